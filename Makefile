@@ -32,6 +32,7 @@ faults: .venv/installed ## kills at every step, in every process; rewrites docs/
 	$(BIN)/python -m pytest -m faults tests/faults --fault-table docs/fault-matrix.md
 
 check: .venv/installed
+	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports

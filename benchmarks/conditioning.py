@@ -69,14 +69,22 @@ def rounds_taken(method: Any, kappa: float, accuracy: float, seed: int = 0) -> i
     y = X @ (minimiser * eigenvalues / (eigenvalues - ridge))
     data = {f"s{i}": slice(i * RECORDS, (i + 1) * RECORDS) for i in range(SILOS)}
     problem = Problem(
-        tuple(SiloFacts(name, RECORDS) for name in data), DIM, clip=1e6, smoothness=1.0 - ridge, diameter=10.0,
-        participants=SILOS, budget=Budget(None, 1e-4), ridge=ridge,
-    )  # fmt: skip
+        tuple(SiloFacts(name, RECORDS) for name in data),
+        DIM,
+        clip=1e6,
+        smoothness=1.0 - ridge,
+        diameter=10.0,
+        participants=SILOS,
+        budget=Budget(None, 1e-4),
+        ridge=ridge,
+    )
     plan = method.plan(problem)
     site = Site(
-        [PrivateSilo(name, Records(X[at], y[at]), simulation_key(seed, name), MemoryLedger(name))
-         for name, at in data.items()]
-    )  # fmt: skip
+        [
+            PrivateSilo(name, Records(X[at], y[at]), simulation_key(seed, name), MemoryLedger(name))
+            for name, at in data.items()
+        ]
+    )
     backend = InProcess(site, Agreement("conditioning", problem, method, Squared(), plan.digest))
     backend.open()
     course = rounds(RunContext("conditioning", plan, method, public_key(seed)), method.init(np.zeros(DIM)), backend.ask)

@@ -122,11 +122,14 @@ def halve(cells: list[ExperimentConfig], rungs: list[int], keep: float) -> list[
         going = {key: going[key] for key in kept}
     rows = [
         {
-            "settings": _settings(runs[0].config), "loss": losses[key], "rounds": min(runs[0].done, rungs[-1]),
-            "seconds": seconds[key], "losses": [run.least for run in runs],
+            "settings": _settings(runs[0].config),
+            "loss": losses[key],
+            "rounds": min(runs[0].done, rungs[-1]),
+            "seconds": seconds[key],
+            "losses": [run.least for run in runs],
         }
         for key, runs in candidates.items()
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: (-row["rounds"], row["loss"]))
 
 

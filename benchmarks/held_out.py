@@ -53,16 +53,22 @@ class HeldOut:
             rest.iloc[rows].to_csv(path, index=False)
             silos.append({"name": path.stem, "path": path.name})
         values: dict[str, Any] = {
-            "name": self.name, "seed": seed,
+            "name": self.name,
+            "seed": seed,
             "data": {
-                "source": "files", "silos": silos, "features": ranges, "label": LABEL, "classes": [0, 1],
+                "source": "files",
+                "silos": silos,
+                "features": ranges,
+                "label": LABEL,
+                "classes": [0, 1],
                 "test": "test.csv",
             },
             "participation": {"silos_per_round": self.per_round} if self.per_round else {},
             "privacy": {"epsilon": self.epsilon, "delta": 1e-5, "ledger": "memory"},
-            "algorithm": {"name": "mbsgd", "rounds": 10, "step": 8.0}, "model": {"diameter": 80.0},
+            "algorithm": {"name": "mbsgd", "rounds": 10, "step": 8.0},
+            "model": {"diameter": 80.0},
             "tracking": {"mlflow": False},
-        }  # fmt: skip
+        }
         config = folder / "config.yaml"
         config.write_text(yaml.safe_dump(values))
         return config
@@ -79,20 +85,37 @@ def _ranged(table: pd.DataFrame, ends: dict[str, tuple[float, float]], label: pd
 def _diabetes(_: Path) -> tuple[pd.DataFrame, Ranges]:
     table, target = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
     ends = {
-        "age": (20, 80), "sex": (1, 2), "bmi": (15, 45), "bp": (60, 140), "s1": (100, 300), "s2": (40, 240),
-        "s3": (20, 100), "s4": (2, 10), "s5": (3, 6.5), "s6": (60, 125),
-    }  # fmt: skip
+        "age": (20, 80),
+        "sex": (1, 2),
+        "bmi": (15, 45),
+        "bp": (60, 140),
+        "s1": (100, 300),
+        "s2": (40, 240),
+        "s3": (20, 100),
+        "s4": (2, 10),
+        "s5": (3, 6.5),
+        "s6": (60, 125),
+    }
     return _ranged(table, ends, target > 140)
 
 
 def _wine(_: Path) -> tuple[pd.DataFrame, Ranges]:
     table, target = load_wine(return_X_y=True, as_frame=True)
     ends = {
-        "alcohol": (11, 15), "malic_acid": (0.5, 6), "ash": (1, 3.5), "alcalinity_of_ash": (10, 30),
-        "magnesium": (70, 160), "total_phenols": (0.5, 4), "flavanoids": (0, 5), "nonflavanoid_phenols": (0, 0.7),
-        "proanthocyanins": (0, 4), "color_intensity": (1, 13), "hue": (0.4, 1.8),
-        "od280/od315_of_diluted_wines": (1, 4), "proline": (250, 1700),
-    }  # fmt: skip
+        "alcohol": (11, 15),
+        "malic_acid": (0.5, 6),
+        "ash": (1, 3.5),
+        "alcalinity_of_ash": (10, 30),
+        "magnesium": (70, 160),
+        "total_phenols": (0.5, 4),
+        "flavanoids": (0, 5),
+        "nonflavanoid_phenols": (0, 0.7),
+        "proanthocyanins": (0, 4),
+        "color_intensity": (1, 13),
+        "hue": (0.4, 1.8),
+        "od280/od315_of_diluted_wines": (1, 4),
+        "proline": (250, 1700),
+    }
     return _ranged(table, ends, target == 1)
 
 
@@ -110,15 +133,25 @@ def _gas_turbine(source: Path) -> tuple[pd.DataFrame, Ranges]:
     names = ("AT", "AP", "AH", "AFDP", "GTEP", "TIT", "TAT", "CDP", "TEY", "CO", "NOX")
     table.columns = pd.Index(names)  # of UCI; the file that spells them out has the same order of columns
     ends = {
-        "AT": (-5, 40), "AP": (985, 1040), "AH": (20, 100), "AFDP": (2, 8), "GTEP": (17, 41), "TIT": (1000, 1100),
-        "TAT": (510, 551), "CDP": (100, 180), "TEY": (9, 16),
-    }  # fmt: skip
+        "AT": (-5, 40),
+        "AP": (985, 1040),
+        "AH": (20, 100),
+        "AFDP": (2, 8),
+        "GTEP": (17, 41),
+        "TIT": (1000, 1100),
+        "TAT": (510, 551),
+        "CDP": (100, 180),
+        "TEY": (9, 16),
+    }
     return _ranged(table, ends, table.NOX > 64)
 
 
 TABLES: dict[str, Callable[[Path], tuple[pd.DataFrame, Ranges]]] = {
-    "diabetes": _diabetes, "wine": _wine, "insurance": _insurance, "gas turbine": _gas_turbine,
-}  # fmt: skip
+    "diabetes": _diabetes,
+    "wine": _wine,
+    "insurance": _insurance,
+    "gas turbine": _gas_turbine,
+}
 
 HELD_OUT = (
     HeldOut("diabetes-5", "diabetes", 5, 1.0),

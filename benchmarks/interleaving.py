@@ -34,8 +34,8 @@ RATIOS = {
 
 @dataclass
 class Series:
-    """Seconds of each round of a variant, block by block. `memory`: most bytes that its processes held after a block.
-    """
+    """Seconds of each round of a variant, block by block. `memory`: most bytes that its processes
+    held after a block."""
 
     blocks: list[list[float]] = field(default_factory=list)
     memory: int = 0
@@ -54,8 +54,8 @@ class Series:
 def compare(
     silos: int, cycles: int, block: int, folder: Path, url: str, variants: Mapping[str, Callable[..., None]]
 ) -> dict[str, Any]:
-    """ms per round of each variant, its ratio to what it stands on, and its memory; a block of warm-up is not counted.
-    """
+    """ms per round of each variant, its ratio to what it stands on, and its memory; a block of
+    warm-up is not counted."""
     planned = (cycles + 1) * block
     names = tuple(variants)
     series = {name: Series() for name in names}

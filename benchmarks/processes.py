@@ -50,8 +50,10 @@ def cost(command: Sequence[str], home: Path, after: Sequence[str] | None = None)
         told = Path(folder, "cost.json")
         subprocess.run(
             [sys.executable, "-P", "-m", "benchmarks.processes", str(told), json.dumps([command, after])],
-            env=safe_environment(os.environ) | {"FEDCORE_HOME": str(home)}, check=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            env=safe_environment(os.environ) | {"FEDCORE_HOME": str(home)},
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
         whole = json.loads(told.read_text())
         parts: dict[tuple[str, str], float] = {}
         for path in Path(folder).glob("*.json"):

@@ -85,9 +85,15 @@ def main() -> None:
             regrets.append(means[advised] - means[best])
             usual.append(means[USUAL] - means[best])
             row = (
-                held.name, f"{held.epsilon:g}", advised, f"{means[advised]:.3f}", best, f"{means[best]:.3f}",
-                _difference(found[advised], found[best]), _difference(found[USUAL], found[best]),
-            )  # fmt: skip
+                held.name,
+                f"{held.epsilon:g}",
+                advised,
+                f"{means[advised]:.3f}",
+                best,
+                f"{means[best]:.3f}",
+                _difference(found[advised], found[best]),
+                _difference(found[USUAL], found[best]),
+            )
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
             said = ", ".join(f"{method} {mean:.4f}" for method, mean in sorted(means.items(), key=lambda each: each[1]))

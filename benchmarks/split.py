@@ -53,12 +53,17 @@ def split_round(silos: int, rounds: int, warm_up: int, home: Path, url: str, che
     wall_clock = [row["wall"] * 1e3 for row in rows]
     means = {part: statistics.fmean(row[part] for row in rows) * 1e3 for part in (*PARTS, "remainder")}
     return {
-        "silos": silos, "rounds": rounds, "ledger": "memory", "checkpoint": checkpoint,
-        "wall_median_ms": statistics.median(wall_clock), "wall_p90_ms": float(np.quantile(wall_clock, 0.9)),
-        "wall_mean_ms": statistics.fmean(wall_clock), "mean_ms": means,
+        "silos": silos,
+        "rounds": rounds,
+        "ledger": "memory",
+        "checkpoint": checkpoint,
+        "wall_median_ms": statistics.median(wall_clock),
+        "wall_p90_ms": float(np.quantile(wall_clock, 0.9)),
+        "wall_mean_ms": statistics.fmean(wall_clock),
+        "mean_ms": means,
         "remainder_share": means["remainder"] / statistics.fmean(wall_clock),
         "remainder_largest_share": max(abs(row["remainder"]) / row["wall"] for row in rows),
-    }  # fmt: skip
+    }
 
 
 def _parts(wall: tuple[float, float], visits: list[Visit], watch: Stopwatch) -> dict[str, float]:

@@ -36,12 +36,17 @@ def sweep_cost(engines: str, few: int, many: int, home: Path) -> dict[str, Any]:
     per_cell = {part: (large.parts.get(part, 0.0) - small.parts.get(part, 0.0)) / more for part in parts}
     at_start = {part: small.parts.get(part, 0.0) - CELLS_PER_SEED * few * per_cell[part] for part in parts}
     return {
-        "engines": engines, "cells": CELLS_PER_SEED * many, "wall": large.wall, "cpu": large.cpu, "peak_mb": large.peak,
-        "cpu_per_cell": (large.cpu - small.cpu) / more, "wall_per_cell": (large.wall - small.wall) / more,
+        "engines": engines,
+        "cells": CELLS_PER_SEED * many,
+        "wall": large.wall,
+        "cpu": large.cpu,
+        "peak_mb": large.peak,
+        "cpu_per_cell": (large.cpu - small.cpu) / more,
+        "wall_per_cell": (large.wall - small.wall) / more,
         "seen_share": large.seen / large.cpu,
         "per_cell": {" / ".join(part): value for part, value in per_cell.items()},
         "at_start": {" / ".join(part): value for part, value in at_start.items()},
-    }  # fmt: skip
+    }
 
 
 def start_cost(home: Path, overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -73,6 +78,10 @@ def with_seeds(seeds: int) -> dict[str, Any]:
 def _told(name: str, made: Cost) -> dict[str, Any]:
     parts = {" / ".join(part): seconds for part, seconds in sorted(made.parts.items())}
     return {
-        "start": name, "wall": made.wall, "cpu": made.cpu, "seen_share": made.seen / made.cpu, "peak_mb": made.peak,
+        "start": name,
+        "wall": made.wall,
+        "cpu": made.cpu,
+        "seen_share": made.seen / made.cpu,
+        "peak_mb": made.peak,
         "parts": parts,
-    }  # fmt: skip
+    }

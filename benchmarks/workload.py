@@ -26,10 +26,7 @@ STEP = 1.0
 
 
 def config(
-    silos: int,
-    rounds: int,
-    checkpoint: Literal["each-round", "behind"] = "behind",
-    simulation_metrics: bool = False,
+    silos: int, rounds: int, checkpoint: Literal["each-round", "behind"] = "behind", simulation_metrics: bool = False
 ) -> ExperimentConfig:
     """The experiment that every variant runs, with as many rounds as it is going to be asked for."""
     return ExperimentConfig(

@@ -179,14 +179,15 @@ class Home:
         """Names of what lies at the top of the root and is no part of a home. Raises OSError."""
         parts = [part for part in vars(Home).values() if isinstance(part, _Part)]
         return sorted(
-            name for name in os.listdir(self.root)
+            name
+            for name in os.listdir(self.root)
             if name not in PUBLIC and not name.startswith(_PROBE) and not any(part.holds(name) for part in parts)
-        )  # fmt: skip
+        )
 
     @contextmanager
     def begun(self) -> Iterator[Home]:
-        """`make`, for what is looked at before work begins: after an error a root that is new and empty is gone again.
-        """
+        """`make`, for what is looked at before work begins: after an error a root that is new and
+        empty is gone again."""
         missing = self._missing()
         try:
             yield self.make()
@@ -200,10 +201,20 @@ class Home:
 
 
 _PROBE = ".writable-"
-PUBLIC = frozenset({
-    "mnist", "emnist-digits", "emnist-mnist", "emnist-balanced", "insurance", "california", "gas-turbine",
-    "blog-feedback", "covertype", "kdd99",
-})  # fmt: skip
+PUBLIC = frozenset(
+    {
+        "mnist",
+        "emnist-digits",
+        "emnist-mnist",
+        "emnist-balanced",
+        "insurance",
+        "california",
+        "gas-turbine",
+        "blog-feedback",
+        "covertype",
+        "kdd99",
+    }
+)
 """Public data sets whose files a person may put into a home, in a folder of this name."""
 
 

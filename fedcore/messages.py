@@ -191,8 +191,8 @@ def bundled(query: Query, releases: Sequence[Release]) -> bytes:
 
 
 def unbundled(data: bytes, *lengths: int) -> list[Release]:
-    """The releases that `bundled` wrote, of payloads that all have one of these lengths. Raises ValueError for others.
-    """
+    """The releases that `bundled` wrote, of payloads that all have one of these lengths. Raises
+    ValueError for others."""
     head, _, rest = data.partition(b"\n")
     phase, round, silos = _BUNDLE.validate_json(_short(head, LARGEST_AGREEMENT))
     digests = DIGEST_BYTES * len(silos)

@@ -23,9 +23,7 @@ S = TypeVar("S", bound=State)
 
 def dump_state(state: State) -> dict[str, np.ndarray]:
     """The state as named float64 arrays (integers as 0-d arrays), for `fedcore.arrays.pack`."""
-    return {
-        field.name: np.asarray(getattr(state, field.name), dtype=np.float64) for field in dataclasses.fields(state)
-    }
+    return {field.name: np.asarray(getattr(state, field.name), dtype=np.float64) for field in dataclasses.fields(state)}
 
 
 def load_state(kind: type[S], arrays: Arrays) -> S:

@@ -20,9 +20,11 @@ _TAGS = {"name": "logistic", "source": "digits", "constants": "public"}
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument", "invalid_key")
 _NO_SECTION = ("model_type", "model_attributes_type", "dataclass_type", "dict_type")
 _NO_LIST = ("tuple_type", "list_type")
-_PLAIN = {f"{kind}_{fault}": said
-          for kind, said in (("bool", "true or false"), ("float", "a number"), ("int", "a whole number"))
-          for fault in ("type", "parsing")}  # fmt: skip
+_PLAIN = {
+    f"{kind}_{fault}": said
+    for kind, said in (("bool", "true or false"), ("float", "a number"), ("int", "a whole number"))
+    for fault in ("type", "parsing")
+}
 _NAME = "^[A-Za-z0-9][A-Za-z0-9_.-]"
 """How the patterns of names begin."""
 

@@ -32,11 +32,9 @@ def refuse_unless(yes: bool, home: Home, cells: Sequence[ExperimentConfig], at_m
         raise InputError(f"this would take {most}{sentence}. Say --yes to begin it all the same; nothing was written")
 
 
-def not_begun(
-    home: Home, cells: Sequence[ExperimentConfig], runs: KeptRuns | None = None
-) -> list[ExperimentConfig]:  # fmt: skip
-    """Those of these runs that nobody can have said yes to; of one that was begun from Prefect's page nobody is asked.
-    """
+def not_begun(home: Home, cells: Sequence[ExperimentConfig], runs: KeptRuns | None = None) -> list[ExperimentConfig]:
+    """Those of these runs that nobody can have said yes to; of one that was begun from Prefect's
+    page nobody is asked."""
     runs = runs or KeptRuns(home)
     new = {runs.run(cell): cell for cell in cells}
     return [cell for run, cell in new.items() if not read_meta(store_path(home, run))]
@@ -70,9 +68,7 @@ def measured(home: Home) -> dict[tuple[str, ...], Measured]:
 
 def _kind(config: ExperimentConfig) -> tuple[str, ...]:
     """What the time of a round depends on most: method, data, ledger, and where silos are."""
-    return (
-        config.algorithm.name, config.data.model_dump_json(), config.privacy.ledger, config.cluster.backend,
-    )  # fmt: skip
+    return (config.algorithm.name, config.data.model_dump_json(), config.privacy.ledger, config.cluster.backend)
 
 
 def _long(seconds: float) -> str:

@@ -107,13 +107,25 @@ class CellFlow:
         self._began = datetime.now(UTC)
         started = _started(self._began)
         self._stand_in: Row = {
-            "id": _id(), "name": f"{FLOW}-{number}", "task_key": "run_flow", "dynamic_key": str(number),
-            "flow_run_id": sweep, "task_inputs": {}, "labels": {}, **started,
-        }  # fmt: skip
+            "id": _id(),
+            "name": f"{FLOW}-{number}",
+            "task_key": "run_flow",
+            "dynamic_key": str(number),
+            "flow_run_id": sweep,
+            "task_inputs": {},
+            "labels": {},
+            **started,
+        }
         self._run: Row = {
-            "id": self.id, "name": name, "flow_id": flows.flow, "parameters": parameters, "tags": tags, "labels": {},
-            "parent_task_run_id": self._stand_in["id"], **started,
-        }  # fmt: skip
+            "id": self.id,
+            "name": name,
+            "flow_id": flows.flow,
+            "parameters": parameters,
+            "tags": tags,
+            "labels": {},
+            "parent_task_run_id": self._stand_in["id"],
+            **started,
+        }
         self._state("RUNNING")
 
     @contextmanager
@@ -122,9 +134,16 @@ class CellFlow:
         began = datetime.now(UTC)
         parents = {"__parents__": [{"input_type": "task_run", "id": within}]} if within is not None else {}
         row: Row = {
-            "id": _id(), "name": name, "task_key": f"{key}_task", "dynamic_key": _id(), "flow_run_id": self.id,
-            "task_inputs": parents, "labels": {}, "flow_run_run_count": 1, **_started(began),
-        }  # fmt: skip
+            "id": _id(),
+            "name": name,
+            "task_key": f"{key}_task",
+            "dynamic_key": _id(),
+            "flow_run_id": self.id,
+            "task_inputs": parents,
+            "labels": {},
+            "flow_run_run_count": 1,
+            **_started(began),
+        }
         self._put("task_run", row, "RUNNING", began)
         try:
             yield row["id"]
@@ -139,9 +158,7 @@ class CellFlow:
 
     def artifact(self, key: str, text: str) -> None:
         """A text in Markdown that the flow run's page shows, and the page of artifacts under its key."""
-        made: Row = {
-            "id": _id(), "key": key, "type": "markdown", "data": json.dumps(text), "flow_run_id": self.id,
-        }  # fmt: skip
+        made: Row = {"id": _id(), "key": key, "type": "markdown", "data": json.dumps(text), "flow_run_id": self.id}
         self._flows.put("artifact", made)
         self._flows.put("artifact_collection", {**made, "id": _id(), "latest_id": made["id"]})
 
@@ -159,13 +176,21 @@ class CellFlow:
         elif table == "task_run":
             details["flow_run_id"] = self.id
         entered: Row = {
-            "id": _id(), of: run["id"], "type": kind, "name": state.capitalize(), "timestamp": _text(now),
-            "message": message, "state_details": details,
-        }  # fmt: skip
+            "id": _id(),
+            of: run["id"],
+            "type": kind,
+            "name": state.capitalize(),
+            "timestamp": _text(now),
+            "message": message,
+            "state_details": details,
+        }
         self._flows.put(f"{table}_state", entered)
         run |= {
-            "state_id": entered["id"], "state_type": kind, "state_name": entered["name"], "state_timestamp": _text(now)
-        }  # fmt: skip
+            "state_id": entered["id"],
+            "state_type": kind,
+            "state_name": entered["name"],
+            "state_timestamp": _text(now),
+        }
         if state != "RUNNING":
             run |= {"end_time": _text(now), "total_run_time": _text(_EPOCH + (now - began))}
         self._flows.put(table, run)
@@ -177,9 +202,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 def _started(at: datetime) -> Row:
     """What a run has from its start on. The schema's own default for the duration is one that Prefect cannot read."""
-    return {
-        "run_count": 1, "expected_start_time": _text(at), "start_time": _text(at), "total_run_time": _text(_EPOCH)
-    }  # fmt: skip
+    return {"run_count": 1, "expected_start_time": _text(at), "start_time": _text(at), "total_run_time": _text(_EPOCH)}
 
 
 def state_of(error: BaseException) -> State:

@@ -137,10 +137,16 @@ def driven(
                 first = first and not known.anywhere()
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
-                state="RUNNING", began=began, parameters=json.dumps(kept_experiment(config, session.home.anchor)),
-                rounds=make_plan(config).rounds, sweep=sweep, message=None, refused=None, schema=SCHEMA,
+                state="RUNNING",
+                began=began,
+                parameters=json.dumps(kept_experiment(config, session.home.anchor)),
+                rounds=make_plan(config).rounds,
+                sweep=sweep,
+                message=None,
+                refused=None,
+                schema=SCHEMA,
                 **(flow_run or {}),
-            )  # fmt: skip
+            )
             try:
                 # Silos may have to release statistics first; a run that is stopped there can be resumed like any other.
                 experiment = session.experiment(config, release)

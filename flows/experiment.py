@@ -64,10 +64,20 @@ def run_flow(
     repetition of its own.
     """
     config = ExperimentConfig(
-        name=name, seed=seed, repetition=repetition, data=data, model=model, privacy=privacy, algorithm=algorithm,
-        participation=participation, evaluation=evaluation, shuffler=shuffler, cluster=cluster,
-        orchestration=orchestration, tracking=tracking,
-    )  # fmt: skip
+        name=name,
+        seed=seed,
+        repetition=repetition,
+        data=data,
+        model=model,
+        privacy=privacy,
+        algorithm=algorithm,
+        participation=participation,
+        evaluation=evaluation,
+        shuffler=shuffler,
+        cluster=cluster,
+        orchestration=orchestration,
+        tracking=tracking,
+    )
     try:
         with Firing.carried_out(str(runtime.flow_run.id)) as firing:
             if firing is None:

@@ -42,8 +42,7 @@ def _kept(error: BaseException) -> Path | None:
         f"fedcore {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
         f"{datetime.now(UTC).isoformat(timespec='seconds')}\n"
         f"command: {' '.join(map(repr, without_secrets(sys.argv)))}\n"
-        f"folder: {_working_folder()!r}\n\n"
-        + _IN_ADDRESS.sub("***", "".join(traceback.format_exception(error)))
+        f"folder: {_working_folder()!r}\n\n" + _IN_ADDRESS.sub("***", "".join(traceback.format_exception(error)))
     ).encode("utf-8", "backslashreplace")
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
     with suppress(OSError, ValueError, RuntimeError):

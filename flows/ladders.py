@@ -100,7 +100,7 @@ def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: KeptRuns) 
 
 def rung_of(
     home: Home, rule: PatienceConfig, value: float, cell: ExperimentConfig, runs: KeptRuns | None = None
-) -> Rung:  # fmt: skip
+) -> Rung:
     """A value whose turn it is. Raises InputError where its run has ended and the rule cannot judge it.
 
     The rule decides by the losses that are kept, whoever ran it: one that was finished may be abandoned all the same.
@@ -122,9 +122,7 @@ def rung_of(
     return replace(here, standing="chosen", told=told)
 
 
-def verdict_on(
-    home: Home, rule: PatienceConfig, cell: ExperimentConfig, run: str | None = None
-) -> Verdict | None:  # fmt: skip
+def verdict_on(home: Home, rule: PatienceConfig, cell: ExperimentConfig, run: str | None = None) -> Verdict | None:
     """The rule's verdict on the run of a cell by the losses in its checkpoint; `run`: its id, if not that of now.
 
     Raises InputError if some are not there.
@@ -140,7 +138,7 @@ def tried_cells(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -
         return cells
     found = {
         rung.run for ladder in standings(home, config, runs) for rung in ladder.rungs if rung.standing != "not tried"
-    }  # fmt: skip
+    }
     return [cell for cell in cells if runs.run(cell) in found]
 
 

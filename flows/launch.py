@@ -215,9 +215,11 @@ def _say(console: Console | None, text: str, soft_wrap: bool = False) -> None:
 
 
 def _say_where(
-    home: Home, console: Console | None, configs: Sequence[ExperimentConfig],
+    home: Home,
+    console: Console | None,
+    configs: Sequence[ExperimentConfig],
     in_mlflow: Callable[[dict[str, str]], str | None],
-) -> None:  # fmt: skip
+) -> None:
     pages, served = browse(home)
     first = "" if served else "`make up`, then "
     if any(config.tracking.mlflow for config in configs):

@@ -142,8 +142,8 @@ def is_begun(home: Home, run: str) -> bool:
 
 
 def read_result(home: Home, run: str) -> RunResult | None:
-    """The result of a finished run: `read_run` without what only an unfinished one needs. Raises InputError as it does.
-    """
+    """The result of a finished run: `read_run` without what only an unfinished one needs. Raises
+    InputError as it does."""
     meta = read_meta(store_path(home, run))
     if "parameters" not in meta or "result" not in meta:
         return None

@@ -40,9 +40,7 @@ def check_shuffler(config: ExperimentConfig) -> None:
         )
 
 
-def shuffled(
-    experiment: Experiment, shuffle: Shuffle, home: Home, sites: Callable[[bytes], SendingSites]
-) -> Shuffled:
+def shuffled(experiment: Experiment, shuffle: Shuffle, home: Home, sites: Callable[[bytes], SendingSites]) -> Shuffled:
     """The run's backend; `sites` makes that of its sites, from the bytes of the route. Raises InputError, SiloError."""
     config, folder = experiment.config, home.runs / experiment.run
     check_shuffler(config)

@@ -159,9 +159,14 @@ class _Cells:
     """Cells of one sweep as calls, each with a flow run of its own."""
 
     def __init__(
-        self, session: Session, flows: CellFlows, sweep: str, planned: int, patience: PatienceConfig | None,
+        self,
+        session: Session,
+        flows: CellFlows,
+        sweep: str,
+        planned: int,
+        patience: PatienceConfig | None,
         varied: Mapping[str, Settings],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._session, self._flows, self._sweep, self._patience = session, flows, sweep, patience
         self._planned, self._varied = planned, varied
 
@@ -202,10 +207,15 @@ class _Cells:
         as_tasks = rounds_are_tasks(cell.orchestration.tasks, self._planned)
         try:
             result = yield from driven(
-                cell, session, lambda training: _rounds(training, flows, shown, as_tasks), sweep=sweep, name=name,
-                flow_run=flow_page(session.pages, shown.id), release=lambda *asked: _release(shown, *asked),
+                cell,
+                session,
+                lambda training: _rounds(training, flows, shown, as_tasks),
+                sweep=sweep,
+                name=name,
+                flow_run=flow_page(session.pages, shown.id),
+                release=lambda *asked: _release(shown, *asked),
                 patience=self._patience,
-            )  # fmt: skip
+            )
             if cell.tracking.mlflow:
                 shown.artifact(*outcome(session, result))
         except BaseException as error:

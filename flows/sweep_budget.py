@@ -60,9 +60,11 @@ _Account = tuple[str, int | None, str]
 
 
 def sweep_totals(
-    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = (),
+    home: Home | None,
+    cells: Iterable[ExperimentConfig],
+    results: Iterable[RunResult] = (),
     runs: KeptRuns | None = None,
-) -> list[SiloTotal]:  # fmt: skip
+) -> list[SiloTotal]:
     """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas: those
     of cells that were chosen over time.
 
@@ -90,9 +92,12 @@ def sweep_totals(
 
 
 def planned_totals(
-    home: Home, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = (), chosen: bool = False,
+    home: Home,
+    cells: Iterable[ExperimentConfig],
+    results: Iterable[RunResult] = (),
+    chosen: bool = False,
     runs: KeptRuns | None = None,
-) -> list[SiloTotal]:  # fmt: skip
+) -> list[SiloTotal]:
     """The account of every silo over all cells of a sweep that is one plan, at the smallest of their deltas; [] as long
     as none was begun.
 
@@ -121,14 +126,26 @@ def _total(
     (records, seed, silo), delta = account, min(one.delta for one in charged)
     noised, shared = [one for one in charged if one.noised], sum(one.shared for one in charged)
     return SiloTotal(
-        seed, silo, charged[0].n, len(charged) - shared, len(charged) - len(noised), shared, epsilon(noised, delta),
-        delta, units.get(records, "records"), in_full=sum(one.in_full for one in charged if one.noised),
-    )  # fmt: skip
+        seed,
+        silo,
+        charged[0].n,
+        len(charged) - shared,
+        len(charged) - len(noised),
+        shared,
+        epsilon(noised, delta),
+        delta,
+        units.get(records, "records"),
+        in_full=sum(one.in_full for one in charged if one.noised),
+    )
 
 
 def _charges(
-    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult], runs: KeptRuns | None,
-    planned: bool, refusals: bool = False,
+    home: Home | None,
+    cells: Iterable[ExperimentConfig],
+    results: Iterable[RunResult],
+    runs: KeptRuns | None,
+    planned: bool,
+    refusals: bool = False,
 ) -> tuple[dict[_Account, list[_Charged]], dict[str, str], int]:
     """What each account is charged for, the unit of each data set, and how many cells were refused before any answer.
 

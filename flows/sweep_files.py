@@ -87,7 +87,7 @@ def begun_earlier(home: Home, config: SweepConfig, runs: KeptRuns | None = None)
 
 def all_totals(
     home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
-) -> list[SiloTotal]:  # fmt: skip
+) -> list[SiloTotal]:
     """What the sweep costs the silos: as one plan where all cells were in it before the first answer; by mu^2 of those
     that were begun where some were added, or patience chooses among full batches. `results`: of its finished cells."""
     runs = runs or KeptRuns(home)
@@ -98,7 +98,7 @@ def all_totals(
 
 def told_totals(
     home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
-) -> tuple[list[SiloTotal], str]:  # fmt: skip
+) -> tuple[list[SiloTotal], str]:
     """`all_totals`, and the sentence about them: where they cannot be told, none and why."""
     try:
         totals = all_totals(home, config, results, runs)
@@ -117,9 +117,10 @@ def write_ladders(home: Home, config: SweepConfig, runs: KeptRuns | None = None)
     if config.patience is None:
         return
     kept = {
-        "patience": config.patience.model_dump(mode="json"), "statement": config.patience.statement,
+        "patience": config.patience.model_dump(mode="json"),
+        "statement": config.patience.statement,
         "ladders": [ladder.as_json() for ladder in standings(home, config, runs)],
-    }  # fmt: skip
+    }
     write_atomically(home.sweeps / kept_id(config, runs) / "ladders.json", jsonable(kept))
 
 
@@ -191,7 +192,7 @@ def is_over(home: Home, config: SweepConfig) -> bool:
     return all(
         ladder.complete or any(rung.standing == "open" and rung.run in stopped for rung in ladder.rungs)
         for ladder in found
-    )  # fmt: skip
+    )
 
 
 def progress(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> tuple[int, int, str]:
@@ -220,7 +221,7 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
 
 def sweep_outcome(
     home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
-) -> SweepOutcome:  # fmt: skip
+) -> SweepOutcome:
     """The outcome of a sweep with these finished results. Raises InputError if there is none, nor a decided ladder."""
     runs = runs or KeptRuns(home)
     sweep, ladders = kept_id(config, runs), tuple(standings(home, config, runs))
@@ -230,6 +231,14 @@ def sweep_outcome(
     totals, statement = told_totals(home, config, results, runs)
     plot, table = (str(path) if path.exists() else None for path in (plot_path(home, sweep), cells_path(home, sweep)))
     return SweepOutcome(
-        sweep, len(cells), list(results), totals_as_json(totals), statement, plot, table,
-        settings(config, runs.run), config.patience, ladders,
-    )  # fmt: skip
+        sweep,
+        len(cells),
+        list(results),
+        totals_as_json(totals),
+        statement,
+        plot,
+        table,
+        settings(config, runs.run),
+        config.patience,
+        ladders,
+    )

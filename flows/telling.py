@@ -25,8 +25,18 @@ from tasks.tracking import TrackedRun
 from tasks.training import Training
 
 _SPENT = ("epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper", "epsilon_shuffled", "delta")
-_MEASURED = ("test_error", "test_loss", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae",
-             "variance_explained", "silo_mean_error")  # fmt: skip
+_MEASURED = (
+    "test_error",
+    "test_loss",
+    "rounds",
+    "seconds",
+    "majority_error",
+    "test_auc",
+    "test_rmse",
+    "test_mae",
+    "variance_explained",
+    "silo_mean_error",
+)
 
 
 class Telling:

@@ -30,8 +30,10 @@ def bind(store: RunStore, experiment: Experiment) -> None:
     """
     config, known = experiment.config, store.meta()
     now = {
-        "config": hashlib.sha256(canonical(config).encode()).hexdigest(), "plan": experiment.plan.digest, **versions()
-    }  # fmt: skip
+        "config": hashlib.sha256(canonical(config).encode()).hexdigest(),
+        "plan": experiment.plan.digest,
+        **versions(),
+    }
     if experiment.run != run_id(config):
         del now["config"]  # it has ended under a former id, which is of other paths
     if (digest := experiment.dataset.constants) is not None:
@@ -76,8 +78,8 @@ def other_environment(meta: Mapping[str, str]) -> str | None:
 
 
 def _looks_at_files(config: ExperimentConfig) -> bool:
-    """Whether silos' files are compared here: of guarded silos their register does it, and a driver does not read them.
-    """
+    """Whether silos' files are compared here: of guarded silos their register does it, and a
+    driver does not read them."""
     return isinstance(config.data, FilesData) and config.privacy.noise != "guarded"
 
 

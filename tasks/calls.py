@@ -77,9 +77,7 @@ def alone(calls: Calls[T]) -> T:
         return made
 
 
-def in_step(
-    runs: Iterable[tuple[K, Calls[T]]], width: int
-) -> Generator[tuple[K, T | Exception], None, None]:
+def in_step(runs: Iterable[tuple[K, Calls[T]]], width: int) -> Generator[tuple[K, T | Exception], None, None]:
     """Carries out runs, at most `width` at a time in step; yields each with its result, or what it raised, as it ends.
 
     They go in two waves: while one is with its sites, the answers to the other are dealt with here. The next run begins

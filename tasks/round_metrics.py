@@ -54,9 +54,9 @@ class Traffic:
         values = {
             "communication/floats_up": float(sent),
             "communication/floats_down": float(received),
-            "gradient_evaluations": 0.0 if phase.evaluates else float(
-                here.answers * here.gradients * sum(here.by_silo[name].batch for name in query.participants)
-            ),
+            "gradient_evaluations": 0.0
+            if phase.evaluates
+            else float(here.answers * here.gradients * sum(here.by_silo[name].batch for name in query.participants)),
         }
         if self._plan.problem.shuffle is not None:
             values[MESSAGES] = float(came)

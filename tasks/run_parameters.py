@@ -18,8 +18,17 @@ MOST_COLUMNS = 100
 """Of a schema that MLflow's page shows column by column; a longer one is in config.yaml."""
 
 
-_SPENT = ("epsilon_accounted", "epsilon_paper", "epsilon_statistics", "epsilon_training", "epsilon_shuffled",
-          "epsilon_honest_sampling", "epsilon_whole_silo", "delta", "delta_whole_silo")  # fmt: skip
+_SPENT = (
+    "epsilon_accounted",
+    "epsilon_paper",
+    "epsilon_statistics",
+    "epsilon_training",
+    "epsilon_shuffled",
+    "epsilon_honest_sampling",
+    "epsilon_whole_silo",
+    "delta",
+    "delta_whole_silo",
+)
 """Totals of a plan that MLflow's page shows rounded up."""
 
 

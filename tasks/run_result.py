@@ -87,24 +87,29 @@ def run_result(
 
 
 def abandoned_run(
-    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt], verdict: Verdict,
+    experiment: Experiment,
+    accounts: Sequence[SiloAccount],
+    receipts: Iterable[Receipt],
+    verdict: Verdict,
     sweep: str | None,
-) -> AbandonedRun:  # fmt: skip
+) -> AbandonedRun:
     """What there is of a run that patience ended: of what it released, arguments as for `run_result`."""
     composed = _composed(experiment, accounts, receipts)
-    return AbandonedRun.model_validate({
-        "run": experiment.run,
-        "sweep": sweep,
-        "round": verdict.round,
-        "rounds": experiment.plan.training_rounds,
-        "reason": verdict.reason,
-        "diverged": verdict.diverged,
-        "epsilon_spent": _finite(max(composed.values())),
-        "delta": max(account.delta for account in accounts),
-        "silos": _silos(experiment, accounts, receipts, composed),
-        "noise": stamp(experiment.config),
-        "code": code_version(),
-    })  # fmt: skip
+    return AbandonedRun.model_validate(
+        {
+            "run": experiment.run,
+            "sweep": sweep,
+            "round": verdict.round,
+            "rounds": experiment.plan.training_rounds,
+            "reason": verdict.reason,
+            "diverged": verdict.diverged,
+            "epsilon_spent": _finite(max(composed.values())),
+            "delta": max(account.delta for account in accounts),
+            "silos": _silos(experiment, accounts, receipts, composed),
+            "noise": stamp(experiment.config),
+            "code": code_version(),
+        }
+    )
 
 
 def _silos(
@@ -116,9 +121,13 @@ def _silos(
     released = _released(plan, accounts, receipts) if target is not None else {}
     for a in accounts:
         silo: dict[str, Any] = {
-            "silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta,
+            "silo": a.silo,
+            "n": a.n,
+            "releases": a.releases,
+            "epsilon": _finite(composed[a.silo]),
+            "delta": a.delta,
             "disjoint": a.disjoint,
-        }  # fmt: skip
+        }
         if before is not None:
             silo["epsilon_statistics"] = _finite(before.silo_epsilon(a.silo))
             silo["epsilon_training"] = _finite(a.epsilon)
@@ -128,9 +137,7 @@ def _silos(
     return found
 
 
-def _composed(
-    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt]
-) -> dict[str, float]:
+def _composed(experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt]) -> dict[str, float]:
     """What the run has cost each silo, together with the statistics that its constants come from, if there are any.
 
     Of training the releases that took place, which `compare` has found in the ledger.
@@ -174,8 +181,8 @@ class _Course:
 
     @property
     def tail(self) -> float:
-        """Mean test error of the evaluated rounds among the last tenth of all: less of one round's noise than the last.
-        """
+        """Mean test error of the evaluated rounds among the last tenth of all: less of one round's
+        noise than the last."""
         return float(np.mean([error for error in self._late if error is not None]))
 
 
@@ -185,9 +192,10 @@ def _whole_silo(plan: Plan) -> dict[str, float | None]:
     if target is None or epsilon is None:
         return {}
     return {
-        "epsilon_whole_silo_target": target.epsilon, "epsilon_whole_silo": _finite(epsilon),
+        "epsilon_whole_silo_target": target.epsilon,
+        "epsilon_whole_silo": _finite(epsilon),
         "delta_whole_silo": target.delta,
-    }  # fmt: skip
+    }
 
 
 def _finite(value: float) -> float | None:

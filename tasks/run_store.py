@@ -99,8 +99,8 @@ class RunStore:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction of the run's newest driver. Raises BusyError for another: it was paused, and another took over.
-        """
+        """A transaction of the run's newest driver. Raises BusyError for another: it was paused,
+        and another took over."""
         with transaction(self._db):
             if self._lease is not None:
                 found = dict(self._db.execute("SELECT key, value FROM meta WHERE key IN ('lease', 'pid')"))

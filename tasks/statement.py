@@ -111,9 +111,12 @@ def dataset_input(experiment: Experiment) -> DatasetInput:
     dataset, sizes = experiment.dataset, [silo.n for silo in experiment.plan.problem.silos]
     versions = sorted((source.name, source.version) for source in dataset.sources)
     profile: dict[str, int | str] = {
-        "silos": len(sizes), experiment.plan.problem.unit: sum(sizes), "smallest silo": min(sizes),
-        "largest silo": max(sizes), "features": dataset.dim,
-    }  # fmt: skip
+        "silos": len(sizes),
+        experiment.plan.problem.unit: sum(sizes),
+        "smallest silo": min(sizes),
+        "largest silo": max(sizes),
+        "features": dataset.dim,
+    }
     if dataset.test is not None:
         profile["test records"] = dataset.test.n
     columns = dataset.feature_names if len(dataset.feature_names) <= MOST_COLUMNS else ()
@@ -139,9 +142,7 @@ def privacy_tags(
             f"before this run for its {made.prepared_with} (epsilon {shown_up(before)}) and in training (epsilon "
             f"{shown_up(training)}), composed,"
         )
-        parts = {
-            "privacy.epsilon_statistics": shown_up(before, 6), "privacy.epsilon_training": shown_up(training, 6),
-        }  # fmt: skip
+        parts = {"privacy.epsilon_statistics": shown_up(before, 6), "privacy.epsilon_training": shown_up(training, 6)}
     adjacency, whose = _unit(config)
     shuffled = ""
     if plan.problem.shuffle is not None and plan.epsilon_shuffled is not None:
@@ -190,8 +191,8 @@ def whole_silo(plan: Plan) -> str:
 
 
 def _declared(silos: Iterable[SiloResult]) -> str:
-    """Declarations of operators, which cannot be verified, as a sentence that ends in a space; empty if there are none.
-    """
+    """Declarations of operators, which cannot be verified, as a sentence that ends in a space;
+    empty if there are none."""
     names = [silo.silo for silo in silos if silo.disjoint]
     if not names:
         return ""

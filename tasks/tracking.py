@@ -43,9 +43,14 @@ class Tracker:
         self._writer = Writer(self._store.write_rows, is_final, self._store.doubt)
 
     def begin(
-        self, run_id: str, experiment: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str],
+        self,
+        run_id: str,
+        experiment: str,
+        name: str,
+        params: Mapping[str, Any],
+        tags: Mapping[str, str],
         data: DatasetInput | None = None,
-    ) -> TrackedRun:  # fmt: skip
+    ) -> TrackedRun:
         """Opens the parent run of `run_id`, RUNNING again if it had ended; adds parameters, sets tags, notes the data.
 
         A run that is new goes into MLflow's `experiment`, and is called `name`. Nested `params` become keys joined by
@@ -70,9 +75,14 @@ class Tracker:
         self._writer.put(lambda: self._store.sweep.begin(sweep_id, name, params, view, cells, at))
 
     def finish_sweep(
-        self, status: Status, view: View, tables: Mapping[str, Table], files: Iterable[Path] = (),
-        totals: Mapping[str, float] | None = None, note: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        status: Status,
+        view: View,
+        tables: Mapping[str, Table],
+        files: Iterable[Path] = (),
+        totals: Mapping[str, float] | None = None,
+        note: str = "",
+    ) -> None:
         """Ends the summary run with tables by the names of their files (each columns by name, shown by the page), other
         files, totals as metrics, a note, and another form of the view."""
         kept, at = tuple(files), _now()

@@ -8,19 +8,44 @@ import yaml
 
 ALL = {
     "methods": [
-        "localized-mbsgd", "localized-accelerated", "one-pass-mbsgd", "mbsgd", "localized-subgradient",
-        "accelerated-mbsgd", "one-pass-accelerated-mbsgd", "mb-subgradient", "scaffold", "fedavg", "fedprox", "fedsgd",
-        "diff2", "diff2-bvr", "noised-newton", "dp-fcrn", "second-moments", "column-moments", "largest-eigenvalue",
+        "localized-mbsgd",
+        "localized-accelerated",
+        "one-pass-mbsgd",
+        "mbsgd",
+        "localized-subgradient",
+        "accelerated-mbsgd",
+        "one-pass-accelerated-mbsgd",
+        "mb-subgradient",
+        "scaffold",
+        "fedavg",
+        "fedprox",
+        "fedsgd",
+        "diff2",
+        "diff2-bvr",
+        "noised-newton",
+        "dp-fcrn",
+        "second-moments",
+        "column-moments",
+        "largest-eigenvalue",
         "evaluation",
     ],
     "losses": [
-        "logistic", "squared", "huber", "hinge", "absolute", "quantile", "softmax", "network", "moreau", "convolution",
+        "logistic",
+        "squared",
+        "huber",
+        "hinge",
+        "absolute",
+        "quantile",
+        "softmax",
+        "network",
+        "moreau",
+        "convolution",
         "convolution-sampled",
     ],
     "cap": {"epsilon": 1000.0, "delta": 1e-3},
     "runs": 1000,
     "expires": "9999-12-31",
-}  # fmt: skip
+}
 """Allows whatever a test may ask for."""
 
 

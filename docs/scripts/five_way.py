@@ -19,8 +19,16 @@ from flows.reproductions.reproduction import PAPERS
 from flows.reproductions.table_file import TABLE, as_bytes, gathered
 
 DOCS = Path(__file__).parents[1]
-PLOTS = ("mnist/plot", "digits/plot", "hospitals/plot", "convex-1000-alike/plot", "nonconvex-unlike/plot",
-         "mnist/along-1", "convex-1000-alike/along-1", "nonconvex-unlike/along-1")  # fmt: skip
+PLOTS = (
+    "mnist/plot",
+    "digits/plot",
+    "hospitals/plot",
+    "convex-1000-alike/plot",
+    "nonconvex-unlike/plot",
+    "mnist/along-1",
+    "convex-1000-alike/along-1",
+    "nonconvex-unlike/along-1",
+)
 KINDS = ("hospitals", "breast-cancer", "digits", "mnist", "convex-10-", "convex-1000-", "nonconvex-")
 """What names of figures begin with; no name begins with two of them."""
 

@@ -24,9 +24,10 @@ def config(epsilon: float | None, columns: int) -> ExperimentConfig:
     files = [{"name": "made-up", "path": "made-up.csv"}]
     privacy = {"trust": "none"} if epsilon is None else {"epsilon": epsilon, "delta": 1e-5}
     values = {
-        "data": {"source": "files", "silos": files, "features": features, "label": "y"}, "privacy": privacy,
+        "data": {"source": "files", "silos": files, "features": features, "label": "y"},
+        "privacy": privacy,
         "algorithm": {"name": "mbsgd", "average": "last"},
-    }  # fmt: skip
+    }
     return validated(ExperimentConfig, values, "records_needed")
 
 

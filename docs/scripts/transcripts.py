@@ -30,9 +30,13 @@ def printed(command: str, home: Path) -> str:
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "FEDCORE_HOME": str(home), "TERM": "dumb"}
     words = command.removeprefix("$ fedcore ").partition("  #")[0]
     done = subprocess.run(
-        f"{sys.executable} -m flows.commands.app {words}", shell=True, cwd=ROOT, env=environment, capture_output=True,
+        f"{sys.executable} -m flows.commands.app {words}",
+        shell=True,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     if done.returncode:
         raise RuntimeError(f"{command}: exit code {done.returncode}\n{done.stderr}")
     return "".join(f"{line.rstrip()}\n" for line in done.stdout.rstrip().splitlines())

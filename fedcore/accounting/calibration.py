@@ -99,8 +99,9 @@ class Budget:
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no target has, wherever it comes from."""
         for key, value, (least, most) in (
-            ("epsilon", self.epsilon, EPSILONS), ("noise_multiplier", self.multiplier, MULTIPLIERS)
-        ):  # fmt: skip
+            ("epsilon", self.epsilon, EPSILONS),
+            ("noise_multiplier", self.multiplier, MULTIPLIERS),
+        ):
             if value is not None and not least <= value <= most:
                 raise InputError(
                     f"privacy.{key} = {in_full(value)} must lie between {in_full(least)} and {in_full(most)}"
@@ -154,9 +155,17 @@ class Budget:
             )
 
     def sigma(
-        self, schedule: Schedule, clip: float, batch: float, rounds: int, n: int, piece: int | None = None,
-        rate: float = 1.0, messages: int | None = None, slack: float | None = None,
-    ) -> float:  # fmt: skip
+        self,
+        schedule: Schedule,
+        clip: float,
+        batch: float,
+        rounds: int,
+        n: int,
+        piece: int | None = None,
+        rate: float = 1.0,
+        messages: int | None = None,
+        slack: float | None = None,
+    ) -> float:
         """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
 
         rate < 1: each answer is about a Poisson sample of the `piece` (records), `batch` = rate * piece expected.

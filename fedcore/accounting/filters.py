@@ -160,8 +160,8 @@ class Cap:
         return found - 1e-12 * abs(self.epsilon)
 
     def capacity(self, order: float) -> float:
-        """What its rule adds charges up to: mu^2, divergences of this order, or epsilons. Caps of one rule compare so.
-        """
+        """What its rule adds charges up to: mu^2, divergences of this order, or epsilons. Caps of
+        one rule compare so."""
         if self.rule == "basic":
             return self.epsilon
         return self.room(order) if self.rule == "rdp" else self._largest_mu_squared()

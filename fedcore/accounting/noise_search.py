@@ -40,12 +40,7 @@ TIGHT = 1e-3
 """How far below the target, relative, the epsilon of a kept noise may lie."""
 
 
-def least_noise(
-    accounted: Callable[[float], float],
-    enough: float,
-    epsilon: float,
-    question: dict[str, Any],
-) -> float:
+def least_noise(accounted: Callable[[float], float], enough: float, epsilon: float, question: dict[str, Any]) -> float:
     """The least noise, to 1e-4 from above, with accounted(noise) <= epsilon; at most about `enough`, which suffices.
 
     Noise has the unit of `enough`. What is found is kept under `question` in the cache of `noise_kept_in`, if there is

@@ -16,8 +16,8 @@ LARGEST = 0.05
 
 
 def refusal(delta: float | str | None, n: int, key: str, unit: str = "records") -> str | None:
-    """Why a delta is not taken that is 1/n^2 of so few records, after a name; None for a number, and where it is small.
-    """
+    """Why a delta is not taken that is 1/n^2 of so few records, after a name; None for a number,
+    and where it is small."""
     if not (delta is None or isinstance(delta, str)) or 1.0 / n**2 <= LARGEST:
         return None
     return (

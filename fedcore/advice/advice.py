@@ -81,9 +81,12 @@ class Advice:
 
 
 def advise(
-    facts: Facts, table: Sequence[Row], rounds: int | None = None, floats: float | None = None,
+    facts: Facts,
+    table: Sequence[Row],
+    rounds: int | None = None,
+    floats: float | None = None,
     besides: Collection[str] = (),
-) -> Advice:  # fmt: skip
+) -> Advice:
     """What the table says for these facts. `rounds`, `floats`: what one can afford; `besides`: methods that do not
     apply. Rows name the plainest methods first. Raises InputError where the table has nothing like it, or nothing that
     one can afford."""
@@ -126,9 +129,17 @@ def advise(
     others = sorted((each for each in regrets if each != method), key=lambda each: regrets[each])
     rows = tuple(behind[method])
     return Advice(
-        method, rows[0][0].settings[method], regrets[method], tied[method],
-        {each: regrets[each] for each in others}, rows, left_out, facts, rounds, floats,
-    )  # fmt: skip
+        method,
+        rows[0][0].settings[method],
+        regrets[method],
+        tied[method],
+        {each: regrets[each] for each in others},
+        rows,
+        left_out,
+        facts,
+        rounds,
+        floats,
+    )
 
 
 def _least(dear: Sequence[tuple[Row, str]], facts: Facts, rounds: int | None, floats: float | None) -> str:

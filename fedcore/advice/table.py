@@ -43,11 +43,14 @@ class Facts(Section):
         sizes = [silo.trained for silo in problem.silos]
         variance = mean_noise([1.0 / n for n in sizes], problem.weights, entrusted=False)
         return cls(
-            silos=len(sizes), per_round=problem.harmonic_participants,
+            silos=len(sizes),
+            per_round=problem.harmonic_participants,
             records=round((len(sizes) * variance) ** -0.5, 3),
-            weights=problem.dim, convex=config.model.convex, epsilon=config.privacy.epsilon,
+            weights=problem.dim,
+            convex=config.model.convex,
+            epsilon=config.privacy.epsilon,
             delta=problem.budget.delta(min(sizes)),
-        )  # fmt: skip
+        )
 
     @property
     def all_silos(self) -> bool:

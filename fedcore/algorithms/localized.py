@@ -21,8 +21,8 @@ Listed = Annotated[tuple[Annotated[Count, Field(ge=1)], ...], Field(max_length=M
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Localized(Traits):
-    """Phase i is about piece i of each silo's records, half as long as the one before, and near the model of phase i-1.
-    """
+    """Phase i is about piece i of each silo's records, half as long as the one before, and near
+    the model of phase i-1."""
 
     rounds: Annotated[Count, Field(ge=1)] | Listed | None = None
     """R of each phase: one number, or one per phase with the last repeated; null: the theorem's R_i."""

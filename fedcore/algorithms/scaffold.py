@@ -108,7 +108,6 @@ class Scaffold(LocalSteps):
         return self.local_steps
 
 
-
 def _controls(state: ScaffoldState, phase: Phase) -> Matrix:
     """c_i of all silos (N, d)."""
     return state.controls if len(state.controls) else np.zeros((len(phase.shares), state.w.size))

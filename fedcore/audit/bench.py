@@ -69,8 +69,10 @@ class Bench:
                     seen += sitting.sent_once(run, address)
                 seen += asked_again(sitting, run, addresses) + sitting.in_ledger(run)
                 if number == 0:
-                    odd += [f"round {phase}.{round}, which is in no plan, was answered"
-                            for phase, round in sorted(answered_beyond(sitting, run))]  # fmt: skip
+                    odd += [
+                        f"round {phase}.{round}, which is in no plan, was answered"
+                        for phase, round in sorted(answered_beyond(sitting, run))
+                    ]
                     if takes_another_plan(sitting, run):
                         odd.append(f"run {run} was agreed to once more, with another plan")
                 sitting.forget(run)

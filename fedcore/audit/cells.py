@@ -16,9 +16,12 @@ from fedcore.audit.finding import Finding
 
 
 def least(
-    instrument: str, families: Mapping[str, np.ndarray], false_alarm: float, sentence: str,
+    instrument: str,
+    families: Mapping[str, np.ndarray],
+    false_alarm: float,
+    sentence: str,
     names: Mapping[str, Sequence[object]] | None = None,
-) -> Finding:  # fmt: skip
+) -> Finding:
     """The finding of the family whose corrected p-value is least; it passes if that is at least `false_alarm`.
 
     `families`: p-values of any shape by name; an empty one, of which nothing was seen, is left out. `sentence`: what is

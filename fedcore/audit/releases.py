@@ -30,9 +30,13 @@ SUMS = 8192
 NUMBERS = 2**23
 """Most residuals of one audit, 64 MB."""
 SCENES = (
-    "no gradients", "no gradients, another silo", "mixed records", "mixed records in training", "another plan",
+    "no gradients",
+    "no gradients, another silo",
+    "mixed records",
+    "mixed records in training",
+    "another plan",
     "models at the edge",
-)  # fmt: skip
+)
 
 SHARED = 2
 """The data set that is asked with the key and the queries of the first one."""
@@ -173,9 +177,13 @@ def _odd_rows(sitting: Sitting, transcript: Transcript) -> list[str]:
 
 
 def _joined(
-    subject: Subject, parts: list[tuple[int, int, Transcript]], draws: list[Draw], sent: list[Sent], odd: list[str],
+    subject: Subject,
+    parts: list[tuple[int, int, Transcript]],
+    draws: list[Draw],
+    sent: list[Sent],
+    odd: list[str],
     answered: int,
-) -> Releases:  # fmt: skip
+) -> Releases:
     places = {address: at for at, address in enumerate(subject.addresses)}
 
     def labels(of: int) -> np.ndarray:
@@ -186,16 +194,32 @@ def _joined(
     scene, run = labels(0), labels(1)
     addresses = [address for _, _, part in parts for address in part.addresses]
     place = np.array([places[address] for address in addresses])
-    size = np.array([
-        sum(0 if one.chosen is None else len(one.chosen) for one in sums) for _, _, part in parts for sums in part.sums
-    ])  # fmt: skip
+    size = np.array(
+        [
+            sum(0 if one.chosen is None else len(one.chosen) for one in sums)
+            for _, _, part in parts
+            for sums in part.sums
+        ]
+    )
     # One key, one query and one exact sum repeat their noise, as they should: an empty sample adds up to zero in both.
     kept = (scene != SHARED) | ~np.concatenate([part.blank for _, _, part in parts])
     phase = np.array([address[0] for address in addresses])
     unit = np.concatenate([part.unit for _, _, part in parts])
     return Releases(
-        residuals[kept], exact[kept], scene[kept], run[kept], phase[kept], place[kept], size[kept], unit[kept],
-        tuple(draws), tuple(sent), tuple(odd), answered, subject.answers == 1, _step(subject),
+        residuals[kept],
+        exact[kept],
+        scene[kept],
+        run[kept],
+        phase[kept],
+        place[kept],
+        size[kept],
+        unit[kept],
+        tuple(draws),
+        tuple(sent),
+        tuple(odd),
+        answered,
+        subject.answers == 1,
+        _step(subject),
     )
 
 

@@ -54,9 +54,14 @@ class Sitting:
     _site: Site
 
     def __init__(
-        self, subject: Subject, records: Records, ledger: Ledger | None = None, lease: int = 0,
-        beside: Mapping[str, Records] = MappingProxyType({}), of: Sitting | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        subject: Subject,
+        records: Records,
+        ledger: Ledger | None = None,
+        lease: int = 0,
+        beside: Mapping[str, Records] = MappingProxyType({}),
+        of: Sitting | None = None,
+    ) -> None:
         self.subject, self.records, self.lease = subject, records, lease
         self.reader, self.queries = Reader(subject), Queries(subject)
         self._names = (subject.silo, *beside)
@@ -251,9 +256,13 @@ class Sitting:
         return self._read(run, addresses, asked, answered)
 
     def _read(
-        self, run: str, addresses: list[tuple[int, int]], queries: Sequence[Arrays], answered: list[Any],
+        self,
+        run: str,
+        addresses: list[tuple[int, int]],
+        queries: Sequence[Arrays],
+        answered: list[Any],
         beside: Sequence[Sent] = (),
-    ) -> Transcript:  # fmt: skip
+    ) -> Transcript:
         subject, reader = self.subject, self.reader
         order: Callable[[], np.ndarray] = lambda: self.order(run)  # noqa: E731
         events, exact, sigma, blank, units = [], [], [], [], []
@@ -272,10 +281,18 @@ class Sitting:
             blank.append(any(float(np.linalg.norm(mean)) <= NOTHING * subject.clip * unit for mean in means))
         payload, shape = [release.payload for release, _ in answered], (len(answered), subject.dim)
         return Transcript(
-            run, tuple(addresses), tuple(events), tuple(queries), np.reshape(payload, shape), np.reshape(exact, shape),
-            np.array(sigma), tuple(sums for _, sums in answered), np.array(blank, dtype=bool), np.array(units),
+            run,
+            tuple(addresses),
+            tuple(events),
+            tuple(queries),
+            np.reshape(payload, shape),
+            np.reshape(exact, shape),
+            np.array(sigma),
+            tuple(sums for _, sums in answered),
+            np.array(blank, dtype=bool),
+            np.array(units),
             tuple(beside),
-        )  # fmt: skip
+        )
 
 
 def row_order(subject: Subject, run: str) -> np.ndarray:

@@ -113,11 +113,17 @@ class Audit:
     def as_json(self) -> dict[str, Any]:
         """Plain JSON values. Everything in it comes from synthetic records."""
         return {
-            "silo": self.silo, "n": self.n, "dim": self.dim, "records": "synthetic", "adjacency": "replace-one",
-            "passed": self.passed, "findings": [finding.as_json() for finding in self.findings],
+            "silo": self.silo,
+            "n": self.n,
+            "dim": self.dim,
+            "records": "synthetic",
+            "adjacency": "replace-one",
+            "passed": self.passed,
+            "findings": [finding.as_json() for finding in self.findings],
             "one_run_power": None if self.power is None else self.power.as_json(),
-            "false_alarm_tests": TESTS, "false_alarm_bounds": BOUNDS,
-        }  # fmt: skip
+            "false_alarm_tests": TESTS,
+            "false_alarm_bounds": BOUNDS,
+        }
 
 
 def look(instrument: Instrument, bench: Bench) -> Finding:

@@ -52,8 +52,15 @@ class KeptKeys(MemoryLedger):
         self.keys: dict[str, bytes] = {}
 
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0, policy: Cap | None = None,
+        self,
+        run: str,
+        plan: str,
+        key: bytes,
+        charge: Charge,
+        cap: Cap | None,
+        person: str | None = None,
+        lease: int = 0,
+        policy: Cap | None = None,
     ) -> bytes:
         self.keys[run] = super().open_run(run, plan, key, charge, cap, person, lease, policy)
         return self.keys[run]

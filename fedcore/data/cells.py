@@ -43,8 +43,8 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionary encoding, in the plain type of its values: a UUID is bytes, a half float a double.
-    """
+    """The column without dictionary encoding, in the plain type of its values: a UUID is bytes, a
+    half float a double."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     kind = value_type(column.type)

@@ -55,8 +55,7 @@ def header(path: str, format: str) -> dict[str, str]:
         raise Refusal("missing-column", f"cannot be used: its cells are separated by {by}; write commas")
     if not names or any(as_number(name) is not None or not name.strip() for name in names):
         raise Refusal(
-            "missing-column",
-            "cannot be used: its first line must name every column; it holds numbers or empty cells",
+            "missing-column", "cannot be used: its first line must name every column; it holds numbers or empty cells"
         )
     if any(control(name) is not None for name in names):
         raise Refusal("missing-column", "cannot be used: a column's name holds a control character; rename it")
@@ -130,8 +129,7 @@ def real_label(table: pa.Table, name: str) -> NDArray[np.float64]:
     if not np.isfinite(labels).all():
         raise Refusal(
             "missing-label",
-            f"has a label column {name!r} that holds missing or non-finite values; "
-            "every record needs a finite label",
+            f"has a label column {name!r} that holds missing or non-finite values; every record needs a finite label",
         )
     return labels
 
@@ -149,9 +147,7 @@ def opened(path: str, format: str) -> Iterator[BinaryIO]:
     except (FileNotFoundError, NotADirectoryError):
         raise Refusal("missing-file", "does not exist") from None
     except (pa.ArrowException, UnicodeError, csv.Error, EOFError):
-        right = (
-            "comma-separated UTF-8 text with one header line" if format == "csv" else "a whole Parquet file"
-        )
+        right = "comma-separated UTF-8 text with one header line" if format == "csv" else "a whole Parquet file"
         what = dialects.foreign(path, format)
         shape = dialects.misshapen(path) if what is None and format == "csv" else None
         said = f"is {what}" if what is not None else shape or f"is empty, damaged or not {kind}"
@@ -177,9 +173,7 @@ def _csv_options(names: Sequence[str]) -> dict[str, object]:
         "read_options": pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
         "parse_options": pa.csv.ParseOptions(newlines_in_values=True),
         "convert_options": pa.csv.ConvertOptions(
-            include_columns=list(names),
-            column_types=dict.fromkeys(names, pa.string()),
-            strings_can_be_null=False,
+            include_columns=list(names), column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
         ),
     }
 
@@ -220,8 +214,7 @@ def _check_names(header: list[str], names: Sequence[str], first_line: bool = Fal
     if first_line and len(missing) == len(set(names)):
         raise Refusal(
             "missing-column",
-            f"has none of the columns {quoted(names)} in its first line, "
-            f"which must be a comma-separated header{seems}",
+            f"has none of the columns {quoted(names)} in its first line, which must be a comma-separated header{seems}",
         )
     if missing:
         shown = [cell for cell in header if cell in names or not (first_line and as_number(cell) is not None)]

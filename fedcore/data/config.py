@@ -18,8 +18,16 @@ from fedcore.data.sources.teacher import TeacherData
 from fedcore.data.tabular import FilesData
 
 GeneratedData = (
-    DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData | RegressionData | TablesData | TeacherData
-    | LibsvmData | SimulatedData
+    DigitsData
+    | MnistData
+    | SyntheticData
+    | AlphaBetaData
+    | HospitalsData
+    | RegressionData
+    | TablesData
+    | TeacherData
+    | LibsvmData
+    | SimulatedData
 )
 """Silos that are made from a seed, or from what comes with fedcore."""
 

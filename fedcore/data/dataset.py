@@ -47,8 +47,8 @@ class Dataset:
 
     @property
     def constants(self) -> str | None:
-        """SHA-256 (hex) of the preparation's constants, where they may come from elsewhere than the config; else None.
-        """
+        """SHA-256 (hex) of the preparation's constants, where they may come from elsewhere than
+        the config; else None."""
         if self.projection is not None:
             return self.projection.digest
         first = self.sources[0] if self.sources else None
@@ -86,11 +86,7 @@ def facts(
 
 
 def prepare(
-    data: DataConfig,
-    model: ModelConfig,
-    seed: int,
-    silo_root: Path,
-    released: Released | None = None,
+    data: DataConfig, model: ModelConfig, seed: int, silo_root: Path, released: Released | None = None
 ) -> Dataset:
     """The data set: generated silos written below `silo_root` unless they are there, a user's files checked.
 

@@ -231,26 +231,29 @@ def _generate(data: GeneratedData, seed: int) -> Generated:
         return teacher.teacher(data, seed)
     if data.source == "synthetic-alpha-beta":
         return alpha_beta.alpha_beta(
-            data.silos, data.records, data.test_fraction, data.features, data.classes, data.alpha, data.beta, data.flip,
-            data.standardise, seed,
-        )  # fmt: skip
+            data.silos,
+            data.records,
+            data.test_fraction,
+            data.features,
+            data.classes,
+            data.alpha,
+            data.beta,
+            data.flip,
+            data.standardise,
+            seed,
+        )
     test, public = data.test_fraction, data.public_fraction
     if data.source == "digits":
         if data.similarity is None:
             return generators.digits(test, seed, public, data.homogeneity)
         return generators.similar_digits(data.similarity, test, seed, public)
     if data.similarity is None:
-        return generators.mnist(
-            data.folder, data.flavour, data.per_digit, test, seed, public, data.homogeneity
-        )
+        return generators.mnist(data.folder, data.flavour, data.per_digit, test, seed, public, data.homogeneity)
     return generators.similar_mnist(data.folder, data.flavour, data.per_digit, data.similarity, test, seed, public)
 
 
 def _constants(
-    data: Images,
-    folder: Path,
-    sources: tuple[SiloSource, ...],
-    released: Released | None,
+    data: Images, folder: Path, sources: tuple[SiloSource, ...], released: Released | None
 ) -> tuple[Constants, Projection]:
     """Where the projection's constants are recorded, and the projection; computed unless they are there."""
     if data.pca is None or data.pca.constants == "released":

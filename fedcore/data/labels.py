@@ -32,8 +32,7 @@ def class_ids(table: pa.Table, name: str, classes: Sequence[Class]) -> NDArray[n
         return ids
     if np.isnan(by_cell(column, lambda cell: np.nan if is_blank(cell) else 0.0)).any():
         raise Refusal(
-            "missing-label",
-            f"has a label column {name!r} that holds missing values; every record needs a label",
+            "missing-label", f"has a label column {name!r} that holds missing values; every record needs a label"
         )
     raise Refusal(
         "unknown-label",

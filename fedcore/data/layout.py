@@ -118,9 +118,7 @@ def write_scales(folder: Path, columns: int, statement: str, fit: Callable[[], S
 C = TypeVar("C", Projection, Scales)
 
 
-def _recorded(
-    path: Path, origin: Origin, dimension: int, statement: str, fit: Callable[[], C], kind: type[C]
-) -> C:
+def _recorded(path: Path, origin: Origin, dimension: int, statement: str, fit: Callable[[], C], kind: type[C]) -> C:
     """The constants in `path`, written there by this call unless they are recorded already."""
     place = path.parent
 

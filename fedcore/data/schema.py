@@ -190,8 +190,8 @@ class Column(Grown):
         return values
 
     def codes(self) -> Callable[[object], bool]:
-        """Whether a cell is a code for a missing value; in a column of numbers 0777 is the number that it is read as.
-        """
+        """Whether a cell is a code for a missing value; in a column of numbers 0777 is the number
+        that it is read as."""
         codes = Places(self.missing or ())
         numbers = {exact_number(code) for code in self.missing or () if not isinstance(code, str)}
         if self.categories is not None or not numbers:

@@ -222,9 +222,14 @@ def _prepared(table: pa.Table, source: SiloSource) -> Records:
     else:
         labels = class_ids(table, source.label, source.classes)
     return prepare_records(
-        features, _in_training(labels, source), source.bias, source.feature_bound, source.divide_by, projection,
+        features,
+        _in_training(labels, source),
+        source.bias,
+        source.feature_bound,
+        source.divide_by,
+        projection,
         source.normalise,
-    )  # fmt: skip
+    )
 
 
 def read_table(source: SiloSource) -> pa.Table:
@@ -239,9 +244,13 @@ def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Record
     """The records as their schema says: a record whose label does not fit is all zeros, which moves no linear model."""
     labels = _in_training(labels_or_nan(table, source), source)
     return prepare_records(
-        prepared(table, described, source.whitening), labels, source.bias, source.feature_bound,
-        normalise=source.normalise, longest=longest_prepared(described, source.whitening),
-    )  # fmt: skip
+        prepared(table, described, source.whitening),
+        labels,
+        source.bias,
+        source.feature_bound,
+        normalise=source.normalise,
+        longest=longest_prepared(described, source.whitening),
+    )
 
 
 def labels_or_nan(table: pa.Table, source: SiloSource) -> NDArray[np.float64]:

@@ -14,9 +14,12 @@ from fedcore.planning.config import EvaluationConfig, ParticipationConfig, Priva
 
 
 def check_shuffled(
-    method: AlgorithmConfig, privacy: PrivacyConfig, participation: ParticipationConfig,
-    evaluation: EvaluationConfig | None, released: str | None,
-) -> None:  # fmt: skip
+    method: AlgorithmConfig,
+    privacy: PrivacyConfig,
+    participation: ParticipationConfig,
+    evaluation: EvaluationConfig | None,
+    released: str | None,
+) -> None:
     """Raises ValueError for what tells the messages of a batch apart, or has no accounting for shuffled batches.
 
     `released`: the key of the section whose constants silos release before the run, if there is one.
@@ -35,8 +38,7 @@ def check_shuffled(
         )
     if (batch := getattr(method, "batch", None)) is not None:
         raise ValueError(
-            f"privacy.trust = shuffler has its accounting for full batches only: algorithm.batch = {batch} must be "
-            "null"
+            f"privacy.trust = shuffler has its accounting for full batches only: algorithm.batch = {batch} must be null"
         )
     if privacy.whole_silo is not None:
         raise ValueError(
@@ -61,9 +63,11 @@ def check_shuffled(
 
 
 def check_aggregated(
-    method: AlgorithmConfig, participation: ParticipationConfig, evaluation: EvaluationConfig | None,
+    method: AlgorithmConfig,
+    participation: ParticipationConfig,
+    evaluation: EvaluationConfig | None,
     released: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Raises ValueError for what has no meaning, or no plan, where an aggregator adds the noise.
 
     `released`: the key of the section whose constants silos release before the run, if there is one.

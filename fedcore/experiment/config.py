@@ -40,8 +40,8 @@ from fedcore.planning.curvature import KnownCurvature, ReleasedCurvature
 
 
 class TlsConfig(Section):
-    """Files by which a driver and a Dask cluster of one's own know each other; relative paths: from the working folder.
-    """
+    """Files by which a driver and a Dask cluster of one's own know each other; relative paths:
+    from the working folder."""
 
     ca: LocalPath
     """PEM file of the authority, the cluster's alone: whoever it certifies can run code where records are open."""
@@ -223,9 +223,12 @@ class ExperimentConfig(Section):
                 raise ValueError(f"shuffler has no meaning with privacy.trust = {self.privacy.trust}: leave it out")
             return self
         check_shuffled(
-            self.algorithm, self.privacy, self.participation, self.evaluation,
+            self.algorithm,
+            self.privacy,
+            self.participation,
+            self.evaluation,
             None if self.released is None else self.released.key,
-        )  # fmt: skip
+        )
         return self
 
     @model_validator(mode="after")

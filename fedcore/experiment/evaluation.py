@@ -38,12 +38,16 @@ def measures(
     numbers = np.where(test.y > 0, 1, 0) if z.ndim == 1 else test.y.astype(np.int64)
     counts = np.bincount(numbers, minlength=len(classes))
     right = np.bincount(numbers[~wrong], minlength=len(classes))
-    return found | _by_part(wrong, numbers, parts) | {
-        "test_error": float(np.mean(wrong)),
-        "majority_error": float(1.0 - counts.max() / len(numbers)),
-        "test_recall": {str(classes[k]): float(right[k] / counts[k]) for k in map(int, np.flatnonzero(counts))},
-        "test_auc": _area(z, numbers),
-    }
+    return (
+        found
+        | _by_part(wrong, numbers, parts)
+        | {
+            "test_error": float(np.mean(wrong)),
+            "majority_error": float(1.0 - counts.max() / len(numbers)),
+            "test_recall": {str(classes[k]): float(right[k] / counts[k]) for k in map(int, np.flatnonzero(counts))},
+            "test_auc": _area(z, numbers),
+        }
+    )
 
 
 def area_under_curve(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> float | None:
@@ -59,9 +63,7 @@ def area_under_curve(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -
     return float((ranks[positive].sum() - many * (many + 1) / 2.0) / (many * others))
 
 
-def _by_part(
-    wrong: NDArray[np.bool_], numbers: NDArray[np.int64], parts: Sequence[tuple[str, int]]
-) -> dict[str, Any]:
+def _by_part(wrong: NDArray[np.bool_], numbers: NDArray[np.int64], parts: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Errors of each silo's test records, their mean, and the mean where each had its own most frequent class."""
     if not parts:
         return {}

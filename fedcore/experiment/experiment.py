@@ -161,9 +161,14 @@ class Experiment:
         sources = {source.name: source for source in self.dataset.sources}
         privacy = self.config.privacy
         return SiteSpec(
-            tuple(sources[name] for name in names), self.config.seed, privacy.ledger, ledgers, log, privacy.cap,
+            tuple(sources[name] for name in names),
+            self.config.seed,
+            privacy.ledger,
+            ledgers,
+            log,
+            privacy.cap,
             privacy.noise == "guarded",
-        )  # fmt: skip
+        )
 
     def start(self) -> np.ndarray:
         """w_0 (d,), within the domain: its centre 0, of a network random weights that follow from the public seed."""

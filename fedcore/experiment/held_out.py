@@ -75,9 +75,10 @@ def held_out(
         for share, answer in zip(phase.shares, histograms, strict=True)
     ]
     pooled = Counts(
-        np.add.reduce([counts.cells for counts in each]), sum(counts.records for counts in each),
+        np.add.reduce([counts.cells for counts in each]),
+        sum(counts.records for counts in each),
         math.fsum(counts.variance for counts in each),
-    )  # fmt: skip
+    )
     recalls = {str(classes[label]): _recall(pooled, label) for label in range(evaluation.classes)}
     return HeldOut(
         phase=phase.index,

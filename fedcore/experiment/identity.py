@@ -22,9 +22,12 @@ are then others, and what was run before is a run of an older schema."""
 
 # A silo's cap decides whether a run may go on, not what comes out of it.
 _EXECUTION: dict[str, Any] = {
-    "cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"},
+    "cluster": True,
+    "orchestration": True,
+    "tracking": True,
+    "privacy": {"cap"},
     "shuffler": {"deadline", "address", "secret"},
-}  # fmt: skip
+}
 
 
 _LATER: dict[str, dict[str, Any]] = {

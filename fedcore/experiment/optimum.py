@@ -50,4 +50,3 @@ def least_training_loss(experiment: Experiment, tolerance: float = 1e-6) -> floa
             f"after {found.nit} iterations"
         )
     return float(found.fun)
-

@@ -146,9 +146,11 @@ def evaluation_facts(plan: Plan) -> dict[str, Any] | None:
 def persons_facts(config: ExperimentConfig) -> dict[str, Any] | None:
     """The column of the persons that are the unit of privacy, and how many rows of each count; None for records."""
     data = config.data
-    return None if not isinstance(data, FilesData) or data.person is None else {
-        "column": data.person, "rows": data.person_rows
-    }  # fmt: skip
+    return (
+        None
+        if not isinstance(data, FilesData) or data.person is None
+        else {"column": data.person, "rows": data.person_rows}
+    )
 
 
 def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:

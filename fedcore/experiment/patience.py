@@ -98,8 +98,8 @@ class Spell:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Cells that differ in nothing but the key, the largest value first. `apart`: what tells them from other ladders'.
-    """
+    """Cells that differ in nothing but the key, the largest value first. `apart`: what tells them
+    from other ladders'."""
 
     values: tuple[float, ...]
     cells: tuple[ExperimentConfig, ...]

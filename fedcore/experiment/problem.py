@@ -28,10 +28,13 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
     """The public problem, for records of so many features. Raises InputError naming the key that does not fit."""
     privacy = config.privacy
     budget = Budget(
-        privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration,
-        "discrete-gaussian" if privacy.noise == "guarded" else "gaussian", privacy.noise_multiplier,
+        privacy.epsilon,
+        None if isinstance(privacy.delta, str) else float(privacy.delta),
+        privacy.calibration,
+        "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",
+        privacy.noise_multiplier,
         None if privacy.whole_silo is None else privacy.whole_silo.target,
-    )  # fmt: skip
+    )
     for silo in silos:
         if silo.n < 2:
             raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")

@@ -154,8 +154,8 @@ class RunResult(Kept):
 
     @property
     def error(self) -> float | None:
-        """The part of wrong classes, or the RMSE of real labels: on test data, else on held-out records; None without.
-        """
+        """The part of wrong classes, or the RMSE of real labels: on test data, else on held-out
+        records; None without."""
         if self.test_rmse is not None or self.test_error is not None:
             return self.test_rmse if self.test_rmse is not None else self.test_error
         return None if self.at_last is None else self.at_last.error.value

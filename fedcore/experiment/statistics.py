@@ -71,9 +71,11 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
         key = f"{statistic.section.key}.epsilon"
         raise InputError(f"{key} = {in_full(epsilon)} must lie between {in_full(least)} and {in_full(most)}")
     budget = Budget(
-        epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
+        epsilon,
+        None if isinstance(privacy.delta, str) else float(privacy.delta),
+        "exact",
         "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",
-    )  # fmt: skip
+    )
     for silo in silos:
         budget.check(silo.name, silo.n)
     return method.plan(

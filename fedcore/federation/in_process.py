@@ -49,9 +49,13 @@ class InProcess:
     """
 
     def __init__(
-        self, site: Site, agreement: Agreement, done: Callable[[Site], object] | None = None,
-        route: bytes | None = None, lease: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        site: Site,
+        agreement: Agreement,
+        done: Callable[[Site], object] | None = None,
+        route: bytes | None = None,
+        lease: int = 0,
+    ) -> None:
         self._site = site
         self._route, self._lease = route, lease
         self._agreement = agreement

@@ -27,8 +27,8 @@ class Receipts:
             yield from self.new
 
     def take(self, releases: Sequence[Release]) -> None:
-        """Takes those of a round, unless they are kept: its driver was killed after divergence, and it is asked again.
-        """
+        """Takes those of a round, unless they are kept: its driver was killed after divergence,
+        and it is asked again."""
         found = [release.receipt for release in releases]
         if found and (address := found[0][1:3]) != self._newest:
             self.new, self._newest = found, address

@@ -38,13 +38,16 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     released = math.fsum(worst_mu_squared(row.event for row in kept) for kept in rows.values())
     runs: list[dict[str, Any]] = [
         {
-            "run": run, "state": "closed" if ledger.is_closed(run) else "open", "delta": charges[run].delta,
-            "epsilon_charged": _charged(charges[run]), "releases": len(rows[run]),
+            "run": run,
+            "state": "closed" if ledger.is_closed(run) else "open",
+            "delta": charges[run].delta,
+            "epsilon_charged": _charged(charges[run]),
+            "releases": len(rows[run]),
             "epsilon_spent": _finite(spent((row.event for row in rows[run]), charges[run].delta)),
             "phases": _phases(rows[run], charges[run].delta),
         }
         for run in approved
-    ]  # fmt: skip
+    ]
     charged = math.fsum(charge.mu_squared for charge in charges.values())
     totals: dict[str, Any] = {
         "epsilon_charged": 0.0 if math.isnan(delta) else _epsilon(charged, delta),
@@ -53,13 +56,17 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     if len(runs) == len(charges) == 1:
         totals = {key: runs[0][key] for key in totals}
     return {
-        "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger),
-        "delta": _finite(delta), **totals,
+        "silo": ledger.silo,
+        "data_version": ledger.version,
+        "unit": _unit(ledger),
+        "delta": _finite(delta),
+        **totals,
         "epsilon_whole_silo": _whole_silo(ledger, rows, charges, delta),
         "lost": [charge.json for charge in lost],
         "caps": caps_shown(ledger.caps, [list(charges.values())]),
-        "policies": recorded_policies(ledger), "runs": runs,
-    }  # fmt: skip
+        "policies": recorded_policies(ledger),
+        "runs": runs,
+    }
 
 
 def _delta(of_runs: list[float], lost: list[Charge], lost_runs: int) -> float:
@@ -92,12 +99,13 @@ def _phases(rows: list[Row], delta: float) -> list[dict[str, Any]]:
         by_phase.setdefault(row.phase, []).append(row)
     return [
         {
-            "phase": phase, "rounds": sorted(row.round for row in mine),
+            "phase": phase,
+            "rounds": sorted(row.round for row in mine),
             "records": [min(row.event.start for row in mine) + 1, max(row.event.stop for row in mine)],
             "epsilon_spent": _finite(spent((row.event for row in mine), delta)),
         }
         for phase, mine in sorted(by_phase.items())
-    ]  # fmt: skip
+    ]
 
 
 def export(ledger: SqliteLedger) -> dict[str, Any]:
@@ -111,23 +119,33 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
     for run in filter(ledger.is_run, charges):
         releases = [
             {
-                "phase": row.phase, "round": row.round, **asdict(row.event), "query_sha256": row.query_digest.hex(),
+                "phase": row.phase,
+                "round": row.round,
+                **asdict(row.event),
+                "query_sha256": row.query_digest.hex(),
                 "payload_sha256": row.payload_digest.hex(),
             }
             for row in ledger.rows(run)
-        ]  # fmt: skip
+        ]
         runs.append(
             {
-                "run": run, "plan": ledger.plan(run), "state": "closed" if ledger.is_closed(run) else "open",
-                "charge": _charge(charges[run]), "releases": releases,
+                "run": run,
+                "plan": ledger.plan(run),
+                "state": "closed" if ledger.is_closed(run) else "open",
+                "charge": _charge(charges[run]),
+                "releases": releases,
             }
-        )  # fmt: skip
+        )
     lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
     return {
-        "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger), "lost": lost,
+        "silo": ledger.silo,
+        "data_version": ledger.version,
+        "unit": _unit(ledger),
+        "lost": lost,
         "caps": caps_shown(ledger.caps, [list(charges.values())]),
-        "policies": recorded_policies(ledger), "runs": runs,
-    }  # fmt: skip
+        "policies": recorded_policies(ledger),
+        "runs": runs,
+    }
 
 
 def recorded_policies(ledger: SqliteLedger) -> list[dict[str, Any]]:

@@ -119,7 +119,9 @@ def caps_shown(caps: Caps, sums: Sequence[Sequence[Charge]]) -> dict[str, Any] |
         shown = {"spent": spent if spent < math.inf else None, "left": left, "room": room}
         in_force.append(asdict(cap) | shown)
     return {
-        "order": order, "divergence": total if total < math.inf else None,
+        "order": order,
+        "divergence": total if total < math.inf else None,
         "recorded": [{"entry": each.entry, "caps": [asdict(cap) for cap in each.caps]} for each in caps.recorded],
-        "claimed": None if caps.claimed is None else asdict(caps.claimed), "in_force": in_force,
-    }  # fmt: skip
+        "claimed": None if caps.claimed is None else asdict(caps.claimed),
+        "in_force": in_force,
+    }

@@ -220,8 +220,9 @@ class ChainedFile:
 
     def _append(self, db: sqlite3.Connection, entry: Entry, payload: bytes | None, before: bytes) -> bytes:
         mac = entry.mac(self._anchor.known_key, before)
-        db.execute(f"INSERT INTO entries ({ENTRY}, payload, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                   (*entry, payload, mac))  # fmt: skip
+        db.execute(
+            f"INSERT INTO entries ({ENTRY}, payload, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*entry, payload, mac)
+        )
         return mac
 
     def _reads_back(
@@ -295,12 +296,14 @@ class ChainedFile:
 
     def _lost(self, fault: str) -> SiloError:
         return SiloError(
-            self.silo, "ledger-lost",
+            self.silo,
+            "ledger-lost",
             f"{fault}; nothing is answered until `fedcore budget reconcile {self.silo}` has charged what was open",
-        )  # fmt: skip
+        )
 
     def _damaged(self, fault: str) -> SiloError:
         return SiloError(
-            self.silo, "ledger-damaged",
+            self.silo,
+            "ledger-damaged",
             f"its ledger {self._path} is damaged: {fault}; restore a copy of it, then `fedcore budget reconcile`",
-        )  # fmt: skip
+        )

@@ -27,8 +27,15 @@ class Ledger(Protocol):
     """What a silo needs of its ledger."""
 
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0, policy: Cap | None = None,
+        self,
+        run: str,
+        plan: str,
+        key: bytes,
+        charge: Charge,
+        cap: Cap | None,
+        person: str | None = None,
+        lease: int = 0,
+        policy: Cap | None = None,
     ) -> bytes:
         """Reserves the run's full charge and keeps its plan digest and key, or finds the run; returns its key.
 
@@ -109,8 +116,8 @@ class Ledger(Protocol):
         ...
 
     def fence(self, run: str, lease: int) -> None:
-        """Takes note of a newer lease of the run, without waiting for who uses the ledger: no other commits any more.
-        """
+        """Takes note of a newer lease of the run, without waiting for who uses the ledger: no
+        other commits any more."""
         ...
 
     def close(self) -> None: ...

@@ -28,8 +28,15 @@ class MemoryLedger:
         self._leases: dict[str, int] = {}
 
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0, policy: Cap | None = None,
+        self,
+        run: str,
+        plan: str,
+        key: bytes,
+        charge: Charge,
+        cap: Cap | None,
+        person: str | None = None,
+        lease: int = 0,
+        policy: Cap | None = None,
     ) -> bytes:
         refuse_older(self._silo, run, self._leases.get(run, 0), lease)
         # It lives as long as its silo is open, and that has one unit; another site begins at nothing.

@@ -34,11 +34,23 @@ from fedcore.ledger.storage.database import VERSION, is_elsewhere
 
 _ROUNDING = 1 + 1e-9
 _TABLES = {
-    1: {"runs": ["run", "plan", "key"], "releases": [
-        "id", "run", "phase", "round", "query_digest", "start", "stop", "sensitivity", "sigma", "payload_digest",
-        "payload",
-    ]},
-}  # fmt: skip
+    1: {
+        "runs": ["run", "plan", "key"],
+        "releases": [
+            "id",
+            "run",
+            "phase",
+            "round",
+            "query_digest",
+            "start",
+            "stop",
+            "sensitivity",
+            "sigma",
+            "payload_digest",
+            "payload",
+        ],
+    }
+}
 _TABLES[2] = {**_TABLES[1], "runs": [*_TABLES[1]["runs"], "mu_squared", "epsilon", "delta"]}
 
 
@@ -142,8 +154,12 @@ def _is_begun(silo: str, path: Path, anchor: Path, made: tuple[Path, Path]) -> b
     taken = [place for suffix in (".anchor", ".key") if os.path.lexists(place := anchor.with_suffix(suffix))]
     if not taken:
         return False
-    if all((mine := made[1].with_suffix(place.suffix)).is_file() and place.is_file()
-           and mine.read_bytes() == place.read_bytes() for place in taken):  # fmt: skip
+    if all(
+        (mine := made[1].with_suffix(place.suffix)).is_file()
+        and place.is_file()
+        and mine.read_bytes() == place.read_bytes()
+        for place in taken
+    ):
         with suppress(SiloError):
             SqliteLedger(silo, *made).close()
             return True

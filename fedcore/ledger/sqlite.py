@@ -46,8 +46,15 @@ class SqliteLedger(ChainedFile):
 
     @alone
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0, policy: Cap | None = None,
+        self,
+        run: str,
+        plan: str,
+        key: bytes,
+        charge: Charge,
+        cap: Cap | None,
+        person: str | None = None,
+        lease: int = 0,
+        policy: Cap | None = None,
     ) -> bytes:
         known = self._known().approvals.get(run)
         held = self._standing.leases.get(run, 0)

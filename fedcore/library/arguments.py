@@ -20,11 +20,18 @@ from fedcore.library.silos import CLASSES_LOSS, REAL_LOSS, data_section
 from fedcore.wrong_values import sections_with
 
 ELSEWHERE = {
-    "random_state": "seed=0", "lr": "algorithm={'step': ..}", "learning_rate": "algorithm={'step': ..}",
-    "epochs": "algorithm={'rounds': ..}", "max_iter": "algorithm={'rounds': ..}",
-    "batch_size": "algorithm={'batch': ..}", "max_grad_norm": "model={'clip': ..}", "target_epsilon": "epsilon=..",
-    "target_delta": "privacy={'delta': ..}", "loss": "model={'loss': {'name': ..}}", "X": "silos={'north': (X, y), ..}",
-}  # fmt: skip
+    "random_state": "seed=0",
+    "lr": "algorithm={'step': ..}",
+    "learning_rate": "algorithm={'step': ..}",
+    "epochs": "algorithm={'rounds': ..}",
+    "max_iter": "algorithm={'rounds': ..}",
+    "batch_size": "algorithm={'batch': ..}",
+    "max_grad_norm": "model={'clip': ..}",
+    "target_epsilon": "epsilon=..",
+    "target_delta": "privacy={'delta': ..}",
+    "loss": "model={'loss': {'name': ..}}",
+    "X": "silos={'north': (X, y), ..}",
+}
 """What other libraries call it, and how it is written here."""
 
 
@@ -89,9 +96,13 @@ class Asked:
 
     def _of_file(self) -> ExperimentConfig:
         others = {
-            "test": self.test, "epsilon": self.epsilon, "label": self.label, "features": self.features,
-            "scale": self.scale, **self.sections,
-        }  # fmt: skip
+            "test": self.test,
+            "epsilon": self.epsilon,
+            "label": self.label,
+            "features": self.features,
+            "scale": self.scale,
+            **self.sections,
+        }
         said = [name for name, value in others.items() if value is not None]
         if not (isinstance(self.algorithm, str) and self.algorithm == "mbsgd"):
             said.append("algorithm")

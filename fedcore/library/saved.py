@@ -89,9 +89,10 @@ def write(path: Path, trained: Mapping[str, Any]) -> None:
     model["w"] = made.w.tolist()
     if projection is not None:
         model["projection"] = {
-            "mean": projection.mean.tolist(), "components": projection.components.tolist(),
+            "mean": projection.mean.tolist(),
+            "components": projection.components.tolist(),
             "divide_by": projection.divide_by,
-        }  # fmt: skip
+        }
     model["schema_"] = model.pop("schema")
     table = trained["rounds"].reset_index()
     told = {

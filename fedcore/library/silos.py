@@ -81,9 +81,11 @@ def _of_arrays(
         columns = {name: features.X[:, column] for column, name in enumerate(names)}
         pq.write_table(pa.table(columns | {label: labels}), paths[where])
     return {
-        "silos": [{"name": name, "path": paths[f"silo {name}"]} for name in silos], "label": label,
-        "features": list(names), "test": paths.get("test"),
-    }  # fmt: skip
+        "silos": [{"name": name, "path": paths[f"silo {name}"]} for name in silos],
+        "label": label,
+        "features": list(names),
+        "test": paths.get("test"),
+    }
 
 
 def _read(

@@ -30,9 +30,11 @@ _COMPLEX, _DATES, _DURATIONS, _TEXTS = "complex numbers", "dates", "durations", 
 KINDS = {"c": _COMPLEX, "M": _DATES, "m": _DURATIONS, "U": _TEXTS, "S": _TEXTS, "T": _TEXTS, "V": "fields of a record"}
 """By kind of a NumPy dtype, what is no number."""
 _CELLS: Sequence[tuple[type | tuple[type, ...], str]] = (
-    ((str, bytes), _TEXTS), ((complex, np.complexfloating), _COMPLEX),
-    ((datetime.timedelta, np.timedelta64), _DURATIONS), ((datetime.date, datetime.time, np.datetime64), _DATES),
-)  # fmt: skip
+    ((str, bytes), _TEXTS),
+    ((complex, np.complexfloating), _COMPLEX),
+    ((datetime.timedelta, np.timedelta64), _DURATIONS),
+    ((datetime.date, datetime.time, np.datetime64), _DATES),
+)
 """By type of an object, what is no number."""
 _NESTED = (Collection, np.ndarray)
 

@@ -107,8 +107,9 @@ class Trained:
     def shortfall(self) -> str | None:
         """A sentence where the model is no better on the test records than always answering the same, else None."""
         for error, alone, constant in (
-            ("test_error", "majority_error", "most frequent class"), ("test_rmse", "mean_rmse", "mean"),
-        ):  # fmt: skip
+            ("test_error", "majority_error", "most frequent class"),
+            ("test_rmse", "mean_rmse", "mean"),
+        ):
             if error in self.measures and alone in self.measures:
                 return no_better(self.measures[error], self.measures[alone], constant)
         return None

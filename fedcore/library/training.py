@@ -45,10 +45,18 @@ from fedcore.silo.account import SiloAccount
 
 
 def train(
-    silos: Silos | str | Path, *overrides: str, test: Records | str | Path | None = None, epsilon: float | None = None,
-    algorithm: str | Mapping[str, Any] = "mbsgd", label: str | None = None, features: Any = None,
-    classes: Sequence[str | int] | None = (0, 1), scale: Any = None, yes: bool = False, **sections: Any,
-) -> Trained:  # fmt: skip
+    silos: Silos | str | Path,
+    *overrides: str,
+    test: Records | str | Path | None = None,
+    epsilon: float | None = None,
+    algorithm: str | Mapping[str, Any] = "mbsgd",
+    label: str | None = None,
+    features: Any = None,
+    classes: Sequence[str | int] | None = (0, 1),
+    scale: Any = None,
+    yes: bool = False,
+    **sections: Any,
+) -> Trained:
     """Trains one model on all silos; returns it with its rounds and what it cost.
 
     Parameters
@@ -94,7 +102,7 @@ def train(
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
         asked = Asked(
             silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
-        )  # fmt: skip
+        )
         with asked.paths_untold():
             config = asked.config(looked_at=True)
             made = make_plan(config)
@@ -112,11 +120,17 @@ def train(
 
 
 def plan(
-    silos: Silos | str | Path, *overrides: str, epsilon: float | None = None,
-    algorithm: str | Mapping[str, Any] = "mbsgd", label: str | None = None, features: Any = None,
-    classes: Sequence[str | int] | None = (0, 1), scale: Any = None, test: Records | str | Path | None = None,
+    silos: Silos | str | Path,
+    *overrides: str,
+    epsilon: float | None = None,
+    algorithm: str | Mapping[str, Any] = "mbsgd",
+    label: str | None = None,
+    features: Any = None,
+    classes: Sequence[str | int] | None = (0, 1),
+    scale: Any = None,
+    test: Records | str | Path | None = None,
     **sections: Any,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """The plan of such a training, from the numbers of records alone: every phase with its noise and its epsilon.
 
     Arguments and errors are those of `train`; `Plan.as_json()` has all of it as plain values. With released scales it
@@ -132,7 +146,7 @@ def plan(
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
         asked = Asked(
             silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
-        )  # fmt: skip
+        )
         with asked.paths_untold():
             return make_plan(asked.config(looked_at=False))
 

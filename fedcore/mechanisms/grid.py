@@ -105,9 +105,8 @@ def grid_sensitivity(sensitivity: float, step: float, dim: int) -> float:
 
 
 def charged_grid(
-    event: GaussianRelease, clip: float, count: float, dim: int, norm: float | None = None,
-    slack: float | None = None,
-) -> Grid:  # fmt: skip
+    event: GaussianRelease, clip: float, count: float, dim: int, norm: float | None = None, slack: float | None = None
+) -> Grid:
     """The grid for the sums behind `event`, which are divided by `count` after noise was added.
 
     A sum has up to as many terms as the event has positions, also where it is divided by the size that is expected of a

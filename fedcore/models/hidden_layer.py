@@ -88,8 +88,8 @@ class HiddenLayer:
         return np.concatenate([first, second])
 
     def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
-        """Largest norm of each record's computed gradient (n,): `clip` rounded down; 0 for a label that is not known.
-        """
+        """Largest norm of each record's computed gradient (n,): `clip` rounded down; 0 for a label
+        that is not known."""
         return np.asarray(self.known(y) * exact_bound(clip, self.outputs + self.hidden + X.shape[1]))
 
     def clipped_gradient_sum(

@@ -56,9 +56,14 @@ def residual_bounds(X: Matrix, clip: float) -> Vector:
 
 
 def clipped_gradient_sum(
-    loss: Loss, w: Vector, X: Matrix, y: Vector, bounds: Vector, shifts: Vector | None = None,
+    loss: Loss,
+    w: Vector,
+    X: Matrix,
+    y: Vector,
+    bounds: Vector,
+    shifts: Vector | None = None,
     weights: Vector | None = None,
-) -> Vector:  # fmt: skip
+) -> Vector:
     """Sum over records of clip(residual * x) (d,); replacing one record moves it by at most 2 clip in norm.
 
     `shifts` (n,): what is added to the predictors first, for gradients at points other than w; None: nothing.
@@ -110,9 +115,7 @@ class _Block:
     weights: Vector | None
 
     @classmethod
-    def of(
-        cls, loss: Loss, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None
-    ) -> _Block:
+    def of(cls, loss: Loss, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None) -> _Block:
         y, high = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
         z, ends = np.empty(len(y)), np.cumsum([len(part[1]) for part in parts]).tolist()
         at = [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]

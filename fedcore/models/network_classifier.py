@@ -20,8 +20,10 @@ def network_weights(first: Matrix, second: Matrix) -> dict[str, Matrix]:
         # scikit-learn keeps one logistic output for two classes; equal ones give the first class here and there.
         outputs, biases = outputs[1:] - outputs[:1], biases[1:] - biases[:1]
     return {
-        "first": np.ascontiguousarray(first.T), "second": np.ascontiguousarray(outputs.T), "biases": np.array(biases)
-    }  # fmt: skip
+        "first": np.ascontiguousarray(first.T),
+        "second": np.ascontiguousarray(outputs.T),
+        "biases": np.array(biases),
+    }
 
 
 def network_classifier(weights: Mapping[str, Matrix], classes: Sequence[str | int]) -> MLPClassifier:

@@ -31,9 +31,7 @@ class MoreauSmoothing:
     name: Literal["moreau"] = "moreau"
     beta: Annotated[Factor, Field(gt=0)] | None = None
 
-    def of(
-        self, loss: Smoothable, problem: Problem, record_bound: float, envelope: Envelope | None = None
-    ) -> Moreau:
+    def of(self, loss: Smoothable, problem: Problem, record_bound: float, envelope: Envelope | None = None) -> Moreau:
         """The envelope of `loss` for records of norm at most `record_bound`: beta-smooth in w, gap L^2 / (2 beta).
 
         `envelope`: of a problem beta by the method's theorem, or None.

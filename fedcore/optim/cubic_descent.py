@@ -32,9 +32,15 @@ def step_lengths(count: int, convexity: float, curvature: float) -> list[float]:
 
 
 def noised_descent(
-    gradient: Callable[[Vector], Vector], dim: int, points: int, steps: list[float], weight: float, radius: float,
-    ridge: tuple[float, Vector] | None = None, average: Average = "paper",
-) -> Vector:  # fmt: skip
+    gradient: Callable[[Vector], Vector],
+    dim: int,
+    points: int,
+    steps: list[float],
+    weight: float,
+    radius: float,
+    ridge: tuple[float, Vector] | None = None,
+    average: Average = "paper",
+) -> Vector:
     """The averaged displacement v (dim,) of projected steps from 0 within the ball of this radius.
 
     `gradient`: of the quadratic part at a displacement, noised. `weight`: M of (M / 6) |v|^3. `ridge`: its weight and

@@ -54,9 +54,7 @@ def _pinelis(variance: float, largest: float, false_alarm: float) -> float:
     return largest * log / 3.0 + math.sqrt((largest * log / 3.0) ** 2 + 2.0 * variance * log)
 
 
-def certified_curvature(
-    asked: Vector, answered: Vector, variance: float, error: float, false_alarm: float
-) -> float:
+def certified_curvature(asked: Vector, answered: Vector, variance: float, error: float, false_alarm: float) -> float:
     """The curvature that a difference of queries and one of mean messages (d,) certify; 0 where they certify none.
 
     `variance`: of the noise on each number of the difference, normal; `error`: bound on what else it is off by. But for

@@ -46,12 +46,14 @@ def check_aggregator(problem: Problem) -> None:
         return
     wanted = (
         (problem.participation.full, "all silos in every round: leave participation.silos_per_round out"),
-        (problem.budget.mechanism == "gaussian", "privacy.noise = seeded: it is a simulation, and guarded silos trust"
-         " nobody"),
+        (
+            problem.budget.mechanism == "gaussian",
+            "privacy.noise = seeded: it is a simulation, and guarded silos trust nobody",
+        ),
         (problem.budget.whole_silo is None, "no privacy.whole_silo: leave it out"),
         (problem.evaluation is None, "no evaluation, in which silos add their own noise: leave it out"),
         (problem.shuffle is None, "no shuffler beside the aggregator"),
-    )  # fmt: skip
+    )
     for holds, said in wanted:
         if not holds:
             raise InputError(f"privacy.trust = central needs {said}")

@@ -100,9 +100,7 @@ def _in_full(value: Any) -> Any:
     raise ValueError(f"say worst-case, released, or a public number above 0 and at most {LARGEST:g}")
 
 
-Smoothness = Annotated[
-    Literal["worst-case"] | float | ReleasedCurvature, BeforeValidator(_in_full)
-]
+Smoothness = Annotated[Literal["worst-case"] | float | ReleasedCurvature, BeforeValidator(_in_full)]
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

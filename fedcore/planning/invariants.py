@@ -144,13 +144,12 @@ def _check_epsilon(
     borders = sorted({border for event in events for border in (event.start, event.stop)})
     costs = {
         at: spent([event for event in events if event.start <= at < event.stop], delta)
-        for at in borders[:-1] if any(event.start <= at < event.stop for event in events)
-    }  # fmt: skip
+        for at in borders[:-1]
+        if any(event.start <= at < event.stop for event in events)
+    }
     worst = max(costs, key=lambda at: costs[at])
     end = next(border for border in borders if border > worst)
-    indices = [
-        f"{phase.index}" for phase, each in asked if any(event.start <= worst < event.stop for event in each)
-    ]
+    indices = [f"{phase.index}" for phase, each in asked if any(event.start <= worst < event.stop for event in each)]
     raise InputError(
         f"phase{'s' * (len(indices) > 1)} {', '.join(indices)}: {problem.unit} {worst + 1} to {end} of silo {silo} pay "
         f"epsilon {shown_up(epsilon)}, above the agreed {key} = {in_full(target)}: a method's noise comes from "

@@ -169,9 +169,8 @@ class Phase:
         if self.one_sample:
             sensitivity, count = sensitivity * math.sqrt(count), 1
         return GaussianRelease(
-            start, stop, sensitivity, share.sigma, count, self.mechanism,
-            sampling=sampling, rate=share.rate,
-        )  # fmt: skip
+            start, stop, sensitivity, share.sigma, count, self.mechanism, sampling=sampling, rate=share.rate
+        )
 
     def events(self, silo: str) -> list[GaussianRelease]:
         """Events of all rounds of this phase at `silo`, if it is asked as often as it may be."""
@@ -272,6 +271,15 @@ def _of_part(base: Phase, part: Part, rounds: int) -> Phase:
 
 
 _PART = (
-    "answer", "clip", "shares", "sampling", "answers", "vectors_down", "vectors_up", "in_turn", "entrusted", "numbers",
+    "answer",
+    "clip",
+    "shares",
+    "sampling",
+    "answers",
+    "vectors_down",
+    "vectors_up",
+    "in_turn",
+    "entrusted",
+    "numbers",
     "balance",
-)  # fmt: skip
+)

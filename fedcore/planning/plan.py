@@ -219,9 +219,10 @@ class Plan:
         if target is None:
             return {}
         return {
-            "epsilon_whole_silo_target": target.epsilon, "epsilon_whole_silo": self.epsilon_whole_silo,
+            "epsilon_whole_silo_target": target.epsilon,
+            "epsilon_whole_silo": self.epsilon_whole_silo,
             "delta_whole_silo": target.delta,
-        }  # fmt: skip
+        }
 
     @property
     def _of_shuffler(self) -> dict[str, Any]:

@@ -203,9 +203,19 @@ def _within(key: str, value: float, most: float, least: float = 0.0) -> None:
 
 
 _LATER = (
-    "weights", "evaluation", "numbers", "person", "shuffle", "parts", "in_turn", "entrusted", "vectors_up",
-    "aggregator", "balance", "one_sample",
-)  # fmt: skip
+    "weights",
+    "evaluation",
+    "numbers",
+    "person",
+    "shuffle",
+    "parts",
+    "in_turn",
+    "entrusted",
+    "vectors_up",
+    "aggregator",
+    "balance",
+    "one_sample",
+)
 
 
 def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:

@@ -21,9 +21,7 @@ def phase_epsilon(problem: Problem, phase: Phase, silo: str) -> float:
     delta = gaussian_delta(problem.budget.delta(problem.sizes[silo]), event.mechanism)
     rounds = 1 if phase.fresh_blocks else phase.most_answers
     records, messages = int(phase.by_silo[silo].batch), problem.shuffle.minimum
-    found = shuffled_epsilon(
-        event.sigma / event.sensitivity, records, rounds, messages, delta, problem.budget.epsilon
-    )
+    found = shuffled_epsilon(event.sigma / event.sensitivity, records, rounds, messages, delta, problem.budget.epsilon)
     if event.mechanism != "gaussian":  # the distance of each message of all batches from a Gaussian mechanism's
         dim = phase.length(problem)
         if delta_cost(dim, phase.rounds * messages, found) > problem.budget.delta(problem.sizes[silo]) - delta:

@@ -46,9 +46,13 @@ class Size:
 
     def __add__(self, other: Size) -> Size:
         return Size(
-            self.rounds + other.rounds, self.floats_up + other.floats_up, self.floats_down + other.floats_down,
-            self.releases + other.releases, self.ledger_bytes + other.ledger_bytes, self.file_bytes + other.file_bytes,
-        )  # fmt: skip
+            self.rounds + other.rounds,
+            self.floats_up + other.floats_up,
+            self.floats_down + other.floats_down,
+            self.releases + other.releases,
+            self.ledger_bytes + other.ledger_bytes,
+            self.file_bytes + other.file_bytes,
+        )
 
     @property
     def large(self) -> bool:

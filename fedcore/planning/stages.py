@@ -81,9 +81,15 @@ leaves it at 2 beta nearly always."""
 
 
 def stage_plan(
-    rounds: int, smoothness: float, mu: float, gap: float, variance: float, scale: float = 1.0,
-    rule: Upsilon = "corrected", key: str = "algorithm.lam",
-) -> tuple[Stage, ...]:  # fmt: skip
+    rounds: int,
+    smoothness: float,
+    mu: float,
+    gap: float,
+    variance: float,
+    scale: float = 1.0,
+    rule: Upsilon = "corrected",
+    key: str = "algorithm.lam",
+) -> tuple[Stage, ...]:
     """Stages that use exactly `rounds` rounds; `gap` bounds the objective's gap at the start.
 
     `smoothness` and `mu` are of the whole objective, regularisers included. `scale`: on the variance's part of a

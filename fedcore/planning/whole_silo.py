@@ -92,9 +92,13 @@ def planned(method: Planner, problem: Problem) -> Plan:
                 factors[n] = max(factor, needed[n]) * (1.0 + _CLOSE)
         told = max(EPSILONS[0], (problem.budget.epsilon or 0.0) / factors[smallest])
         budget = RaisedBudget(
-            told, problem.budget.fixed_delta, "exact", problem.budget.mechanism, found=problem.budget,
+            told,
+            problem.budget.fixed_delta,
+            "exact",
+            problem.budget.mechanism,
+            found=problem.budget,
             factors=tuple(factors.items()),
-        )  # fmt: skip
+        )
         made = method.plan(replace(problem, budget=budget))
     raise InputError(
         f"privacy.whole_silo: the schedule of {method.name} changes with its noise and finds none for both targets; "

@@ -55,9 +55,10 @@ def _hides_ours(folder: str) -> bool:
     if os.path.realpath(folder) == os.path.realpath(PROJECT):
         return False
     return any(
-        os.path.isfile(os.path.join(folder, found)) for name in PACKAGES
+        os.path.isfile(os.path.join(folder, found))
+        for name in PACKAGES
         for found in (f"{name}.py", os.path.join(name, "__init__.py"))
-    )  # fmt: skip
+    )
 
 
 def _entries(environment: Mapping[str, str]) -> list[str]:

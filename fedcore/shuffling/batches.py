@@ -72,8 +72,8 @@ class Batches:
             raise
 
     def forget(self, run: str, before: Address | None) -> None:
-        """Lets go of the bytes of a run's batches of earlier rounds, or of all; that they were handed on stays known.
-        """
+        """Lets go of the bytes of a run's batches of earlier rounds, or of all; that they were
+        handed on stays known."""
         phase, round = (2**62, 1) if before is None else (before.phase, before.round)
         sql = "UPDATE batches SET batch = NULL WHERE run = ? AND (phase, round) < (?, ?) AND batch IS NOT NULL"
         self._db.execute(sql, (run, phase, round))

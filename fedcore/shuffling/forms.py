@@ -215,11 +215,19 @@ def check_address(key: str, address: str) -> None:
 
 _OPENING = TypeAdapter(
     tuple[
-        _Name, _Number, _Number, Annotated[list[_Name], Field(min_length=1, max_length=MOST_SILOS)], _Silos, _Seconds,
-        _Sealed, _Hex, _Hex, _Hex,
+        _Name,
+        _Number,
+        _Number,
+        Annotated[list[_Name], Field(min_length=1, max_length=MOST_SILOS)],
+        _Silos,
+        _Seconds,
+        _Sealed,
+        _Hex,
+        _Hex,
+        _Hex,
     ],
     config=_STRICT,
-)  # fmt: skip
+)
 _ENVELOPE = TypeAdapter(tuple[_Name, _Number, _Number, _Name, _Silos, _Hex, _Hex], config=_STRICT)
 _REQUEST = TypeAdapter(tuple[_Name, _Number, _Number, _Hex, bool], config=_STRICT)
 _BATCH = TypeAdapter(tuple[_Name, _Number, _Number, _Silos, _Sealed], config=_STRICT)

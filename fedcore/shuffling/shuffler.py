@@ -170,8 +170,8 @@ class Shuffler:
                 self._changed.wait(min(give_up, round.until) - now)
 
     def _drop_abandoned(self) -> None:
-        """Lets go of rounds whose server has not come for the batch since their deadline: nobody else gets their room.
-        """
+        """Lets go of rounds whose server has not come for the batch since their deadline: nobody
+        else gets their room."""
         until = self._clock() - ABANDONED
         self._rounds = {run: each for run, each in self._rounds.items() if each.until > until}
 

@@ -128,7 +128,8 @@ def _named(method: Method[Any], loss: Objective | None) -> list[Any]:
     """Method and loss as name and declared fields."""
     kind, objective = type(method), type(loss)
     return [
-        [method.name, _plain(kind, method)], None if loss is None else [objective.__name__, _plain(objective, loss)]
+        [method.name, _plain(kind, method)],
+        None if loss is None else [objective.__name__, _plain(objective, loss)],
     ]
 
 
@@ -145,8 +146,8 @@ def _is_short(values: Any) -> bool:
 
 
 def _rebuilt(what: str, kind: Any, values: dict[str, Any]) -> Any:
-    """The dataclass of these declared values. Raises ValueError with a sentence that names the first that does not fit.
-    """
+    """The dataclass of these declared values. Raises ValueError with a sentence that names the
+    first that does not fit."""
     if not _is_short(values):  # each value that does not fit would be an error of its own, a kilobyte each
         raise ValueError(f"its {what} does not fit: a list or a section of it is too long")
     try:
@@ -159,4 +160,3 @@ def _rebuilt(what: str, kind: Any, values: dict[str, Any]) -> Any:
     except (ValueError, ArithmeticError):
         fault = "a number is too long"
     raise ValueError(f"its {what} does not fit: {fault}")
-

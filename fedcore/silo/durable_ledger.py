@@ -63,17 +63,19 @@ def durable_ledger(
         known = source.version in account.versions
         changed = "its records are not those that were" if known else "its data version is not"
         raise SiloError(
-            silo, "register",
+            silo,
+            "register",
             f"{changed} registered: nothing is answered until its operator registers it by `{COMMAND}`; it then shares "
             "the silo's account",
-        )  # fmt: skip
+        )
     version = held[1]
     if [os.path.realpath(place) for place in places] != [version.ledger, version.anchor]:
         raise SiloError(
-            silo, "register",
+            silo,
+            "register",
             f"its ledger is {version.ledger} by its register, not {places[0]}; where its operator has moved it, "
             f"`{COMMAND}` says so",
-        )  # fmt: skip
+        )
     ratchet = clock if policy is None else Ratchet(register, silo, clock, policy.expired)
     ledger = RegisteredLedger(register, silo, source.version, clock)
     if _stamp(source) != before:
@@ -102,7 +104,8 @@ def _stamp(source: SiloSource) -> tuple[int, ...] | None:
 
 def _newcomer(register: Register, silo: str) -> SiloError:
     return SiloError(
-        silo, "register",
+        silo,
+        "register",
         f"it is guarded and has no account in the register {register.folder}: its operator makes one by "
         f"`{COMMAND} --new CONFIG {silo}`, or without a name for all silos of the config",
-    )  # fmt: skip
+    )

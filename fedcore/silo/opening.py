@@ -126,8 +126,9 @@ def _make_room(spec: SiteSpec) -> None:
         return
     first, (needed, limit) = spec.sources[0].name, short
     raise SiloError(
-        first, "ledger",
+        first,
+        "ledger",
         f"it and {len(spec.sources) - 1} other silos with durable ledgers take {needed:,} open files in one process, "
         f"whose limit is {limit:,}; nothing was opened. Raise the limit (`ulimit -Hn`, LimitNOFILE of a service), or "
         "spread the silos over more workers (cluster.workers)",
-    )  # fmt: skip
+    )

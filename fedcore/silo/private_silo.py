@@ -52,9 +52,16 @@ class PrivateSilo:
     """
 
     def __init__(
-        self, name: str, records: Records, key: bytes, ledger: Ledger, cap: Cap | None = None, guarded: bool = False,
-        policy: Policy | None = None, clock: Clock = utc_now,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        records: Records,
+        key: bytes,
+        ledger: Ledger,
+        cap: Cap | None = None,
+        guarded: bool = False,
+        policy: Policy | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
         self.name = name
         self._cap = cap
         self.ledger = ledger
@@ -206,8 +213,8 @@ class PrivateSilo:
         return run.answers[phase.answer], self._piece(question, run, phase)
 
     def simulated(self, run: str) -> tuple[Model, Matrix, Vector, Vector | None]:
-        """NOT PRIVATE: the run's model, the silo's rows and their weights, for `simulation/` metrics of its site only.
-        """
+        """NOT PRIVATE: the run's model, the silo's rows and their weights, for `simulation/`
+        metrics of its site only."""
         if self._guarded:
             raise SiloError(self.name, "guarded", "it is guarded and shows nothing but releases")
         approved = self._runs[run]

@@ -177,8 +177,8 @@ def _check_moved(register: Register, silo: str, version: Version, places: Sequen
 
 
 def _taken_meanwhile(accounts: Accounts, drafts: Sequence[Draft]) -> str | None:
-    """Why records are another silo's by now: a process that registers others holds these accounts' locks, not theirs.
-    """
+    """Why records are another silo's by now: a process that registers others holds these accounts'
+    locks, not theirs."""
     for draft in drafts:
         if (digests := draft.body.get("digests")) is not None:
             held = accounts.of_records(*digests)

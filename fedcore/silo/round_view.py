@@ -26,13 +26,33 @@ from fedcore.silo.question import Question
 class RoundView:
     """The protocol `fedcore.algorithms.method.Silo`. `asked` counts answers; once it is `over` there are no more."""
 
-    __slots__ = ("_address", "_drawn", "_grid_noise", "_noise", "_phase", "_piece", "_place", "_query", "_run",
-                 "_samples", "_silo", "_together", "asked", "over")  # fmt: skip
+    __slots__ = (
+        "_address",
+        "_drawn",
+        "_grid_noise",
+        "_noise",
+        "_phase",
+        "_piece",
+        "_place",
+        "_query",
+        "_run",
+        "_samples",
+        "_silo",
+        "_together",
+        "asked",
+        "over",
+    )
 
     def __init__(
-        self, silo: str, run: ApprovedRun, question: Question, phase: Phase, piece: Piece, noise: KeyedGaussian,
+        self,
+        silo: str,
+        run: ApprovedRun,
+        question: Question,
+        phase: Phase,
+        piece: Piece,
+        noise: KeyedGaussian,
         grid_noise: GridGaussian,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._silo, self._run, self._phase, self._piece = silo, run, phase, piece
         self._noise, self._grid_noise = noise, grid_noise
         # The address itself, beside the query digest that covers it too: no digest, whoever made it, joins two.
@@ -108,8 +128,8 @@ class RoundView:
         raise SiloError(self._silo, "plan", f"it draws no samples of the kind {event.sampling}")
 
     def _released(self, total: Vector, context: bytes, scale: float) -> Vector:
-        """(total + noise of the planned event) / public count, for a total of the event's sensitivity, times `scale`.
-        """
+        """(total + noise of the planned event) / public count, for a total of the event's
+        sensitivity, times `scale`."""
         piece, key = self._piece, self._run.key
         if piece.grid is not None:
             grid = piece.grid if scale == 1.0 else self._scaled_grid(scale)

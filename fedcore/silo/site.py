@@ -48,9 +48,12 @@ class Site:
     """
 
     def __init__(
-        self, silos: Iterable[PrivateSilo], log: Path | None = None, noise: NoiseCache | None = None,
+        self,
+        silos: Iterable[PrivateSilo],
+        log: Path | None = None,
+        noise: NoiseCache | None = None,
         carrier: Carrier | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._noise = noise
         self.lock = threading.RLock()
         self._silos = {silo.name: silo for silo in silos}

@@ -28,8 +28,8 @@ def advise(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="where the config with the method goes")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which method to start with, by sizes, width, epsilon and what one can afford. Asks no silo, reads no record.
-    """
+    """Say which method to start with, by sizes, width, epsilon and what one can afford. Asks no
+    silo, reads no record."""
     from fedcore.advice.advice import applied
     from fedcore.configfile.reading import read_yaml
     from fedcore.experiment.loading import load_experiment
@@ -149,12 +149,20 @@ def written(values: dict[str, Any], advice: Advice, said: list[str]) -> str:
 
 def _as_json(advice: Advice, made: ExperimentConfig) -> dict[str, Any]:
     return {
-        "facts": advice.facts.model_dump() | {"noise": advice.facts.noise}, "method": advice.method,
-        "above": advice.above, "tied": advice.tied, "others": dict(advice.others),
+        "facts": advice.facts.model_dump() | {"noise": advice.facts.noise},
+        "method": advice.method,
+        "above": advice.above,
+        "tied": advice.tied,
+        "others": dict(advice.others),
         "rows": [
-            {"figure": row.figure, "epsilon": row.facts.epsilon, "weight": weight, "errors": dict(row.errors),
-             "tied": list(row.tied)}
+            {
+                "figure": row.figure,
+                "epsilon": row.facts.epsilon,
+                "weight": weight,
+                "errors": dict(row.errors),
+                "tied": list(row.tied),
+            }
             for row, weight in advice.rows
         ],
         "config": made.model_dump(mode="json"),
-    }  # fmt: skip
+    }

@@ -53,9 +53,24 @@ app = typer.Typer(
 for _group in (privacy, budget, policy, conf, schedule):
     app.add_typer(_group)
 for _command in (
-    init, check, advise, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, shuffler, up, down,
+    init,
+    check,
+    advise,
+    tune,
+    audit,
+    run,
+    sweep,
+    reproduce,
+    plan,
+    resume,
+    runs,
+    report,
+    algorithms,
+    shuffler,
+    up,
+    down,
     password,
-):  # fmt: skip
+):
     app.command()(_command)
 app.command("retry", help="As `resume`: of a sweep, only what failed or was not run is run.")(resume)
 

@@ -17,9 +17,10 @@ from flows.commands.typed_numbers import whole
 from flows.terminal.console import Terminal
 
 PARTS = {
-    "gradient-difference": "released between restarts", "evaluation": "released about held-out records",
+    "gradient-difference": "released between restarts",
+    "evaluation": "released about held-out records",
     "statistics": "released before it",
-}  # fmt: skip
+}
 """What is audited beside the first kind of answer, in the order in which it is shown."""
 STAMP = "synthetic records and keys only: no record of a silo was read; a pass is not a proof (docs/audits.md)"
 
@@ -122,10 +123,11 @@ def _table(out: Terminal, title: str, unit: str, values: dict[str, Any]) -> None
         measured = finding["statistic"] is not None
         passed = "pass" if finding["passed"] else "ALARM"
         table.add_row(
-            finding["instrument"], "-" if not measured and finding["passed"] else passed,
+            finding["instrument"],
+            "-" if not measured and finding["passed"] else passed,
             *_measured(finding),
             f"{finding['false_alarm']:.2g}" if measured else "-",
-        )  # fmt: skip
+        )
     out.print(table)
     for finding in values["findings"]:
         out.print(f"{finding['instrument']}: {finding['detail']}.", markup=False)

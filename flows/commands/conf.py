@@ -18,10 +18,11 @@ from flows.commands.arguments import AsJson, console, write_new_output
 CONF = Path(__file__).parents[1].joinpath("conf").resolve()
 
 app = typer.Typer(
-    name="conf", no_args_is_help=True,
+    name="conf",
+    no_args_is_help=True,
     help="Example configs that come with fedcore. `reference.yaml` explains every key; experiment/ is for `run` and "
     "`plan`, sweep/ for `sweep`, paper/ for `reproduce`, policy/ for silos' operators.",
-)  # fmt: skip
+)
 
 
 @app.command("list")

@@ -59,11 +59,16 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     named = [row for phase in made.phases for row in _rows(phase)]
     for name, phase in first + named:
         table.add_row(
-            name, str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
-            *(number(phase[key]) for key in ("lam", "radius", "clip")), shown_up(phase["sigma"]),
-            in_full(phase["epsilon_target"]), shown_up(phase["epsilon_accounted"]),
+            name,
+            str(phase["n"]),
+            str(phase["rounds"]),
+            f"{phase['batch']:.6g}",
+            *(number(phase[key]) for key in ("lam", "radius", "clip")),
+            shown_up(phase["sigma"]),
+            in_full(phase["epsilon_target"]),
+            shown_up(phase["epsilon_accounted"]),
             _claimed(phase["epsilon_paper"], phase["epsilon_target"]),
-        )  # fmt: skip
+        )
     console.print(table)
     totals = values["totals"]
     console.print(
@@ -94,8 +99,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         console.print(
             f"unit: {unit_of(experiment.person)}, each with all of its rows; n, batches and delta count persons. Of a "
             f"person the first {persons['rows']} rows count, one over their number each (data.person_rows).",
-            highlight=False, markup=False,
-        )  # fmt: skip
+            highlight=False,
+            markup=False,
+        )
     if described is not None:
         console.print(
             f"schema: {described['columns']} columns make {described['features']} features; a record's norm is at most "
@@ -152,8 +158,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
 
 
 def _claimed(epsilon: float | None, target: float | None) -> str:
-    """What a paper claims, which is no bound of ours: noise that its formula gave for a target is claimed to have that.
-    """
+    """What a paper claims, which is no bound of ours: noise that its formula gave for a target is
+    claimed to have that."""
     if epsilon is not None and target is not None and math.isclose(epsilon, target, rel_tol=1e-12):
         return in_full(target)
     return shown_up(epsilon)

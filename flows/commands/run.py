@@ -45,7 +45,7 @@ def reproduce(
     figure: Annotated[list[str] | None, typer.Option(help="only this figure of it; may be given several times")] = None,
     as_json: AsJson = False,
     yes: Yes = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run the sweeps behind a paper's figures, from wherever they were stopped, and draw tables and plots."""
     from fedcore.home import Home
     from flows.asking import not_begun, refuse_unless

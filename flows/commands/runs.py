@@ -71,10 +71,14 @@ def _as_json(record: RunRecord) -> dict[str, Any]:
     fields = ("run", "state", "phase", "round", "rounds", "sweep", "message")
     config, result = record.config, record.result
     return {name: getattr(record, name) for name in fields} | {
-        "method": config.algorithm.name, "data": config.data.source, "epsilon": config.privacy.epsilon,
-        "seed": config.seed, "began": record.began.isoformat(timespec="seconds"),
-        "seconds": None if result is None else result.seconds, "error": None if result is None else result.error,
-    }  # fmt: skip
+        "method": config.algorithm.name,
+        "data": config.data.source,
+        "epsilon": config.privacy.epsilon,
+        "seed": config.seed,
+        "began": record.began.isoformat(timespec="seconds"),
+        "seconds": None if result is None else result.seconds,
+        "error": None if result is None else result.error,
+    }
 
 
 def _show(records: Sequence[RunRecord], there_are_others: bool) -> None:

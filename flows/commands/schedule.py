@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from flows.schedules.orders import Kind
 
 app = typer.Typer(
-    name="schedule", no_args_is_help=True,
+    name="schedule",
+    no_args_is_help=True,
     help="Run or sweep at times, by the deployments of `fedcore up`. `orchestration.scheduled` of the config says "
     "whether a firing does what is not finished, or a new repetition.",
-)  # fmt: skip
+)
 
 Name = Annotated[str, typer.Argument(help="as `schedule list` names it")]
 
@@ -149,8 +150,8 @@ def _asked(
 
 
 def _check_data(cells: tuple[ExperimentConfig, ...]) -> None:
-    """Raises InputError as `run` does for a plan or files that do not fit. Writes simulated silos: `up` is asked first.
-    """
+    """Raises InputError as `run` does for a plan or files that do not fit. Writes simulated silos:
+    `up` is asked first."""
     from fedcore.experiment.statistics_run import check_all
     from fedcore.home import Home
 
@@ -176,19 +177,18 @@ def _prefect() -> Iterator[SyncPrefectClient]:
 
     from flows.dispatch import explained
 
-    with (
-        explained(home.services / "prefect.log"),
-        prefect_settings(home, api),
-        get_client(sync_client=True) as client,
-    ):
+    with explained(home.services / "prefect.log"), prefect_settings(home, api), get_client(sync_client=True) as client:
         yield client
 
 
 def _as_json(schedule: Schedule) -> dict[str, Any]:
     following = schedule.next()
     return {
-        "name": schedule.name, "kind": schedule.kind, "of": schedule.of, "active": schedule.active,
+        "name": schedule.name,
+        "kind": schedule.kind,
+        "of": schedule.of,
+        "active": schedule.active,
         "when": None if schedule.when is None else schedule.when.as_json(),
         "scheduled": "repetition" if schedule.repeats else "unfinished",
         "next": None if following is None else following.isoformat(),
-    }  # fmt: skip
+    }

@@ -75,11 +75,14 @@ def algorithms(
     if as_json:
         listed = [
             {
-                "name": each, "title": method.title, "source": method.source, "defaults": _defaults(method),
+                "name": each,
+                "title": method.title,
+                "source": method.source,
+                "defaults": _defaults(method),
                 "keys": descriptions(method),
             }
             for each, method in chosen.items()
-        ]  # fmt: skip
+        ]
         print(json.dumps(listed, indent=2))
         return
     for each, method in chosen.items():

@@ -48,6 +48,10 @@ def shuffler(
         said = f"shuffler at {scheme}://{host}:{at}, batches of at least {minimum} messages; Ctrl-C ends it"
         with contextlib.suppress(KeyboardInterrupt):
             serve(
-                folder, socket, minimum, pair, secret=known,
+                folder,
+                socket,
+                minimum,
+                pair,
+                secret=known,
                 ready=lambda: console.print(said, highlight=False, soft_wrap=True),
-            )  # fmt: skip
+            )

@@ -53,8 +53,10 @@ def init(
     console.print(
         f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{whose}. "
         f"Fill in what is publicly known of each column, then `fedcore check {output}`.",
-        highlight=False, markup=False, soft_wrap=True,
-    )  # fmt: skip
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def check(
@@ -99,9 +101,11 @@ def check(
             fits = "does not fit" if each.faults else "is hardly what was meant" if each.doubts else "fits"
             whose = "" if each.persons is None else f" of {each.persons} persons"
             console.print(
-                f"{name}: {each.rows} records{whose}, {fits} ({chosen[name].path})", highlight=False, markup=False,
+                f"{name}: {each.rows} records{whose}, {fits} ({chosen[name].path})",
+                highlight=False,
+                markup=False,
                 soft_wrap=True,
-            )  # fmt: skip
+            )
             for sentence in (*each.faults, *each.doubts, *(f"note: {note}" for note in each.notes)):
                 console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
     if wrong:
@@ -164,9 +168,14 @@ def _header(path: Path) -> dict[str, str]:
 
 
 def _check_alike(
-    path: Path, header: dict[str, str], first: Path, columns: dict[str, str], label: str, person: str | None,
+    path: Path,
+    header: dict[str, str],
+    first: Path,
+    columns: dict[str, str],
+    label: str,
+    person: str | None,
     public: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Raises InputError unless the file has the first one's columns; test data need not say whose a row is."""
     from fedcore.data.cells import quoted
     from fedcore.errors import InputError
@@ -180,9 +189,7 @@ def _check_alike(
         raise InputError(f"file {path} has no column {quoted(lacks)}, which {first} has; silos have the same columns")
 
 
-def _config(
-    silos: list[Path], public: list[Path], columns: dict[str, str], label: str, person: str | None
-) -> str:
+def _config(silos: list[Path], public: list[Path], columns: dict[str, str], label: str, person: str | None) -> str:
     """The config's text: valid YAML that `plan` refuses until each column is filled in."""
     from fedcore.configfile.yaml_writer import quoted
 
@@ -193,17 +200,25 @@ def _config(
         for name, kind in columns.items()
         if name not in (label, person)
     )
-    whose = "" if person is None else f"""\
+    whose = (
+        ""
+        if person is None
+        else f"""\
   person: {texts[person]}  # whose a row is: epsilon is for each person with all of its rows
   person_rows: 10  # of a person that count; `fedcore check` says how many have more
 """
+    )
     named = "\n".join(f"    - {{name: {_name(path)}, path: {quoted(str(path))}}}" for path in silos)
     unit = "record" if person is None else "person"
     test = quoted(str(public[0])) if public else "null  # a file of public records that no silo holds"
-    evaluation = "" if public else (
-        f"evaluation:  # without public test data silos hold out a fifth of their {unit}s; delete it for a number\n"
-        "  every: end\n"
-    )  # fmt: skip
+    evaluation = (
+        ""
+        if public
+        else (
+            f"evaluation:  # without public test data silos hold out a fifth of their {unit}s; delete it for a number\n"
+            "  every: end\n"
+        )
+    )
     return f"""\
 # Written by `fedcore init` from names and types of columns. Fill in what is publicly known of each column, from
 # textbooks, norms of the field or a public data set; never from the silos' records (docs/your-own-data.md).

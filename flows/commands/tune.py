@@ -132,10 +132,13 @@ def _drawn_from(made: Tuning, path: Path) -> str:
 
 def _as_json(made: Tuning, grid: dict[str, list[Any]], simulations: int) -> dict[str, Any]:
     return {
-        "chosen": made.best.point, "error": made.best.error, "baseline": made.baseline, "simulations": simulations,
+        "chosen": made.best.point,
+        "error": made.best.error,
+        "baseline": made.baseline,
+        "simulations": simulations,
         "grid": grid,
         "trials": [{"point": t.point, "error": t.error, "uncertainty": t.uncertainty} for t in made.trials],
-    }  # fmt: skip
+    }
 
 
 def explained(config: Path, made: Tuning, basis: str, simulations: int) -> list[str]:
@@ -148,10 +151,7 @@ def explained(config: Path, made: Tuning, basis: str, simulations: int) -> list[
     )
     heads = [key.rpartition(".")[2] for key in made.best.point]
     rows = [[*(str(t.point[k]) for k in t.point), f"{t.error:.4f}"] for t in made.trials[:_SHOWN]]
-    return [
-        *textwrap.wrap(said, 110),
-        *(" ".join(f"{cell:>9}" for cell in row) for row in ([*heads, "error"], *rows)),
-    ]
+    return [*textwrap.wrap(said, 110), *(" ".join(f"{cell:>9}" for cell in row) for row in ([*heads, "error"], *rows))]
 
 
 def _written(config: Path, values: dict[str, Any], made: Tuning, basis: str, simulations: int) -> str:

@@ -39,8 +39,8 @@ def real(least: float | None = None) -> dict[str, Any]:
 
 
 def _read(given: object) -> int | float | None:
-    """The number that a text is in YAML 1.2; defaults come as numbers. Raises BadParameter where it has two readings.
-    """
+    """The number that a text is in YAML 1.2; defaults come as numbers. Raises BadParameter where
+    it has two readings."""
     if not isinstance(given, str):
         return given if isinstance(given, int | float) else None
     if (said := complaint(given)) is not None:

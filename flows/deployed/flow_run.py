@@ -41,8 +41,8 @@ def carry_out(kind: str, parameters: Mapping[str, Any], tags: Sequence[str]) -> 
 
 
 def main(flow_run: str) -> None:
-    """Carries out a flow run of a deployment as this home has recorded it; the server says when, and its free fields.
-    """
+    """Carries out a flow run of a deployment as this home has recorded it; the server says when,
+    and its free fields."""
     from prefect.client.orchestration import get_client
     from prefect.states import Failed
 
@@ -86,8 +86,8 @@ def _flow(kind: str) -> Any:
 
 
 def _made(client: SyncPrefectClient, flow: Any, parameters: Mapping[str, Any], tags: Sequence[str]) -> FlowRun:
-    """A flow run that no deployment takes up by itself: it is not scheduled. Retry on the page does what is recorded.
-    """
+    """A flow run that no deployment takes up by itself: it is not scheduled. Retry on the page
+    does what is recorded."""
     from prefect.exceptions import ObjectNotFound
     from prefect.states import Pending
 

@@ -25,8 +25,9 @@ def check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
     """Raises InputError if a config names a shuffler that does not answer, before anything is started."""
     named = {
         (cell.shuffler.address, cell.shuffler.secret, cell.cluster.address): cell
-        for cell in cells if cell.shuffler is not None
-    }  # fmt: skip
+        for cell in cells
+        if cell.shuffler is not None
+    }
     for cell in named.values():
         from flows.shuffled import check_shuffler
 

@@ -75,9 +75,12 @@ class KeptRuns:
                 found.sort(key=lambda record: (record.state not in _ENDED, self._found.data(config, record) != "same"))
             else:
                 mine = (self._former_sweep, None)
-                found.sort(key=lambda record: (
-                    mine.index(record.sweep) if record.sweep in mine else len(mine), record.state not in _ENDED
-                ))  # fmt: skip
+                found.sort(
+                    key=lambda record: (
+                        mine.index(record.sweep) if record.sweep in mine else len(mine),
+                        record.state not in _ENDED,
+                    )
+                )
             self._chosen[run] = found[0] if found else None
         return self._chosen[run]
 
@@ -140,13 +143,11 @@ def begins_anew(stopped: Sequence[RunRecord]) -> str:
     cost = (
         "each at a charge of its own beside what the former one was charged; `fedcore budget close RUN` gives back "
         "what that did not spend"
-        if durable else "with other noise; ledgers in memory keep no account of them"
-    )  # fmt: skip
-    more = f" and {len(stopped) - 1} more" if len(stopped) > 1 else ""
-    return (
-        f"{first.run}{more} of the same parameters stopped {UNDER_FORMER}, and cannot go on: they begin "
-        f"anew, {cost}"
+        if durable
+        else "with other noise; ledgers in memory keep no account of them"
     )
+    more = f" and {len(stopped) - 1} more" if len(stopped) > 1 else ""
+    return f"{first.run}{more} of the same parameters stopped {UNDER_FORMER}, and cannot go on: they begin anew, {cost}"
 
 
 def has_paths(config: ExperimentConfig) -> bool:

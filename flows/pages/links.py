@@ -17,8 +17,8 @@ LIST = "?workflowType=machine_learning"
 
 
 def flow_page(pages: dict[str, str], flow_run_id: str) -> dict[str, str]:
-    """Id and page of a flow run: `fedcore up` shows the page; without `up` nobody does, and this is where it will be.
-    """
+    """Id and page of a flow run: `fedcore up` shows the page; without `up` nobody does, and this
+    is where it will be."""
     return {"flow_run_id": flow_run_id, "flow_run_url": f"{pages['prefect']}/runs/flow-run/{flow_run_id}"}
 
 

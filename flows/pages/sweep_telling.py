@@ -22,8 +22,8 @@ from tasks.tracking import Status
 
 
 class SweepTelling:
-    """All that is said of one sweep; to MLflow nothing if no cell is tracked there. `settings`: by run, what it varies.
-    """
+    """All that is said of one sweep; to MLflow nothing if no cell is tracked there. `settings`: by
+    run, what it varies."""
 
     def __init__(self, config: SweepConfig, session: Session) -> None:
         self._config, self._session, self._sweep = config, session, sweep_id(config)
@@ -46,23 +46,31 @@ class SweepTelling:
             self._session.tracker.begin_sweep(self._sweep, config.name, counts, sweep_view(config, self.settings), ids)
 
     def finish(self, status: Status, report: Report | None, finished: Sequence[RunResult]) -> None:
-        """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the best one registered.
-        """
+        """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the
+        best one registered."""
         config, session = self._config, self._session
         self._totals, self._statement = told_totals(session.home, config, finished, self._runs)
         if not self._tracked:
             return
         self._register_best(finished)
-        tables = {
-            "table.json": as_printed(report.columns, "accounted", "shuffled"),
-            "budget.json": budget_table(self._totals),
-        } if report else {}  # fmt: skip
+        tables = (
+            {
+                "table.json": as_printed(report.columns, "accounted", "shuffled"),
+                "budget.json": budget_table(self._totals),
+            }
+            if report
+            else {}
+        )
         files = [cells_path(session.home, self._sweep)] if report else []
         files += [report.plot] if report and report.plot else []
         session.tracker.finish_sweep(
-            status, sweep_view(config, self.settings, finished), tables, files, sweep_metrics(self._totals, finished),
+            status,
+            sweep_view(config, self.settings, finished),
+            tables,
+            files,
+            sweep_metrics(self._totals, finished),
             in_markdown(self._statement),
-        )  # fmt: skip
+        )
 
     def show(self, report: Report) -> None:
         """The table as an artifact of the flow run, with what it cost (as in its log), and a link to the cells."""

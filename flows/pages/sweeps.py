@@ -15,8 +15,13 @@ from flows.sweep_files import sweep_id
 from tasks.mlflow.sweep_run import cell_tag
 from tasks.tracking import Table, View
 
-_ASKED = ("algorithm.name", "privacy.trust", "privacy.epsilon", "privacy.noise_multiplier",
-          "privacy.whole_silo.epsilon")  # fmt: skip
+_ASKED = (
+    "algorithm.name",
+    "privacy.trust",
+    "privacy.epsilon",
+    "privacy.noise_multiplier",
+    "privacy.whole_silo.epsilon",
+)
 """Keys that tell cells apart beside what `settings` finds; then come seed and repetition."""
 _MEASURES = {"test error": "test_error", "test RMSE": "test_rmse", "held-out error": "evaluation/error"}
 """Metrics of what `RunResult.error` is."""

@@ -88,9 +88,13 @@ def summarise(results: Iterable[RunResult], settings: Mapping[str, Settings] | N
     groups: dict[_Key, dict[str, list[RunResult]]] = {}
     for result in results:
         key = (
-            result.method, result.epsilon_target, result.noise_multiplier, result.unit,
-            result.epsilon_whole_silo_target, result.epsilon_shuffled is not None,
-        )  # fmt: skip
+            result.method,
+            result.epsilon_target,
+            result.noise_multiplier,
+            result.unit,
+            result.epsilon_whole_silo_target,
+            result.epsilon_shuffled is not None,
+        )
         same = canonical_json(settings.get(result.run, {}))
         groups.setdefault(key, {}).setdefault(same, []).append(result)
     order = list(dict.fromkeys(key[0] for key in groups))

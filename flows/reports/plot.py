@@ -101,7 +101,8 @@ def _varied_number(lines: Sequence[Line]) -> str | None:
     numbers = {
         key: len(found)
         for key, found in values.items()
-        if len(found) > 1 and all(type(value) in (int, float) and value > 0 for value in found)
+        if len(found) > 1
+        and all(type(value) in (int, float) and value > 0 for value in found)
         and all(key in line.settings for line in lines)
     }
     return max(numbers, key=lambda key: numbers[key]) if numbers else None

@@ -18,8 +18,17 @@ Settings = Mapping[str, Any]
 """Values by the dotted keys of an experiment, for instance algorithm.step."""
 
 _PLAIN = TypeAdapter(Any)
-_SAID = ("name", "seed", "repetition", "schema", "algorithm.name", "privacy.epsilon", "privacy.noise_multiplier",
-         "privacy.whole_silo", "privacy.trust")  # fmt: skip
+_SAID = (
+    "name",
+    "seed",
+    "repetition",
+    "schema",
+    "algorithm.name",
+    "privacy.epsilon",
+    "privacy.noise_multiplier",
+    "privacy.whole_silo",
+    "privacy.trust",
+)
 """Keys that a line shows in columns of its own, or that runs of one line differ in."""
 
 
@@ -33,9 +42,7 @@ def settings(sweep: SweepConfig, run: Run = run_id) -> dict[str, Settings]:
     return differing(sweep.cells(), () if sweep.patience is None else (sweep.patience.key,), run)
 
 
-def differing(
-    cells: Sequence[ExperimentConfig], besides: Iterable[str] = (), run: Run = run_id
-) -> dict[str, Settings]:  # fmt: skip
+def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = (), run: Run = run_id) -> dict[str, Settings]:
     """By run, the values of the keys in which cells of its method differ at one target, but for those `besides`; None:
     null, or a key that the cell's sections do not have."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}

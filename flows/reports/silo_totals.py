@@ -43,16 +43,22 @@ def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
     """The totals as plain values; an infinite epsilon as null."""
     return [
         {
-            "seed": total.seed, "silo": total.silo, "n": total.n, "cells": total.cells,
-            "cells_without_noise": total.without_noise, "statistics": total.statistics, "delta": total.delta,
+            "seed": total.seed,
+            "silo": total.silo,
+            "n": total.n,
+            "cells": total.cells,
+            "cells_without_noise": total.without_noise,
+            "statistics": total.statistics,
+            "delta": total.delta,
             "unit": total.unit,
             "epsilon": total.epsilon if math.isfinite(total.epsilon) else None,
             "epsilon_of_noised_cells": total.epsilon_private,
             "counted_as": "one plan" if total.planned else "gdp",
-            "cells_refused": total.refused, "cells_counted_in_full": total.in_full,
+            "cells_refused": total.refused,
+            "cells_counted_in_full": total.in_full,
         }
         for total in totals
-    ]  # fmt: skip
+    ]
 
 
 def totals_sentence(totals: Sequence[SiloTotal]) -> str:

@@ -62,10 +62,14 @@ def caption(lines: Sequence[Line]) -> str:
     units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
     whose = "".join(f", for {unit}" for unit in units)
     largest = max((line.shuffled for line in lines if line.shuffled is not None), default=None)
-    shuffled = "" if largest is None else (
-        f" Of shuffled runs epsilon is towards who sees permuted batches only, at most {shown_up(largest, 5)}; "
-        "accounted is without a shuffler, and charged."
-    )  # fmt: skip
+    shuffled = (
+        ""
+        if largest is None
+        else (
+            f" Of shuffled runs epsilon is towards who sees permuted batches only, at most {shown_up(largest, 5)}; "
+            "accounted is without a shuffler, and charged."
+        )
+    )
     marked = f" {BEST}" if any(line.best for line in lines) else ""
     return f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
 
@@ -165,9 +169,12 @@ def cells_path(home: Home, sweep: str) -> Path:
 
 
 def write_report(
-    home: Home, sweep: str, results: Sequence[RunResult], patience: PatienceConfig | None = None,
+    home: Home,
+    sweep: str,
+    results: Sequence[RunResult],
+    patience: PatienceConfig | None = None,
     settings: Mapping[str, Settings] | None = None,
-) -> Report:  # fmt: skip
+) -> Report:
     """Writes report.json, cells.csv and, where there are test errors, plot.png into the sweep's folder. `patience`: by
     which the results were chosen, which the plot says too. `settings`: by run, what the sweep varies."""
     lines = summarise(results, settings)

@@ -26,9 +26,10 @@ from tasks.run_file import read_rows
 
 AXES = {"rounds": "round", "floats": "numbers sent by all silos", "gradients": "gradient evaluations of all silos"}
 _SERIES: Mapping[Metric, tuple[str, str]] = {
-    "test error": ("test/error", "test error"), "relative RMSE": ("test/loss", "test loss"),
+    "test error": ("test/error", "test error"),
+    "relative RMSE": ("test/loss", "test loss"),
     "excess loss": ("simulation/train_loss", "excess loss, not private"),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,17 @@ def ways(
         rows = [values for _, _, values in read_rows(store_path(home, result.run))]
         spent = accumulate(values["gradient_evaluations"] for values in rows)
         optimum = least_loss(home, cell, least) if metric == "excess loss" else None
-        groups.setdefault(result.method, []).append({
-            at: (values["communication/floats_up"], gradients,
-                 values[key] if optimum is None else gap(cell, values[key], optimum))
-            for at, (values, gradients) in enumerate(zip(rows, spent, strict=True), 1) if key in values
-        })  # fmt: skip
+        groups.setdefault(result.method, []).append(
+            {
+                at: (
+                    values["communication/floats_up"],
+                    gradients,
+                    values[key] if optimum is None else gap(cell, values[key], optimum),
+                )
+                for at, (values, gradients) in enumerate(zip(rows, spent, strict=True), 1)
+                if key in values
+            }
+        )
         seconds.setdefault(result.method, []).append(result.seconds)
     found = []
     for method, runs in groups.items():

@@ -67,8 +67,8 @@ class Choice:
 
 
 def to_try(methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> SweepConfig:
-    """The sweep of all settings at all places of the figure's grid. Raises InputError unless each method has as many.
-    """
+    """The sweep of all settings at all places of the figure's grid. Raises InputError unless each
+    method has as many."""
     counts = {_name(variant, methods): math.prod(map(len, _own(variant).values())) for variant in methods.variants}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -77,9 +77,13 @@ def to_try(methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Seque
 
 
 def choices(
-    methods: SweepConfig, grid: Mapping[str, Sequence[Any]], config: ChosenConfig, results: Sequence[RunResult],
-    failed: Collection[str] = (), run: Run = run_id,
-) -> list[Choice]:  # fmt: skip
+    methods: SweepConfig,
+    grid: Mapping[str, Sequence[Any]],
+    config: ChosenConfig,
+    results: Sequence[RunResult],
+    failed: Collection[str] = (),
+    run: Run = run_id,
+) -> list[Choice]:
     """For each method and place the settings of the least mean error, or loss. `results`: of all cells of `to_try` but
     those that `failed`, ids of runs, as by a step that is too long: their settings are not chosen. `run`: which is a
     cell's.
@@ -129,9 +133,7 @@ def first_choices(methods: SweepConfig, grid: Mapping[str, Sequence[Any]]) -> li
     ]
 
 
-def with_choices(
-    target: SweepConfig, grid: Mapping[str, Sequence[Any]], chosen: Sequence[Choice]
-) -> SweepConfig:
+def with_choices(target: SweepConfig, grid: Mapping[str, Sequence[Any]], chosen: Sequence[Choice]) -> SweepConfig:
     """The figure's sweep: each method with the settings that were chosen for each place, at the figure's seeds."""
     seeds = list(grid[SEED])
     variants = [_fixed(target.variants[each.variant], each.settings, each.place, seeds) for each in chosen]
@@ -152,10 +154,16 @@ def choices_table(chosen: Sequence[Choice]) -> str:
 def choices_json(chosen: Sequence[Choice]) -> list[dict[str, Any]]:
     """The choices as plain values."""
     return [
-        {"method": each.method, **each.place, "settings": dict(each.settings), "error": each.error,
-         "uncertainty": each.uncertainty, "tried": each.tried}
+        {
+            "method": each.method,
+            **each.place,
+            "settings": dict(each.settings),
+            "error": each.error,
+            "uncertainty": each.uncertainty,
+            "tried": each.tried,
+        }
         for each in chosen
-    ]  # fmt: skip
+    ]
 
 
 _BY = {"error": "errors on public test data", "train_loss": "tracking.simulation_metrics, the mean loss"}
@@ -179,9 +187,7 @@ def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
-def _fixed(
-    variant: Variant, settings: Mapping[str, Any], place: Mapping[str, Any], seeds: Sequence[int]
-) -> Variant:
+def _fixed(variant: Variant, settings: Mapping[str, Any], place: Mapping[str, Any], seeds: Sequence[int]) -> Variant:
     return variant.model_copy(update={"set": {**variant.set, **settings, **place}, "grid": {SEED: list(seeds)}})
 
 

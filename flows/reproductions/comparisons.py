@@ -59,10 +59,13 @@ def comparisons(points: Sequence[Point]) -> list[Comparison]:
         differences = paired_differences(first.by_seed, second.by_seed, whose, second.method)
         found.append(
             Comparison(
-                first.at, first.method, second.method, float(np.mean(differences)),
+                first.at,
+                first.method,
+                second.method,
+                float(np.mean(differences)),
                 _half_width(differences, LEVEL / len(pairs)),
             )
-        )  # fmt: skip
+        )
     return found
 
 

@@ -87,9 +87,11 @@ def label_of(config: ExperimentConfig, apart: Sequence[str] = ()) -> str:
 _NOISE = ("privacy.trust", "privacy.epsilon")
 """Keys of which a run without noise says nothing."""
 _SERIES = {
-    "accuracy": "test/error", "gap": "simulation/train_loss", "train_loss": "simulation/train_loss",
+    "accuracy": "test/error",
+    "gap": "simulation/train_loss",
+    "train_loss": "simulation/train_loss",
     "test_loss": "test/loss",
-}  # fmt: skip
+}
 _FLOATS = "communication/floats_up"
 
 
@@ -136,21 +138,18 @@ def curves(
     return found
 
 
-def _panels(
-    figure: CurvesConfig, config: ExperimentConfig, cells: Sequence[ExperimentConfig]
-) -> list[tuple[Any, ...]]:
+def _panels(figure: CurvesConfig, config: ExperimentConfig, cells: Sequence[ExperimentConfig]) -> list[tuple[Any, ...]]:
     """The panels that a run is in, in the order of the cells: one; without noise those of all runs with noise."""
     mine = tuple(value_at(config, key) for key in figure.panels)
     blank = [key in _NOISE and config.privacy.trust == "none" for key in figure.panels]
     if not any(blank):
         return [mine]
-    others = [
-        tuple(value_at(cell, key) for key in figure.panels) for cell in cells if cell.privacy.trust != "none"
-    ]
+    others = [tuple(value_at(cell, key) for key in figure.panels) for cell in cells if cell.privacy.trust != "none"]
     alike = [
-        panel for panel in dict.fromkeys(others)
+        panel
+        for panel in dict.fromkeys(others)
         if all(free or own == other for free, own, other in zip(blank, mine, panel, strict=True))
-    ]  # fmt: skip
+    ]
     return alike or [mine]
 
 
@@ -200,9 +199,11 @@ def _chances(head: str, apart: Sequence[Curve], panels: Sequence[tuple[Any, ...]
 
 
 _NAMED = {
-    "accuracy": "accuracy in percent", "gap": "ln(F - F*), not private,", "train_loss": "training loss, not private,",
+    "accuracy": "accuracy in percent",
+    "gap": "ln(F - F*), not private,",
+    "train_loss": "training loss, not private,",
     "test_loss": "test loss",
-}  # fmt: skip
+}
 
 
 def differences(made: Sequence[Curve], baseline: str) -> list[Curve]:
@@ -239,9 +240,10 @@ def _ends(
             beside = "" if value is None else f" ({value:g})"
             digits = ".2f" if figure.metric in ("accuracy", "gap") else ".4g"
             columns[_name(panel)].append(
-                "-" if curve is None
+                "-"
+                if curve is None
                 else f"{statistics.fmean(curve.ends):{digits}}{_plus_minus(spread(curve), digits)}{beside}"
-            )  # fmt: skip
+            )
     return markdown_table(columns)
 
 

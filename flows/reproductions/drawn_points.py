@@ -30,13 +30,19 @@ def draw_points(
     plot([point.line for point in made], folder / "plot.png", title, axis, figure.metric == "excess loss")
     rows = [
         {
-            "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted,
-            **({} if point.against == EPSILON else {point.against: point.at}), "mean": point.mean,
-            "deviation": point.deviation, "interval_95": point.interval, "errors": point.errors,
-            "chosen": point.chosen, "seeds": point.seeds,
+            "method": point.method,
+            "epsilon": point.epsilon,
+            "epsilon_accounted": point.accounted,
+            **({} if point.against == EPSILON else {point.against: point.at}),
+            "mean": point.mean,
+            "deviation": point.deviation,
+            "interval_95": point.interval,
+            "errors": point.errors,
+            "chosen": point.chosen,
+            "seeds": point.seeds,
         }
         for point in made
-    ]  # fmt: skip
+    ]
     said = {"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}
     said |= {"statement": NOT_PRIVATE} if figure.metric == "excess loss" else {}
     write_atomically(folder / "table.json", jsonable(said))
@@ -81,10 +87,12 @@ def markdown(made: Sequence[Point]) -> str:
 def accounted(made: Sequence[Point]) -> str:
     """What noise really spends, where that is not what it was made for; empty where all is."""
     off = [
-        point for point in made
-        if point.epsilon is not None and point.accounted is not None
+        point
+        for point in made
+        if point.epsilon is not None
+        and point.accounted is not None
         and abs(point.accounted - point.epsilon) > _AS_TARGETED * point.epsilon
-    ]  # fmt: skip
+    ]
     if not off:
         return ""
     table = _table(off, lambda point: "-" if point is None else shown_up(point.accounted, 3), None)

@@ -68,11 +68,16 @@ def table_cells(table: TableConfig, cells: Sequence[ExperimentConfig], results: 
         drawn = [run.epsilon_honest_sampling for run in runs if run.epsilon_honest_sampling is not None]
         found.append(
             Cell(
-                row, column, tuple(100.0 * (1.0 - error) for error in errors),
-                max(run.rounds for run in runs), max(spent, default=None), max(drawn, default=None),
-                _published(table, table.published, row, column), _published(table, table.published_rounds, row, column),
+                row,
+                column,
+                tuple(100.0 * (1.0 - error) for error in errors),
+                max(run.rounds for run in runs),
+                max(spent, default=None),
+                max(drawn, default=None),
+                _published(table, table.published, row, column),
+                _published(table, table.published_rounds, row, column),
             )
-        )  # fmt: skip
+        )
     return found
 
 

@@ -89,10 +89,19 @@ class Point:
     @property
     def line(self) -> Line:
         return Line(
-            self.method, self.epsilon, self.accounted, self.mean, self.deviation, len(self.errors), self.rounds,
-            self.seconds, self.noise, measure=self.metric, baseline=1.0 if self.metric == "relative RMSE" else None,
+            self.method,
+            self.epsilon,
+            self.accounted,
+            self.mean,
+            self.deviation,
+            len(self.errors),
+            self.rounds,
+            self.seconds,
+            self.noise,
+            measure=self.metric,
+            baseline=1.0 if self.metric == "relative RMSE" else None,
             at=None if self.against == EPSILON else float(self.at),
-        )  # fmt: skip
+        )
 
 
 def points(
@@ -128,13 +137,20 @@ def points(
         spent = [run.epsilon_accounted for run in runs if run.epsilon_accounted is not None]
         found.append(
             Point(
-                curve, _epsilon(runs, curve), max(spent, default=None),
+                curve,
+                _epsilon(runs, curve),
+                max(spent, default=None),
                 tuple(statistics.fmean(error for _, error in group) for _, group in picked),
                 {key: sum(key == other for other, _ in picked) for key in dict.fromkeys(key for key, _ in picked)},
-                runs[0].noise, statistics.fmean(run.seconds for run in runs), max(run.rounds for run in runs),
-                tuple(by_seed), figure.metric, figure.against, place,
+                runs[0].noise,
+                statistics.fmean(run.seconds for run in runs),
+                max(run.rounds for run in runs),
+                tuple(by_seed),
+                figure.metric,
+                figure.against,
+                place,
             )
-        )  # fmt: skip
+        )
     return found
 
 

@@ -140,7 +140,12 @@ def load_trials(name: str, figure: FigureConfig, overrides: Sequence[str] = ()) 
 
 
 def choose(
-    home: Home, name: str, figure: FigureConfig, target: SweepConfig, trials: Trials, results: Sequence[RunResult],
+    home: Home,
+    name: str,
+    figure: FigureConfig,
+    target: SweepConfig,
+    trials: Trials,
+    results: Sequence[RunResult],
     failed: Sequence[str] = (),
 ) -> tuple[SweepConfig, list[Choice]]:
     """The figure's sweep with the settings that `results`, of the trials, choose, which settings.json and settings.md
@@ -191,9 +196,13 @@ def _files(figure: FigureConfig, folder: str) -> dict[str, Any]:
 
 
 def draw(
-    home: Home, name: str, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult],
+    home: Home,
+    name: str,
+    figure: FigureConfig,
+    cells: Sequence[ExperimentConfig],
+    results: Sequence[RunResult],
     chosen: Sequence[Choice] = (),
-) -> Path:  # fmt: skip
+) -> Path:
     """Writes plot, table.json and table.md of a figure into `reproductions/<name>/<figure>` and returns the folder.
 
     A table has no plot. With patience there are results of the chosen cells alone. Raises InputError for results that

@@ -17,9 +17,14 @@ from tasks.run_file import read_rows
 
 
 def rows_of(
-    home: Home, figure: str, cells: Sequence[ExperimentConfig], results: Sequence[RunResult], points: Sequence[Point],
-    standings: Sequence[Standing], chosen: Sequence[Choice],
-) -> list[Row]:  # fmt: skip
+    home: Home,
+    figure: str,
+    cells: Sequence[ExperimentConfig],
+    results: Sequence[RunResult],
+    points: Sequence[Point],
+    standings: Sequence[Standing],
+    chosen: Sequence[Choice],
+) -> list[Row]:
     """A row for each epsilon of a figure. Numbers sent are means over its runs, from their metrics."""
     found = []
     for standing in standings:
@@ -30,13 +35,20 @@ def rows_of(
         for _, result in mine:
             by_method.setdefault(result.method, []).append(result)
         there = [point for point in points if point.at == standing.at]
-        found.append(Row(
-            figure=figure, facts=Facts.of(mine[0][0]), measure=there[0].metric,
-            errors={point.method: point.mean for point in there}, tied=(standing.best, *standing.tied),
-            settings={each.method: each.sections for each in chosen if each.place[EPSILON] == standing.at},
-            rounds={method: max(result.rounds for result in runs) for method, runs in by_method.items()},
-            floats={method: statistics.fmean(_sent(home, run) for run in runs) for method, runs in by_method.items()},
-        ))  # fmt: skip
+        found.append(
+            Row(
+                figure=figure,
+                facts=Facts.of(mine[0][0]),
+                measure=there[0].metric,
+                errors={point.method: point.mean for point in there},
+                tied=(standing.best, *standing.tied),
+                settings={each.method: each.sections for each in chosen if each.place[EPSILON] == standing.at},
+                rounds={method: max(result.rounds for result in runs) for method, runs in by_method.items()},
+                floats={
+                    method: statistics.fmean(_sent(home, run) for run in runs) for method, runs in by_method.items()
+                },
+            )
+        )
     return found
 
 

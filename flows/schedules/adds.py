@@ -31,8 +31,9 @@ def firing_adds(cells: Sequence[ExperimentConfig], repeats: bool) -> list[str]:
     if repeats:
         said = [f"each firing is a new repetition of {count} and adds {_largest(totals)}{_ten(totals)}"]
     else:
-        said = [f"a firing does what is not finished of {count}: nothing once all are; together they add "
-                f"{_largest(totals)}"]  # fmt: skip
+        said = [
+            f"a firing does what is not finished of {count}: nothing once all are; together they add {_largest(totals)}"
+        ]
     if any(total.statistics for total in totals):
         said[0] += "; the statistics in it are released once for all firings"
     caps = {cell.privacy.cap for cell in cells}

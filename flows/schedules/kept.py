@@ -152,10 +152,17 @@ def _of(kind: str, served: DeploymentResponse) -> list[Schedule]:
         name = each.slug or str(each.id)[:8]
         found.append(
             Schedule(
-                name, kind, str(given.get("name", kind)), known, each.active, repeats, each.parameters, served.id,
+                name,
+                kind,
+                str(given.get("name", kind)),
+                known,
+                each.active,
+                repeats,
+                each.parameters,
+                served.id,
                 each.id,
             )
-        )  # fmt: skip
+        )
     return found
 
 

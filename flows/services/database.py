@@ -77,9 +77,15 @@ def _migrate(database: Path, folder: str) -> None:
     }
     command = [sys.executable, "-P", "-m", "prefect", "server", "database", "upgrade", "-y"]
     subprocess.run(
-        command, env=environment, cwd=folder, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        command,
+        env=environment,
+        cwd=folder,
+        check=True,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 if __name__ == "__main__":

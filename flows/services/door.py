@@ -79,9 +79,15 @@ class Door:
     """
 
     def __init__(
-        self, app: Application, *, hosts: Iterable[str], secret: str | None, bodies: Iterable[str] = (),
-        numeric: bool = False, bearer: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        app: Application,
+        *,
+        hosts: Iterable[str],
+        secret: str | None,
+        bodies: Iterable[str] = (),
+        numeric: bool = False,
+        bearer: bool = False,
+    ) -> None:
         self._app, self._hosts, self._bodies = app, frozenset(hosts), frozenset({JSON, *bodies})
         self._numeric = numeric
         self._expected = None if secret is None else (f"Bearer {secret}" if bearer else basic(secret)).encode()

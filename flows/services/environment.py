@@ -128,16 +128,19 @@ def prefect_settings(home: Home, url: str) -> Iterator[None]:
 
     _load_no_results()
     password = auth_string(home, url)
-    with held(url), settings.temporary_settings(
-        {
-            settings.PREFECT_API_URL: url,
-            settings.PREFECT_API_AUTH_STRING: password,
-            settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
-            settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
-            settings.PREFECT_LOGGING_LEVEL: "WARNING",
-            # Nobody listens to heartbeats here, and each flow would wait for its heartbeat thread at its end.
-            settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
-        }
+    with (
+        held(url),
+        settings.temporary_settings(
+            {
+                settings.PREFECT_API_URL: url,
+                settings.PREFECT_API_AUTH_STRING: password,
+                settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
+                settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
+                settings.PREFECT_LOGGING_LEVEL: "WARNING",
+                # Nobody listens to heartbeats here, and each flow would wait for its heartbeat thread at its end.
+                settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+            }
+        ),
     ):
         yield
 

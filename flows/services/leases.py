@@ -130,9 +130,13 @@ def lease_holders(folder: Path) -> list[ProcessId]:
 
 
 def spawn(
-    command: Sequence[str], *, log: Path, environment: Mapping[str, str], pass_fds: Sequence[int] = (),
+    command: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str],
+    pass_fds: Sequence[int] = (),
     folder: str | None = "/",
-) -> ProcessId:  # fmt: skip
+) -> ProcessId:
     """Starts a detached process and returns its identity.
 
     It has a session of its own (no Ctrl-C of the caller's terminal reaches it), reads nothing, writes to

@@ -35,9 +35,14 @@ def main(root: str, descriptor: str) -> None:
         os.environ["MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(f"{s}://{name}" for s in schemes for name in hosts)
     app = Door(pages(home.mlflow_uri, home.mlflow_artifacts), hosts=hosts, secret=secret(home), bodies=BODIES)
     config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", access_log=False, proxy_headers=False,
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=1,
-    )  # fmt: skip
+    )
     uvicorn.Server(config).run(sockets=[listening])
 
 

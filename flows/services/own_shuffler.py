@@ -77,5 +77,7 @@ class OwnShuffler:
         arguments = [str(self._folder), str(descriptor), str(self._least), str(me.pid), me.start]
         return spawn(
             [sys.executable, "-P", "-m", "flows.services.shuffler", *arguments],
-            log=self._folder / "shuffler.log", environment=child_environment(self._home), pass_fds=[descriptor],
-        )  # fmt: skip
+            log=self._folder / "shuffler.log",
+            environment=child_environment(self._home),
+            pass_fds=[descriptor],
+        )

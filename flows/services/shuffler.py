@@ -43,8 +43,8 @@ TAKE_OVER = 10.0
 
 
 async def _body(request: Request, most: int) -> bytes | None:
-    """The request's body; None above `most` bytes. Raises TimeoutError if it does not come, or whoever sent it leaves.
-    """
+    """The request's body; None above `most` bytes. Raises TimeoutError if it does not come, or
+    whoever sent it leaves."""
     parts, size = [], 0
     try:
         async with asyncio.timeout(PATIENCE):
@@ -84,9 +84,7 @@ def application(shuffler: Shuffler, longest: int = LARGEST_ENVELOPE) -> FastAPI:
 
     @app.post("/open")
     async def open(request: Request) -> Response:
-        return await answered(
-            request, LARGEST_OPENING, lambda body: b"open" if shuffler.open(body) else b"committed"
-        )
+        return await answered(request, LARGEST_OPENING, lambda body: b"open" if shuffler.open(body) else b"committed")
 
     @app.post("/message")
     async def message(request: Request) -> Response:
@@ -124,9 +122,14 @@ def reaches_others(listening: socket.socket) -> bool:
 
 
 def serve(
-    folder: Path, socket: socket.socket, least: int, certificate: tuple[Path, Path] | None = None,
-    until: ProcessId | None = None, ready: Callable[[], None] | None = None, secret: str | None = None,
-) -> None:  # fmt: skip
+    folder: Path,
+    socket: socket.socket,
+    least: int,
+    certificate: tuple[Path, Path] | None = None,
+    until: ProcessId | None = None,
+    ready: Callable[[], None] | None = None,
+    secret: str | None = None,
+) -> None:
     """Serves the shuffler of `folder` until SIGTERM, or until the process `until` is gone; first calls `ready`.
 
     `secret`: what callers have to know; None: whoever reaches it may call it. `certificate`: files of a certificate and
@@ -154,10 +157,16 @@ def serve(
             ready()
         server = uvicorn.Server(
             uvicorn.Config(
-                app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, timeout_keep_alive=75,
-                limit_concurrency=1024, proxy_headers=False, **options,
+                app,
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=2,
+                timeout_keep_alive=75,
+                limit_concurrency=1024,
+                proxy_headers=False,
+                **options,
             )
-        )  # fmt: skip
+        )
         if until is not None:
             threading.Thread(target=_end_with, args=(until, server), daemon=True).start()
         server.run(sockets=[socket])

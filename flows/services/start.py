@@ -65,7 +65,7 @@ class Start:
 
     def spawn(
         self, name: str, module: str, *arguments: str, address: str | None, folder: str | None = "/", **variables: str
-    ) -> None:  # fmt: skip
+    ) -> None:
         process = spawn(
             [sys.executable, "-P", "-m", module, *arguments],  # -P: no file of the working folder shadows it
             log=self.home.services / f"{name}.log",
@@ -92,21 +92,37 @@ class Start:
         self.keys = write(self.home.cluster_keys)
         port = _free_port(8786)
         self.spawn(
-            "dask", "tasks.workers.dask_services", "--keys", str(self.home.cluster_keys), "scheduler",
-            "--port", str(port),
+            "dask",
+            "tasks.workers.dask_services",
+            "--keys",
+            str(self.home.cluster_keys),
+            "scheduler",
+            "--port",
+            str(port),
             address=f"tls://127.0.0.1:{port}",
             **ONE_THREAD,
-        )  # fmt: skip
+        )
 
     def dask_workers(self) -> None:
         """One process with a nanny per worker; the workers are its children. They wait for the scheduler."""
         self.spawn(
-            "dask-workers", "tasks.workers.dask_services", "--keys", str(self.home.cluster_keys), "workers",
-            "--scheduler", self.state["services"]["dask"]["address"], "--workers", str(self.workers),
-            "--folder", str(self.home.services / "dask"), "--death-timeout", f"{DEADLINE:.0f}",
+            "dask-workers",
+            "tasks.workers.dask_services",
+            "--keys",
+            str(self.home.cluster_keys),
+            "workers",
+            "--scheduler",
+            self.state["services"]["dask"]["address"],
+            "--workers",
+            str(self.workers),
+            "--folder",
+            str(self.home.services / "dask"),
+            "--death-timeout",
+            f"{DEADLINE:.0f}",
             address=None,
-            **ONE_THREAD, **KEEP_MEMORY,
-        )  # fmt: skip
+            **ONE_THREAD,
+            **KEEP_MEMORY,
+        )
 
     def joined(self) -> int:
         """The number of workers that have joined the scheduler; 0 if it does not answer."""

@@ -1,7 +1,7 @@
 """What is up: `services/up.json` names each process that `fedcore up` started, by service.
 
-    status(home)           what is alive
-    active_services(home)  the addresses a run should use, None if nothing is up
+status(home)           what is alive
+active_services(home)  the addresses a run should use, None if nothing is up
 """
 
 from __future__ import annotations

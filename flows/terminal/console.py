@@ -1,5 +1,5 @@
-"""The terminal as commands write to it: what others wrote is text there, no markup of rich and no order to a terminal.
-"""
+"""The terminal as commands write to it: what others wrote is text there, no markup of rich and no
+order to a terminal."""
 
 from __future__ import annotations
 

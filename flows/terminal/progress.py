@@ -54,10 +54,16 @@ class RunsProgress:
             self._lines = lines or Terminal(stderr=True)
         elif console is not None:
             self._bars = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                TimeRemainingColumn(compact=True), TextColumn("{task.fields[note]}"), console=console, transient=True,
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[note]}"),
+                console=console,
+                transient=True,
                 get_time=clock,
-            )  # fmt: skip
+            )
             runs, rounds = len(self._planned), sum(self._planned.values())
             most = ", at most" * at_most
             self._run_bar = self._bars.add_task(f"runs{most}", total=runs, note="", visible=runs > 1)

@@ -1,5 +1,5 @@
-"""How far `tune` is: a bar on a terminal, else a line on standard error, the first point at once and then one a minute.
-"""
+"""How far `tune` is: a bar on a terminal, else a line on standard error, the first point at once
+and then one a minute."""
 
 from __future__ import annotations
 
@@ -31,9 +31,15 @@ class TrialsProgress:
         self._bar: Progress | None = None
         if console is not None and console.is_terminal:
             self._bar = Progress(
-                TextColumn("simulated trainings, at most"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                TimeRemainingColumn(compact=True), console=console, transient=True, get_time=clock,
-            )  # fmt: skip
+                TextColumn("simulated trainings, at most"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(compact=True),
+                console=console,
+                transient=True,
+                get_time=clock,
+            )
             self._task = self._bar.add_task("", total=None)
 
     def __enter__(self) -> TrialsProgress:

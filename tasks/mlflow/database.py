@@ -117,10 +117,15 @@ def make_template(path: Path | None = None) -> Path:
                 made = Path(folder) / "mlflow.db"
                 # A process of its own: the imports would hold up whoever trains meanwhile.
                 subprocess.run(
-                    [sys.executable, "-P", "-m", "tasks.mlflow.database", str(made)], check=True, timeout=PATIENCE,
-                    env=safe_environment(os.environ), cwd=folder,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
+                    [sys.executable, "-P", "-m", "tasks.mlflow.database", str(made)],
+                    check=True,
+                    timeout=PATIENCE,
+                    env=safe_environment(os.environ),
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
                 made.replace(path)
     return path
 

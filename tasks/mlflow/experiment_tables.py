@@ -59,8 +59,9 @@ class ExperimentTables:
         values = (name, artifacts.absolute().as_uri(), now, now)
         made = self._db.execute(
             "INSERT INTO experiments (name, artifact_location, lifecycle_stage, creation_time, last_update_time) "
-            "VALUES (?, ?, 'active', ?, ?)", values,
-        )  # fmt: skip
+            "VALUES (?, ?, 'active', ?, ?)",
+            values,
+        )
         # Without this tag the page opens on views for language models instead of the runs.
         experiment = int(made.lastrowid or 0)
         self._tag(experiment, "mlflow.experimentKind", "custom_model_development")
@@ -68,8 +69,8 @@ class ExperimentTables:
         return experiment
 
     def offer(self, experiment: int, view: View) -> None:
-        """Has the experiment's page offer a view, in place of one with its key. Columns that find no room are left out.
-        """
+        """Has the experiment's page offer a view, in place of one with its key. Columns that find
+        no room are left out."""
         columns, at = list(view.columns), milliseconds()
         while len(text := _as_text(view, columns, at)) > LONGEST_VIEW and columns:
             columns.pop()
@@ -90,15 +91,17 @@ class ExperimentTables:
         (dataset,) = self._db.execute(one, key).fetchone()
         known = self._db.execute(
             "SELECT 1 FROM inputs WHERE source_type = 'DATASET' AND source_id = ? AND destination_type = 'RUN' "
-            "AND destination_id = ?", (dataset, run),
-        ).fetchone()  # fmt: skip
+            "AND destination_id = ?",
+            (dataset, run),
+        ).fetchone()
         if known is not None:
             return
         made = uuid.uuid4().hex
         self._db.execute(
             "INSERT INTO inputs (input_uuid, source_type, source_id, destination_type, destination_id, step) "
-            "VALUES (?, 'DATASET', ?, 'RUN', ?, 0)", (made, dataset, run),
-        )  # fmt: skip
+            "VALUES (?, 'DATASET', ?, 'RUN', ?, 0)",
+            (made, dataset, run),
+        )
         tag = (made, "mlflow.data.context", "training")
         self._db.execute("INSERT INTO input_tags (input_uuid, name, value) VALUES (?, ?, ?)", tag)
 

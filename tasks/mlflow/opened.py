@@ -13,10 +13,20 @@ from tasks.mlflow.open_run import OpenRun
 from tasks.mlflow.tables import MlflowTables
 
 SOURCE = f"fedcore {__version__}"
-LISTED = View("fedcore", "fedcore", (
-    "attributes.`Dataset`", "params.`algorithm.name`", "params.`privacy.epsilon`", "params.`seed`",
-    "metrics.`test_error`", "metrics.`test_rmse`", "metrics.`epsilon_accounted`", "metrics.`rounds`",
-))  # fmt: skip
+LISTED = View(
+    "fedcore",
+    "fedcore",
+    (
+        "attributes.`Dataset`",
+        "params.`algorithm.name`",
+        "params.`privacy.epsilon`",
+        "params.`seed`",
+        "metrics.`test_error`",
+        "metrics.`test_rmse`",
+        "metrics.`epsilon_accounted`",
+        "metrics.`rounds`",
+    ),
+)
 """How a link lists the runs of an experiment, until a person saves this view in another form."""
 
 

@@ -60,9 +60,15 @@ class MlflowStore:
         self._opened.close()
 
     def begin(
-        self, run_id: str, experiment: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str],
-        data: DatasetInput | None, at: int,
-    ) -> Address:  # fmt: skip
+        self,
+        run_id: str,
+        experiment: str,
+        name: str,
+        params: Mapping[str, Any],
+        tags: Mapping[str, str],
+        data: DatasetInput | None,
+        at: int,
+    ) -> Address:
         self._parents.pop(run_id, None)
         with self._tables.transaction():
             known = {"fedcore.run_id": run_id, "fedcore.kind": "experiment"}
@@ -110,9 +116,7 @@ class MlflowStore:
         if unknown:
             raise unknown[0]
 
-    def end_phase(
-        self, run: str, index: int, metrics: Mapping[str, float], model: PhaseModel | None, at: int
-    ) -> None:
+    def end_phase(self, run: str, index: int, metrics: Mapping[str, float], model: PhaseModel | None, at: int) -> None:
         phase = self._phase(run, index)
         if phase.status == "FINISHED":
             return

@@ -49,9 +49,15 @@ class SweepRun:
         self._run = sweep
 
     def finish(
-        self, status: Status, tables: Mapping[str, Table], files: tuple[Path, ...], totals: Mapping[str, float],
-        note: str, view: View, at: int,
-    ) -> None:  # fmt: skip
+        self,
+        status: Status,
+        tables: Mapping[str, Table],
+        files: tuple[Path, ...],
+        totals: Mapping[str, float],
+        note: str,
+        view: View,
+        at: int,
+    ) -> None:
         """`tables`: by the names of their files."""
         run = begun(self._run, "a sweep")
         run.log_texts(self._opened.tables, {name: _as_text(table) for name, table in tables.items()})
@@ -69,8 +75,8 @@ class SweepRun:
                 run.end(self._opened.tables, status, at)
 
     def register_best(self, run: str, name: str, tags: Mapping[str, str]) -> None:
-        """Makes the model of a finished run, not necessarily one of this process, a version of `name`, called `best`.
-        """
+        """Makes the model of a finished run, not necessarily one of this process, a version of
+        `name`, called `best`."""
         found = self._opened.tables.runs({"fedcore.run_id": run, "fedcore.kind": "experiment"}, "FINISHED")
         saved = self._opened.tables.models.of(found[0].id, MODEL) if found else None
         if saved is None:

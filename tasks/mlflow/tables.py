@@ -129,9 +129,12 @@ class MlflowTables:
         self._db.execute("UPDATE runs SET status = ?, end_time = ? WHERE run_uuid = ?", (status, end, run))
 
     def add(
-        self, run: str, params: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None,
+        self,
+        run: str,
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
         points: Iterable[Point] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Adds parameters and points, sets tags. Points of a key come in the order of their steps.
 
         Raises ValueError for a key that MLflow would refuse.
@@ -166,8 +169,9 @@ class MlflowTables:
                 "INSERT OR REPLACE INTO tags (key, value, run_uuid) SELECT ?, ?, known.run_uuid FROM tags AS known "
                 "JOIN tags AS kind ON kind.run_uuid = known.run_uuid AND kind.key = 'fedcore.kind' "
                 "AND kind.value = 'experiment' WHERE known.key = 'fedcore.run_id' "
-                f"AND known.value IN ({', '.join('?' * len(asked))})", (key[:LONGEST_KEY], value, *asked),
-            )  # fmt: skip
+                f"AND known.value IN ({', '.join('?' * len(asked))})",
+                (key[:LONGEST_KEY], value, *asked),
+            )
 
     def last_points(self, run: str) -> dict[str, tuple[int, float]]:
         """By key, step and value of the last point."""

@@ -77,9 +77,15 @@ class Shuffled:
         least = len(query.participants) if shuffle is None else shuffle.minimum
         length = self._plan.phases[query.phase - 1].length(self._plan.problem)
         opening = Opening(
-            at, query.participants, least, self._deadline, sealed_length(length), _asked(query).hex(),
-            self._key.public.hex(), self._key.owner,
-        )  # fmt: skip
+            at,
+            query.participants,
+            least,
+            self._deadline,
+            sealed_length(length),
+            _asked(query).hex(),
+            self._key.public.hex(),
+            self._key.owner,
+        )
         for _ in range(ATTEMPTS):
             failure: SiloError | None = None
             if self._mailbox.open(opening):

@@ -126,8 +126,9 @@ def _parsed(field: str, path: str, parse: Callable[[bytes], Any]) -> Any:
     except OSError as error:
         raise InputError(f"cluster.tls.{field} = {path}: cannot be read ({error.strerror})") from error
     except TypeError as error:
-        raise InputError(f"cluster.tls.{field} = {path} is encrypted; Dask's processes need it without a pass phrase"
-                         ) from error  # fmt: skip
+        raise InputError(
+            f"cluster.tls.{field} = {path} is encrypted; Dask's processes need it without a pass phrase"
+        ) from error
     except Exception as error:  # what cryptography raises for a file of something else is of many classes
         raise InputError(f"cluster.tls.{field} = {path} is no PEM file of a {_KINDS[field]}") from error
 

@@ -128,9 +128,13 @@ def scheduler_options(credentials: Credentials, port: int = 0) -> dict[str, Any]
 def worker_options(credentials: Credentials) -> dict[str, Any]:
     """What a nanny and its worker are made with."""
     return {
-        "host": LOOPBACK, "protocol": "tls", "security": security(credentials), "nthreads": 1, "dashboard": False,
+        "host": LOOPBACK,
+        "protocol": "tls",
+        "security": security(credentials),
+        "nthreads": 1,
+        "dashboard": False,
         "worker_class": QuietWorker,
-    }  # fmt: skip
+    }
 
 
 async def serve_scheduler(credentials: Credentials, port: int) -> None:

@@ -139,9 +139,16 @@ class Places:
             time.sleep(0.05)
         # Not by name: a name that the scheduler has just lost is a host to it, and later any worker of that host.
         place.future = self.client.submit(
-            held, place.spec, self.client.id, self._run, self._lease,
-            actor=True, workers=[address], allow_other_workers=False, pure=False,
-        )  # fmt: skip
+            held,
+            place.spec,
+            self.client.id,
+            self._run,
+            self._lease,
+            actor=True,
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+        )
         return address
 
     def await_actor(self, place: Place, address: str) -> None:

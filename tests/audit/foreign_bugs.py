@@ -319,7 +319,10 @@ PLANS: dict[str, Setup] = {
     "noise_shared_by_phases": ("localized-mbsgd", {"rounds": (5, 3, 2), "lam": 0.1, "max_phases": 3}, 40, 16),
     "last_of_odd_records_always_sampled": ("mbsgd", {"rounds": 20, "batch": 4}, 41, 16),
     "one_sample_for_all_local_steps": (
-        "fedavg", {"rounds": 3, "local_steps": 20, "sampling_rate": 0.1, "step": 1e-3}, 40, 16,
+        "fedavg",
+        {"rounds": 3, "local_steps": 20, "sampling_rate": 0.1, "step": 1e-3},
+        40,
+        16,
     ),
-}  # fmt: skip
+}
 """A plan in which each is active: name of the method, hyperparameters, records, dimension."""

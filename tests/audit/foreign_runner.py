@@ -1,6 +1,6 @@
 """Audits every bug of `tests/audit/foreign/`, each in its own process; prints found or missed, by what, and the time.
 
-    .venv/bin/python -m tests.audit.foreign_runner [--seed N] [NAME ...]
+.venv/bin/python -m tests.audit.foreign_runner [--seed N] [NAME ...]
 """
 
 from __future__ import annotations

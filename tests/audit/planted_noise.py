@@ -161,17 +161,17 @@ OWN = {
         "pieces", with_noise(bent(lambda z, total, number: z * (0.9 if number >= 32 else 1.0)))
     ),
     "less noise in later rounds": _(bent(lambda z, total, number: z * (1.1 - 0.2 * number / 119))),
-    "less noise on large sums": _(
-        bent(lambda z, total, number: z * (0.9 if np.abs(total).sum() > 1.0 else 1.0))
-    ),
+    "less noise on large sums": _(bent(lambda z, total, number: z * (0.9 if np.abs(total).sum() > 1.0 else 1.0))),
     "noise of changing size": _(bent(lambda z, total, number: z * (1.2 if rare(total, number, 2) else 0.748))),
     "one number in 1,000 without noise": _(
-        bent(lambda z, total, number: z * (np.frombuffer(hashlib.shake_128(z.tobytes()).digest(2 * len(z)), "<u2")
-                                           >= 66))
+        bent(
+            lambda z, total, number: z * (np.frombuffer(hashlib.shake_128(z.tobytes()).digest(2 * len(z)), "<u2") >= 66)
+        )
     ),
     "one release in 512 times 0.3": _(
-        bent(lambda z, total, number:
-             z * (0.3 if int.from_bytes(hashlib.sha256(z.tobytes()).digest()[:2]) < 128 else 1))
+        bent(
+            lambda z, total, number: z * (0.3 if int.from_bytes(hashlib.sha256(z.tobytes()).digest()[:2]) < 128 else 1)
+        )
     ),
     "two coordinates share noise": _(bent(lambda z, total, number: np.r_[z[:5], z[4], z[6:]])),
     "a part shared by all coordinates": _(bent(lambda z, total, number: mixed(z, 0.04))),
@@ -189,8 +189,13 @@ OWN = {
         keyed(lambda key, context, total, number: (b"silo", number.to_bytes(2, "little"), np.zeros_like(total)))
     ),
     "keys of 16 bits": _(
-        keyed(lambda key, context, total, number:
-              (b"", hashlib.sha256(key + context + total.tobytes()).digest()[:2], np.zeros_like(total)))
+        keyed(
+            lambda key, context, total, number: (
+                b"",
+                hashlib.sha256(key + context + total.tobytes()).digest()[:2],
+                np.zeros_like(total),
+            )
+        )
     ),
     "heavy tails (Student, 5)": _(bent(students)),
     "uniform noise": _(bent(uniform)),
@@ -226,4 +231,4 @@ OWN = {
     "one coordinate times 0.05, guarded": Planted("guarded", with_noise(OneCoordinateOfGrid, True)),
     "noise without the run key, guarded": Planted("guarded", with_noise(WithoutKeyOfGrid, True)),
     "a grid of four times the step, guarded": Planted("guarded", with_noise(CoarseGrid, True)),
-}  # fmt: skip
+}

@@ -73,8 +73,10 @@ def capped_alone(ledger, *rest, **more):
         return _open_run(ledger, *rest, **more)
 
 
-HALF = {f"fedcore.ledger.{place}.settled": lambda charge, mu_squared, *rest: settled(charge, mu_squared / 2, *rest)
-        for place in ("memory", "sqlite")}  # fmt: skip
+HALF = {
+    f"fedcore.ledger.{place}.settled": lambda charge, mu_squared, *rest: settled(charge, mu_squared / 2, *rest)
+    for place in ("memory", "sqlite")
+}
 NAMED = {
     "closing charges half of what was spent": Planted(patches=HALF),
     "a register that takes half of a charge": Planted(patches={REGISTERED + "_note": halved}),

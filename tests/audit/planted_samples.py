@@ -144,7 +144,8 @@ NAMED = {
 OWN = {
     "coins shared by silos": Planted("coins", patches={VIEW + "sample_stream": lambda key, c: sample_stream(b"", c)}),
     "no noise on an empty sample": Planted(
-        "coins", with_noise(bent(lambda z, total, number: z * (not _streams["empty"]))),
+        "coins",
+        with_noise(bent(lambda z, total, number: z * (not _streams["empty"]))),
         coins(lambda s, rate, n: noted(poisson_sample(s, rate, n))),
     ),
     "the first place is never drawn": Planted(
@@ -167,4 +168,4 @@ OWN = {
     "charged for more noise": Planted(
         opener=with_commit(lambda row: row._replace(event=replace(row.event, sigma=2 * row.event.sigma)))
     ),
-}  # fmt: skip
+}

@@ -88,7 +88,9 @@ KINDS = {
     "coins": partial(make, hyper={"rounds": 120, "batch": 5}),
     "local steps": partial(make, method="fedprox", hyper={"rounds": 30, "local_steps": 4, "sampling_rate": 0.3}),
     "control variates": partial(
-        make, method="scaffold", hyper={"rounds": 30, "local_steps": 3, "sampling_rate": 0.3, "warm": True},
+        make,
+        method="scaffold",
+        hyper={"rounds": 30, "local_steps": 3, "sampling_rate": 0.3, "warm": True},
         others=(25, 31),
     ),
     "softmax": partial(make, loss=SoftmaxRegression(4)),
@@ -113,6 +115,6 @@ KINDS = {
     "guarded evaluations": partial(evaluations, **GUARDED),
     "guarded column moments": partial(column_moments, **GUARDED),
     "guarded largest eigenvalue": partial(eigenvalue, **GUARDED),
-}  # fmt: skip
+}
 PLANNED = {f"plan of {name}": partial(as_planned, name) for name in FOREIGN}
 """Those in which the bugs of `foreign_bugs` are active."""

@@ -23,10 +23,15 @@ def held(p, level):
 def test_p_values_are_uniform_where_they_are_exact(level):
     rng, many = RNG(0), 20_000
     drawn = {
-        "chi": chi_square(rng.chisquare(7, many), 7), "normal": normal(rng.standard_normal(many)),
-        "cosine": cosine(np.array([np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b)
-                                   for a, b in rng.standard_normal((many, 2, 5))]), 5),
-    }  # fmt: skip
+        "chi": chi_square(rng.chisquare(7, many), 7),
+        "normal": normal(rng.standard_normal(many)),
+        "cosine": cosine(
+            np.array(
+                [np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in rng.standard_normal((many, 2, 5))]
+            ),
+            5,
+        ),
+    }
     for p in drawn.values():
         assert held(p, level) and held(1 - p, level)
     assert held(binomial(rng.binomial(60, 0.2, many), 60, 0.2), level)
@@ -75,8 +80,12 @@ def test_what_samples_share_has_the_distribution_of_many_pairs():
     for _ in range(4):
         by_hand = np.convolve(by_hand, one)
     np.testing.assert_allclose(total, by_hand, atol=1e-14)
-    drawn = [sum(len(np.intersect1d(RNG([a, b]).choice(10, 3, False), RNG([a, b, 1]).choice(10, 3, False)))
-                 for b in range(5)) for a in range(2000)]  # fmt: skip
+    drawn = [
+        sum(
+            len(np.intersect1d(RNG([a, b]).choice(10, 3, False), RNG([a, b, 1]).choice(10, 3, False))) for b in range(5)
+        )
+        for a in range(2000)
+    ]
     assert np.mean(drawn) == pytest.approx(np.arange(16) @ total, abs=0.15)
 
 

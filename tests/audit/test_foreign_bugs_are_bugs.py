@@ -154,14 +154,24 @@ def across_phases(plan: Plan, seen: list[Vector]) -> float:
 ATTACKS: dict[str, tuple[Callable[[str, int], Pair], Any, Any, float, int]] = {
     "noise_repeated_over_halves": (lambda bug, k: one_record(bug, k, 0), constant, halves, 0.0, 200),
     "clips_by_bounds_of_other_records": (
-        lambda bug, k: one_record(bug, k, 0, 1000.0, 1.0), constant, first_coordinate, 10.0, 200),
+        lambda bug, k: one_record(bug, k, 0, 1000.0, 1.0),
+        constant,
+        first_coordinate,
+        10.0,
+        200,
+    ),
     "scales_by_longest_record": (outlier, constant, first_coordinate, 7.0, 200),
     "samples_without_run_key": (lambda bug, k: one_record(bug, k, 0), ground, first_coordinate, 0.0, 200),
     "pieces_all_start_at_zero": (lambda bug, k: one_record(bug, k, 0), constant, first_coordinate, 0.5, 200),
     "noise_shared_by_phases": (lambda bug, k: one_record(bug, k, 0), constant, across_phases, 0.0, 200),
     "last_of_odd_records_always_sampled": (
-        lambda bug, k: one_record(bug, k, PLANS[bug][2] - 1), constant, first_coordinate, 0.0, 200),
-}  # fmt: skip
+        lambda bug, k: one_record(bug, k, PLANS[bug][2] - 1),
+        constant,
+        first_coordinate,
+        0.0,
+        200,
+    ),
+}
 
 
 def guesses(bug: str, opener: Callable[..., PrivateSilo]) -> tuple[int, int, int]:
@@ -257,8 +267,9 @@ def test_the_samples_of_local_steps_are_as_wrong(monkeypatch):
     assert all(without_noise(bug, PrivateSilo, number, 40, asked)[0] < 12 for number in range(20))
     # Other keys, the same samples: the same count at any place.
     public = FOREIGN["samples_without_run_key"]
-    counts = [{without_noise(bug, opener, number, 3, asked)[0] for number in range(20)}
-              for opener in (public, PrivateSilo)]  # fmt: skip
+    counts = [
+        {without_noise(bug, opener, number, 3, asked)[0] for number in range(20)} for opener in (public, PrivateSilo)
+    ]
     assert len(counts[0]) == 1 and len(counts[1]) > 2
 
 
@@ -301,9 +312,10 @@ def epsilon_of_hits(weights: np.ndarray, shift: float, answers: int) -> float:
     return brentq(lambda e: np.maximum(0.0, one - math.exp(e) * other).sum() * step - DELTA, 0.0, 60.0)
 
 
-@pytest.mark.parametrize(("bug", "epsilon"), [
-    ("samples_without_run_key", 8.2), ("last_of_odd_records_always_sampled", 8.2), ("pieces_all_start_at_zero", 5.7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bug", "epsilon"),
+    [("samples_without_run_key", 8.2), ("last_of_odd_records_always_sampled", 8.2), ("pieces_all_start_at_zero", 5.7)],
+)
 def test_a_secret_split_does_not_mend_it(bug, epsilon):
     """A record at a random place is hit by all R answers if it stands where the bug is, else as it was planned."""
     plan = agreed(bug)[1]

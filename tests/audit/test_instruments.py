@@ -110,16 +110,26 @@ def test_what_is_not_a_number_alarms():
 def test_nothing_observed_is_refused():
     empty = np.zeros((0, 2))
     for call in (
-        lambda: variance.variance(empty, 1e-4), lambda: reuse(empty, 1e-4), lambda: second_release([]),
+        lambda: variance.variance(empty, 1e-4),
+        lambda: reuse(empty, 1e-4),
+        lambda: second_release([]),
         lambda: clipping(empty, np.ones(2), np.ones(0), np.ones(0), 1e-4),
-        lambda: sampling.sampling_rate(1, 0, 0.1, 1e-4), lambda: sampling.sampling_rate(9, 5, 0.1, 1e-4),
-        lambda: sampling.sampling_rate(1, 5, 1.0, 1e-4), lambda: variance.residuals_needed(1e-4, ratio=1.0),
-    ):  # fmt: skip
+        lambda: sampling.sampling_rate(1, 0, 0.1, 1e-4),
+        lambda: sampling.sampling_rate(9, 5, 0.1, 1e-4),
+        lambda: sampling.sampling_rate(1, 5, 1.0, 1e-4),
+        lambda: variance.residuals_needed(1e-4, ratio=1.0),
+    ):
         with pytest.raises(ValueError):
             call()
 
 
 def test_a_finding_is_plain_json():
     plain = Finding("x", True, math.nan, math.inf, 0.0, "said").as_json()
-    assert plain == {"instrument": "x", "passed": True, "statistic": None, "threshold": None, "false_alarm": 0.0,
-                     "detail": "said"}  # fmt: skip
+    assert plain == {
+        "instrument": "x",
+        "passed": True,
+        "statistic": None,
+        "threshold": None,
+        "false_alarm": 0.0,
+        "detail": "said",
+    }

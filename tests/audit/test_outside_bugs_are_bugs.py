@@ -237,8 +237,12 @@ def exact(subject, X, y, phase, round, shape):
 
 @contextmanager
 def silent():
-    with as_if(("fedcore.mechanisms.gaussian:KeyedGaussian.draw",
-                lambda right: lambda self, key, context, total: np.zeros(total.shape))):  # fmt: skip
+    with as_if(
+        (
+            "fedcore.mechanisms.gaussian:KeyedGaussian.draw",
+            lambda right: lambda self, key, context, total: np.zeros(total.shape),
+        )
+    ):
         yield
 
 
@@ -248,11 +252,13 @@ BY_CONSTRUCTION = {"first tenth of rows wider", "differences a fifth longer"}
 """Those whose bound is plainly longer, and whose worst pair of records is not among those that are tried here."""
 
 MOVES = [
-    bug for module in ("clipping", "statistics", "outcomes", "places", "charging") for bug in BY_MODULE[module]
+    bug
+    for module in ("clipping", "statistics", "outcomes", "places", "charging")
+    for bug in BY_MODULE[module]
     if bug.breaks.startswith(("clipping", "sums", "sensitivity", "adjacency", "histogram", "places: records"))
     and not bug.kind.startswith(("guarded", "coins", "local", "control"))
     and bug.name not in BUILT | BY_CONSTRUCTION
-]  # fmt: skip
+]
 
 
 def moved(kind, planted_bug):
@@ -336,11 +342,16 @@ def test_it_does_not_without_a_bug(kind):
     assert moved(kind, None) <= 1.0 + 1e-9
 
 
-ELSEWHERE = {"refund and go on", "cap of the last run", "closed runs are free", "cap of a half more",
-             "rows lost on resuming"}  # fmt: skip
+ELSEWHERE = {
+    "refund and go on",
+    "cap of the last run",
+    "closed runs are free",
+    "cap of a half more",
+    "rows lost on resuming",
+}
 UNDERCHARGED = [
     bug for bug in BY_MODULE["charging"] if bug.name not in ELSEWHERE and not bug.kind.startswith("guarded")
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("bug", UNDERCHARGED, ids=lambda bug: bug.name)
@@ -480,9 +491,10 @@ WHO = {
     "one sample for ten rounds of turns": _streams(context(1, 11), context(1, 19)),
     "samples of run and address": _streams(context(1, 1), context(1, 1), (b"k" * 32, b"j" * 32)),
     "guarded samples of rounds alike": _streams(context(1, 1), context(1, 9)),
-    "samples of eight bits": lambda coins, fixed: len(
-        {int(secret_sample.sample_stream(b"k" * 32, context(1, round)).words(1)[0]) for round in range(600)}) <= 256,
-}  # fmt: skip
+    "samples of eight bits": lambda coins, fixed: (
+        len({int(secret_sample.sample_stream(b"k" * 32, context(1, round)).words(1)[0]) for round in range(600)}) <= 256
+    ),
+}
 
 
 @pytest.mark.parametrize("name", sorted(WHO))

@@ -21,31 +21,48 @@ from tests.audit.table import ALL, NAMED, OLD
 from tests.selection import some_in_make_test
 
 MEANT = {
-    "noise times 0.5": "variance", "noise times 0.9": "variance", "no noise": "variance",
-    "one noise vector per run": "reused noise", "noise keyed by the sum alone": "reused noise",
-    "noise keyed by the address alone": "related releases", "no clipping": "clipping, one record",
-    "clipping at twice the bound": "clipping, all records", "a ledger that answers twice": "second release",
-    "a doubled sampling rate": "sampling rate", "a: one coordinate times 0.05": "variance by part",
-    "c: one release in 256 without noise": "single releases", "d: noise without the run key": "related releases",
-    "e: noise keyed by the asker's digest": "related releases", "b: coins shared by all rounds": "overlap of samples",
+    "noise times 0.5": "variance",
+    "noise times 0.9": "variance",
+    "no noise": "variance",
+    "one noise vector per run": "reused noise",
+    "noise keyed by the sum alone": "reused noise",
+    "noise keyed by the address alone": "related releases",
+    "no clipping": "clipping, one record",
+    "clipping at twice the bound": "clipping, all records",
+    "a ledger that answers twice": "second release",
+    "a doubled sampling rate": "sampling rate",
+    "a: one coordinate times 0.05": "variance by part",
+    "c: one release in 256 without noise": "single releases",
+    "d: noise without the run key": "related releases",
+    "e: noise keyed by the asker's digest": "related releases",
+    "b: coins shared by all rounds": "overlap of samples",
     "b: samples of local steps shared by all rounds": "overlap of samples",
     "b: one sample for all asks of a round": "overlap of samples",
     "e: coins keyed by the asker's digest": "overlap of samples",
-    "closing charges half of what was spent": "accounts", "a silo that fails at long records": "outcomes",
-    "coins of a public fingerprint and address": "keys", "samples of a public fingerprint and address": "keys",
-    "a register that takes half of a charge": "accounts", "versions of data that have an account each": "accounts",
-    "a cap over one version of the data": "accounts", "noise on the grid cut at 3.5 sigma": "tails",
-}  # fmt: skip
+    "closing charges half of what was spent": "accounts",
+    "a silo that fails at long records": "outcomes",
+    "coins of a public fingerprint and address": "keys",
+    "samples of a public fingerprint and address": "keys",
+    "a register that takes half of a charge": "accounts",
+    "versions of data that have an account each": "accounts",
+    "a cap over one version of the data": "accounts",
+    "noise on the grid cut at 3.5 sigma": "tails",
+}
 """Which instrument each of the bugs that issues named was made for; others may find it too."""
 
 ONE_EACH = {
-    "one number in 1,000 without noise": "distribution", "two coordinates share noise": "related coordinates",
-    "noise again, in another order": "related releases", "noise in float32": "fineness",
-    "a grid of four times the step, guarded": "fineness", "a record counted twice": "exact sums",
-    "blind: pieces_all_start_at_zero": "exact mean", "the first place is never drawn": "samples",
-    "charged for fewer answers": "charges", "clipping at twice the bound": "sensitivity",
+    "one number in 1,000 without noise": "distribution",
+    "two coordinates share noise": "related coordinates",
+    "noise again, in another order": "related releases",
+    "noise in float32": "fineness",
+    "a grid of four times the step, guarded": "fineness",
+    "a record counted twice": "exact sums",
+    "blind: pieces_all_start_at_zero": "exact mean",
+    "the first place is never drawn": "samples",
+    "charged for fewer answers": "charges",
+    "clipping at twice the bound": "sensitivity",
     "bounds kept for all runs": "company",
-}  # fmt: skip
+}
 """One for each instrument that no named bug is for."""
 
 

@@ -12,9 +12,14 @@ from tests.audit.subjects import make
 
 SUBJECTS = {
     "poisson": {"hyper": {"rounds": 12, "batch": 4}, "n": 40, "dim": 3, "delta": 1e-4},
-    "fixed size": {"method": "fedavg", "hyper": {"rounds": 6, "local_steps": 2, "sampling_rate": 0.2}, "n": 40,
-                   "dim": 3, "delta": 1e-4},
-}  # fmt: skip
+    "fixed size": {
+        "method": "fedavg",
+        "hyper": {"rounds": 6, "local_steps": 2, "sampling_rate": 0.2},
+        "n": 40,
+        "dim": 3,
+        "delta": 1e-4,
+    },
+}
 
 
 def said(name, folder) -> list[str]:

@@ -25,8 +25,11 @@ from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.subjects import KINDS, NAME, make, problem
 
-OBJECTIVES = {**{name: loss() for name, loss in LOSSES.items()}, "softmax": SoftmaxRegression(3),
-              "network": OneHiddenLayer(3, 4)}  # fmt: skip
+OBJECTIVES = {
+    **{name: loss() for name, loss in LOSSES.items()},
+    "softmax": SoftmaxRegression(3),
+    "network": OneHiddenLayer(3, 4),
+}
 
 
 @pytest.mark.parametrize("loss", sorted(OBJECTIVES))
@@ -82,9 +85,7 @@ def test_exact_means_are_exact_whatever_is_asked(kind):
     audited = KINDS[kind](0).without_noise()
     records = mixed_records(audited, np.random.default_rng(0))
     sitting = Sitting(audited, records)
-    for transcript in (
-        sitting.train("a"), sitting.still("b"), sitting.far("c", None, np.random.default_rng(1)),
-    ):  # fmt: skip
+    for transcript in (sitting.train("a"), sitting.still("b"), sitting.far("c", None, np.random.default_rng(1))):
         assert len(transcript.payload) == len(audited.addresses)
         np.testing.assert_allclose(transcript.payload, transcript.exact, rtol=0, atol=1e-10 * audited.clip)
         assert np.abs(transcript.exact).max() > 1e-3
@@ -92,11 +93,8 @@ def test_exact_means_are_exact_whatever_is_asked(kind):
 
 @pytest.mark.parametrize(
     ("method", "answer"),
-    [
-        (name, answer)
-        for name, kind in sorted(ALGORITHMS.items()) if not kind.several_answers for answer in kind.asks
-    ],
-)  # fmt: skip
+    [(name, answer) for name, kind in sorted(ALGORITHMS.items()) if not kind.several_answers for answer in kind.asks],
+)
 def test_known_means_are_exact_in_a_whole_training(method, answer):
     hyper = {"rounds": (4, 2), "lam": 0.1} if method.startswith("localized") else {"rounds": 6}
     hyper |= {"period": 2} if len(ALGORITHMS[method].asks) > 1 else {}
@@ -176,8 +174,13 @@ def test_what_cannot_be_audited_is_refused_and_what_does_not_apply_is_said():
         auditable(make(0, epsilon=None))
     said = {kind: no_canaries(KINDS[kind](0)) for kind in KINDS}
     assert {kind for kind, why in said.items() if why is None} == {
-        "full batches", "pieces", "disjoint blocks", "softmax", "guarded", "restarts"
-    }  # fmt: skip
+        "full batches",
+        "pieces",
+        "disjoint blocks",
+        "softmax",
+        "guarded",
+        "restarts",
+    }
     assert "both models" in said["differences"]
     assert "hidden units" in said["network"] and "secret samples" in said["coins"]
 
@@ -216,9 +219,10 @@ def test_planned_noise_of_differences_is_in_units_of_their_steps(server):
     audited = KINDS["differences"](0)
     sitting = Sitting(audited, mixed_records(audited, np.random.default_rng(0)))
     seen = {
-        "still": lambda: sitting.still("run"), "far": lambda: sitting.far("run", None, np.random.default_rng(1)),
+        "still": lambda: sitting.still("run"),
+        "far": lambda: sitting.far("run", None, np.random.default_rng(1)),
         "train": lambda: sitting.train("run"),
-    }[server]()  # fmt: skip
+    }[server]()
     steps = np.array([np.linalg.norm(sent["w"] - sent["before"]) for sent in seen.sent])
     np.testing.assert_array_equal(seen.unit, steps)
     np.testing.assert_allclose(seen.sigma, steps * audited.events[0].sigma, rtol=1e-15)

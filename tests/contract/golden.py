@@ -98,11 +98,16 @@ class Case:
         held = 4 if self.evaluation is not None else 0
         width = self.method.numbers if statistic else model_of(self.loss).weights(self.dim)
         return Problem(
-            silos=tuple(SiloFacts(name, n, held) for name, n in SILOS.items()), dim=width,
-            clip=self.method.half_diameter if statistic else 8.0, smoothness=1.0, diameter=16.0,
-            participants=self.participants, budget=Budget(None, 1e-5, "exact", mechanism, 2.0 if private else None),
-            evaluation=self.evaluation, aggregator=self.aggregator,
-        )  # fmt: skip
+            silos=tuple(SiloFacts(name, n, held) for name, n in SILOS.items()),
+            dim=width,
+            clip=self.method.half_diameter if statistic else 8.0,
+            smoothness=1.0,
+            diameter=16.0,
+            participants=self.participants,
+            budget=Budget(None, 1e-5, "exact", mechanism, 2.0 if private else None),
+            evaluation=self.evaluation,
+            aggregator=self.aggregator,
+        )
 
     def records(self, dyadic: bool) -> dict[str, Records]:
         """Rows no longer than 1, so that no gradient here is clipped at the model 0, where that would round."""
@@ -118,10 +123,11 @@ class Case:
 
     def silos(self, dyadic: bool, guarded: bool = False) -> list[PrivateSilo]:
         return [
-            PrivateSilo(name, records, (b"s" * 32) if guarded else simulation_key(5, name), MemoryLedger(name),
-                        guarded=guarded)
+            PrivateSilo(
+                name, records, (b"s" * 32) if guarded else simulation_key(5, name), MemoryLedger(name), guarded=guarded
+            )
             for name, records in self.records(dyadic).items()
-        ]  # fmt: skip
+        ]
 
     def played(self, silos: list[PrivateSilo], problem: Problem) -> Iterator[tuple[Any, list[Any], Any]]:
         """Queries, releases and states, from the model 0; of networks from weights that put no unit on its corner."""
@@ -270,22 +276,30 @@ def computed() -> dict[str, Any]:
     """All golden values of the code as it is."""
     made = cases()
     with patch.object(Plan, "digest", property(lambda plan: PLAN)):
-        seeded = {
-            name: first_answers(one_step(case), False) for name, case in made.items() if is_exact(one_step(case))
-        }
+        seeded = {name: first_answers(one_step(case), False) for name, case in made.items() if is_exact(one_step(case))}
         guarded = {name: first_answers(one_step(made[name]), True) for name in seeded if not made[name].aggregator}
         courses = {name: course(case) for name, case in made.items()}
         written = forms()
     return {
-        "arithmetic": binding.ARITHMETIC, "format": binding.FORMAT, "draws": draws(), "first answers": seeded,
-        "first guarded answers": guarded, "courses": courses, "losses": formulas(), "forms": written,
-    }  # fmt: skip
+        "arithmetic": binding.ARITHMETIC,
+        "format": binding.FORMAT,
+        "draws": draws(),
+        "first answers": seeded,
+        "first guarded answers": guarded,
+        "courses": courses,
+        "losses": formulas(),
+        "forms": written,
+    }
 
 
 KINDS = {
-    "draws": "arithmetic", "first answers": "arithmetic", "first guarded answers": "arithmetic",
-    "courses": "arithmetic", "losses": "arithmetic", "forms": "format",
-}  # fmt: skip
+    "draws": "arithmetic",
+    "first answers": "arithmetic",
+    "first guarded answers": "arithmetic",
+    "courses": "arithmetic",
+    "losses": "arithmetic",
+    "forms": "format",
+}
 """By kind of golden values, the version that is theirs."""
 
 

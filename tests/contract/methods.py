@@ -72,14 +72,16 @@ def quick(name):
 
 
 SAMPLING = sorted(
-    name for name, kind in ALGORITHMS.items()
+    name
+    for name, kind in ALGORITHMS.items()
     if "batch" in kind.__dataclass_fields__ and kind.__dataclass_fields__["batch"].default is None
-)  # fmt: skip
+)
 GRADIENTS = {"gradient", "gradient-difference"}
 FULL = sorted(
-    name for name, kind in ALGORITHMS.items()
+    name
+    for name, kind in ALGORITHMS.items()
     if kind.sends_sums and GRADIENTS.issuperset(kind.asks) and ONLY in (None, name)
-)  # fmt: skip
+)
 """Methods whose messages are means of gradients, all of which can be about all records of a piece."""
 
 
@@ -90,9 +92,10 @@ def named(name):
 
 
 NAMES = [
-    name for name in (*sorted(ALGORITHMS), *(f"{name} of samples" for name in SAMPLING))
+    name
+    for name in (*sorted(ALGORITHMS), *(f"{name} of samples" for name in SAMPLING))
     if ONLY in (None, name.partition(" of ")[0])
-]  # fmt: skip
+]
 
 
 def bare(method):

@@ -35,21 +35,24 @@ EVALUATED = {"dim": 3, "evaluation": Evaluation(None, "end", 2), "silos": (SiloF
 ASKED = {
     "gradient": (Mbsgd(rounds=2), Squared(), {"dim": 3}),
     "gradient-difference": (Diff2(rounds=4, period=3, split=0.5, slope=0.6), Squared(), {"dim": 3}),
-    "gradient-and-hessian": (
-        NoisedNewton(rounds=3, balance=1.5), Squared(), {"dim": 3, "smoothness": 0.6}
-    ),
+    "gradient-and-hessian": (NoisedNewton(rounds=3, balance=1.5), Squared(), {"dim": 3, "smoothness": 0.6}),
     # A message is (2 / 3) scale / smoothness = 1 times its one answer, and points downhill.
     "gradient-and-hessian-vector": (
-        DpFcrn(rounds=2, local_steps=2, kept=0.6, cubic=0.0, radius=1e6, scale=0.9, bound=0.7), Squared(),
+        DpFcrn(rounds=2, local_steps=2, kept=0.6, cubic=0.0, radius=1e6, scale=0.9, bound=0.7),
+        Squared(),
         {"dim": 3, "smoothness": 0.6},
     ),
     "histogram": (Mbsgd(rounds=2), Logistic(), EVALUATED),
     "moments": (SecondMoments(3, 1.5), None, {"dim": 9, "clip": half_diameter(1.5), "diameter": math.inf}),
     "column-moments": (
-        ColumnMoments(3), None, {"dim": 6, "clip": ColumnMoments(3).half_diameter, "diameter": math.inf}
+        ColumnMoments(3),
+        None,
+        {"dim": 6, "clip": ColumnMoments(3).half_diameter, "diameter": math.inf},
     ),
     "largest-eigenvalue": (
-        LargestEigenvalue(1.5), None, {"dim": 1, "clip": LargestEigenvalue(1.5).half_diameter, "diameter": math.inf}
+        LargestEigenvalue(1.5),
+        None,
+        {"dim": 1, "clip": LargestEigenvalue(1.5).half_diameter, "diameter": math.inf},
     ),
 }
 """By answer: a method that asks for it, its objective, and what a problem must say."""
@@ -71,9 +74,14 @@ def kind(request):
 
 def problem(kind, budget=None, **changes):
     plain = {
-        "dim": 3, "clip": 0.8, "smoothness": math.inf, "diameter": 4.0, "participants": 1,
-        "silos": (SiloFacts("ash", N),), "budget": budget or Budget(None, 1e-5),
-    }  # fmt: skip
+        "dim": 3,
+        "clip": 0.8,
+        "smoothness": math.inf,
+        "diameter": 4.0,
+        "participants": 1,
+        "silos": (SiloFacts("ash", N),),
+        "budget": budget or Budget(None, 1e-5),
+    }
     return Problem(**{**plain, **ASKED[kind][2], **evaluating(kind, budget), **changes})
 
 

@@ -17,15 +17,21 @@ from fedcore.models import Classifier, Linear, Network, OneHiddenLayer, Regressi
 from fedcore.models.network_difference import ROUGH
 
 SMOOTH = [
-    Linear(Logistic()), Linear(Squared()), Linear(Huber(width=0.7)), Linear(Moreau(loss=Hinge(), weight=0.8)),
+    Linear(Logistic()),
+    Linear(Squared()),
+    Linear(Huber(width=0.7)),
+    Linear(Moreau(loss=Hinge(), weight=0.8)),
     *(SoftmaxRegression(classes) for classes in (2, 3, 10)),
     *(OneHiddenLayer(classes, hidden, kind) for kind in ("relu", "softplus") for classes, hidden in ((2, 1), (3, 5))),
     *(RegressionNetwork(4, kind, loss) for kind in ("relu", "softplus") for loss in (Squared(), Huber(width=0.7))),
-]  # fmt: skip
+]
 MODELS = [
-    *SMOOTH, Linear(Hinge()), Linear(Absolute()), Linear(Quantile(tau=0.3)),
+    *SMOOTH,
+    Linear(Hinge()),
+    Linear(Absolute()),
+    Linear(Quantile(tau=0.3)),
     Linear(Convolution(loss=Absolute(), reach=0.8, dim=4)),
-]  # fmt: skip
+]
 STEPS = [1.0, 1e-3, 1e-6, 1e-10, 1e-14]
 FEATURES = 4
 
@@ -192,9 +198,13 @@ def test_the_worst_pair_moves_the_sum_by_two_bounds_at_most(model, step):
 
 
 SPOILT = {
-    "nan": [math.nan, 0, 0, 0], "inf": [0, 0, math.inf, 0], "-inf": [0, -math.inf, 0, 0], "huge": [1e308] * 4,
-    "square": [0, 1e200, 0, 0], "both": [1e308, -1e308, 1e308, 0],
-}  # fmt: skip
+    "nan": [math.nan, 0, 0, 0],
+    "inf": [0, 0, math.inf, 0],
+    "-inf": [0, -math.inf, 0, 0],
+    "huge": [1e308] * 4,
+    "square": [0, 1e200, 0, 0],
+    "both": [1e308, -1e308, 1e308, 0],
+}
 
 
 @pytest.mark.parametrize("name", SPOILT)
@@ -241,10 +251,14 @@ any_label = st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5, 1e12, 1e300, -1e300, math
 
 
 @given(
-    st.sampled_from(MODELS), st.lists(entry, min_size=FEATURES, max_size=FEATURES), any_label, st.integers(0, 10**6),
-    st.sampled_from([0.0, 1e-200, 1.0, 700.0, 1e12]), st.sampled_from([0.0, 1e-14, 1e-6, 1.0, 1e6]),
+    st.sampled_from(MODELS),
+    st.lists(entry, min_size=FEATURES, max_size=FEATURES),
+    any_label,
+    st.integers(0, 10**6),
+    st.sampled_from([0.0, 1e-200, 1.0, 700.0, 1e12]),
+    st.sampled_from([0.0, 1e-14, 1e-6, 1.0, 1e6]),
     st.sampled_from([1e-99, 1e-12, 0.5, 1e6]),
-)  # fmt: skip
+)
 def test_no_record_gets_past_the_bound(model, x, y, seed, scale, step, bound):
     """Whatever its entries and its label; without a warning."""
     rng = np.random.default_rng(seed)

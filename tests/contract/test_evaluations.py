@@ -55,9 +55,11 @@ def of_training(name, n):
 def payloads(federation, evaluates):
     phases = federation.plan.phases
     return [
-        release.payload.tobytes() for query, releases, _ in played(federation) for release in releases
+        release.payload.tobytes()
+        for query, releases, _ in played(federation)
+        for release in releases
         if phases[query.phase - 1].evaluates == evaluates
-    ]  # fmt: skip
+    ]
 
 
 def test_training_answers_are_the_same_bits_whatever_is_held_out(method, evaluates, classed):

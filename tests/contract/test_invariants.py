@@ -43,10 +43,14 @@ def problem(evaluation=AT_END, **changes):
 
 def site():
     rng = np.random.default_rng(0)
-    return Site([
-        PrivateSilo(facts.name, Records(rng.standard_normal((N, DIM)), np.ones(N)), b"key", MemoryLedger(facts.name))
-        for facts in SILOS
-    ])  # fmt: skip
+    return Site(
+        [
+            PrivateSilo(
+                facts.name, Records(rng.standard_normal((N, DIM)), np.ones(N)), b"key", MemoryLedger(facts.name)
+            )
+            for facts in SILOS
+        ]
+    )
 
 
 def check_refused(method, asked, said, loss=None):
@@ -105,15 +109,17 @@ RANGES = {
     "one too many": (lambda p: (make_phase(p, 1, 3, whole(p, 1)),), "1 to 33, and 33 to 33"),
     "samples": (lambda p: (make_phase(p, 1, 3, whole(p, 1), batch=4),), "1 to 33, and 33 to 33"),
     "held out alone": (
-        lambda p: (make_phase(p, 1, 3, {silo.name: (silo.trained, 4) for silo in p.silos}),), "33 to 36, and 33 to 36"
+        lambda p: (make_phase(p, 1, 3, {silo.name: (silo.trained, 4) for silo in p.silos}),),
+        "33 to 36, and 33 to 36",
     ),
     "round 7": (lambda p: (later(make_phase(p, 1, 8, whole(p)), 32, 8, 7),), "33 to 40, and 33 to 40"),
     "fresh blocks": (blocks_of_all, "1 to 40, and 33 to 40"),
     "a last fresh block": (blocks_that_run_over, "1 to 35, and 33 to 35"),
     "a second phase": (
-        lambda p: (make_phase(p, 1, 3, whole(p)), make_phase(p, 2, 1, whole(p, 2))), "1 to 34, and 33 to 34"
+        lambda p: (make_phase(p, 1, 3, whole(p)), make_phase(p, 2, 1, whole(p, 2))),
+        "1 to 34, and 33 to 34",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", RANGES)
@@ -143,9 +149,10 @@ def test_a_method_plans_no_evaluations_itself():
 
     check_refused(planted(part), problem(), "phase 1 asks silo ash about records 33 to 40 to evaluate a model")
     check_refused(
-        planted(lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), answer="histogram"),)), problem(None),
+        planted(lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), answer="histogram"),)),
+        problem(None),
         "phase 1 asks silo ash about records 1 to 40 to evaluate a model",
-    )  # fmt: skip
+    )
 
 
 def quieter(phase, factor):
@@ -157,7 +164,8 @@ LIES = {
     "less noise": (lambda p: (quieter(make_phase(p, 1, 3, whole(p)), 0.999),), "phase 1: records 1 to 32"),
     "much less noise": (lambda p: (quieter(make_phase(p, 1, 3, whole(p)), 0.1),), "phase 1: records 1 to 32"),
     "less noise of samples": (
-        lambda p: (quieter(make_phase(p, 1, 3, whole(p), batch=4), 0.9),), "phase 1: records 1 to 32"
+        lambda p: (quieter(make_phase(p, 1, 3, whole(p), batch=4), 0.9),),
+        "phase 1: records 1 to 32",
     ),
     "more rounds": (lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), rounds=4),), "phase 1: records 1"),
     "two phases at the target": (
@@ -165,9 +173,10 @@ LIES = {
         "phases 1, 2: records 11 to 15",
     ),
     "more answers in a round": (
-        lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), answers=2),), "phase 1: records 1 to 32"
+        lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), answers=2),),
+        "phase 1: records 1 to 32",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", LIES)

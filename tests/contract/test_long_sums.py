@@ -46,9 +46,11 @@ MORE = {
     "gradient of a network": (Mbsgd(rounds=2), NETWORK, {"dim": NETWORK.weights(3)}),
     "gradient of classes": (Mbsgd(rounds=2), SOFTMAX, {"dim": SOFTMAX.weights(3)}),
     "gradient-difference of a network": (
-        Diff2(rounds=4, period=3, split=0.5, slope=0.6), NETWORK, {"dim": NETWORK.weights(3)}
+        Diff2(rounds=4, period=3, split=0.5, slope=0.6),
+        NETWORK,
+        {"dim": NETWORK.weights(3)},
     ),
-}  # fmt: skip
+}
 """Besides the answers of the contract: those whose sums are other code."""
 CASES = test_answers.ASKED | MORE
 
@@ -62,9 +64,13 @@ def asked_of(case):
         held = N // 2
         changes["evaluation"] = Evaluation(None, "end", 2)
     plain = {
-        "dim": 3, "clip": 0.8, "smoothness": math.inf, "diameter": 4.0, "participants": 1,
+        "dim": 3,
+        "clip": 0.8,
+        "smoothness": math.inf,
+        "diameter": 4.0,
+        "participants": 1,
         "budget": Budget(None, 1e-9),
-    }  # fmt: skip
+    }
     return kind, method, loss, Problem(**{**plain, **changes, "silos": (SiloFacts("ash", N, held),)})
 
 
@@ -186,9 +192,7 @@ def mask_and_step(w, opened):
 def gradients(X, records=N, loss=None, **changes):
     """The silo of a linear model whose gradients are the records, in this order."""
     clip = changes.pop("clip", 1.0)
-    problem = Problem(
-        (SiloFacts("ash", records),), X.shape[1], clip, math.inf, 4.0, 1, Budget(None, 1e-9), **changes
-    )
+    problem = Problem((SiloFacts("ash", records),), X.shape[1], clip, math.inf, 4.0, 1, Budget(None, 1e-9), **changes)
     # The residual of |z - y| is 1 for every label that is far below.
     method, loss = Mbsgd(rounds=2), loss or Absolute()
     numbered = np.zeros_like(X)
@@ -317,10 +321,17 @@ def test_the_table_of_answers_says_what_the_answers_themselves_say():
     assert rounding_of("of nobody").reach >= 2.0
 
 
-@pytest.mark.parametrize("n, sampled, covered", [
-    (10**6, False, True), (3_700_000_000, False, True), (3_900_000_000, False, False),
-    (1_800_000_000, True, True), (1_950_000_000, True, False), (2**40 - 1, False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "n, sampled, covered",
+    [
+        (10**6, False, True),
+        (3_700_000_000, False, True),
+        (3_900_000_000, False, False),
+        (1_800_000_000, True, True),
+        (1_950_000_000, True, False),
+        (2**40 - 1, False, False),
+    ],
+)
 def test_plans_charge_by_the_number_of_records_where_1e6_no_longer_covers_it(n, sampled, covered):
     """2C (1 + 1e-6) / count, or 2C (1 + excess) / count by hand."""
     problem = Problem((SiloFacts("ash", n),), 3, 0.8, math.inf, 4.0, 1, Budget(None, 1e-14, multiplier=3.0))

@@ -52,9 +52,15 @@ def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, weig
     wanted = np.linalg.solve(X.T @ P @ X / 6 + ridge * np.eye(3), X.T @ P @ y / 6)
     data = {f"s{i}": (np.tile(X[i], (64, 1)), np.full(64, y[i])) for i in range(6)}
     federation = federate(
-        ALGORITHMS[name](**hyper), data, epsilon=None, clip=1e3, smoothness=(X**2).sum(1).max(), diameter=1e3,
-        ridge=ridge, weights=weights,
-    )  # fmt: skip
+        ALGORITHMS[name](**hyper),
+        data,
+        epsilon=None,
+        clip=1e3,
+        smoothness=(X**2).sum(1).max(),
+        diameter=1e3,
+        ridge=ridge,
+        weights=weights,
+    )
     assert np.linalg.norm(federation.final() - wanted) <= tolerance * np.linalg.norm(wanted)
 
 

@@ -35,11 +35,13 @@ from fedcore.state import dump_state, load_state
 from tests.contract.epsilon_by_hand import events_by_hand
 
 MODELS = [
-    Linear(Logistic()), Linear(Squared()), *(SoftmaxRegression(classes) for classes in (2, 3, 10)),
+    Linear(Logistic()),
+    Linear(Squared()),
+    *(SoftmaxRegression(classes) for classes in (2, 3, 10)),
     *(OneHiddenLayer(classes, hidden) for classes, hidden in ((2, 1), (2, 6), (10, 7))),
     OneHiddenLayer(3, 6, "softplus"),
     *(RegressionNetwork(5, kind, loss) for kind in ("relu", "softplus") for loss in (Squared(), Huber(width=0.7))),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(params=MODELS, ids=str)
@@ -140,9 +142,13 @@ label = st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5, 1e300, -1e300, math.nan, math
 
 
 @given(
-    st.sampled_from(MODELS), st.lists(entry, min_size=3, max_size=3), label, st.integers(0, 10**6),
-    st.sampled_from([0.0, 1e-200, 1.0, 700.0, 1e12]), st.sampled_from([1e-12, 0.5, 1e6]),
-)  # fmt: skip
+    st.sampled_from(MODELS),
+    st.lists(entry, min_size=3, max_size=3),
+    label,
+    st.integers(0, 10**6),
+    st.sampled_from([0.0, 1e-200, 1.0, 700.0, 1e12]),
+    st.sampled_from([1e-12, 0.5, 1e6]),
+)
 def test_no_record_gets_past_the_clip(model, x, y, seed, scale, clip):
     """Whatever its entries and its label; the square of a norm would overflow or vanish for many of these."""
     X, w = np.array([x]), scale * np.random.default_rng(seed).uniform(-1, 1, model.weights(3))
@@ -367,9 +373,15 @@ def test_without_noise_it_reaches_the_minimiser(method, federate):
     data = {f"s{i}": (np.tile(X[i], (64, 1)), np.full(64, y[i])) for i in range(6)}
     smooth = 0.5 * (X**2).sum(1).max()
     found = federate(
-        ALGORITHMS[method.name](**hyper), data, epsilon=None, clip=1e3, loss=THREE, smoothness=smooth, diameter=1e2,
+        ALGORITHMS[method.name](**hyper),
+        data,
+        epsilon=None,
+        clip=1e3,
+        loss=THREE,
+        smoothness=smooth,
+        diameter=1e2,
         ridge=ridge,
-    ).final()  # fmt: skip
+    ).final()
     assert np.linalg.norm(found - wanted) <= tolerance * np.linalg.norm(wanted)
 
 

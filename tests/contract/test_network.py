@@ -138,11 +138,17 @@ def test_no_record_is_above_the_clip_in_exact_arithmetic():
 
 
 SPOILT = {
-    "nan": ([math.nan, 0, 0, 0, 0], 0.0), "inf": ([0, 0, math.inf, 0, 0], 1.0), "-inf": ([0, -math.inf, 0, 0, 0], 1.0),
-    "huge": ([1e308] * 5, 2.0), "square": ([0, 1e200, 0, 0, 0], 2.0), "both": ([1e308, -1e308, 1e308, 0, 0], 0.0),
-    "label": ([1, 1, 1, 1, 1], 4.0), "half": ([1, 1, 1, 1, 1], 0.5), "no label": ([1, 1, 1, 1, 1], math.nan),
+    "nan": ([math.nan, 0, 0, 0, 0], 0.0),
+    "inf": ([0, 0, math.inf, 0, 0], 1.0),
+    "-inf": ([0, -math.inf, 0, 0, 0], 1.0),
+    "huge": ([1e308] * 5, 2.0),
+    "square": ([0, 1e200, 0, 0, 0], 2.0),
+    "both": ([1e308, -1e308, 1e308, 0, 0], 0.0),
+    "label": ([1, 1, 1, 1, 1], 4.0),
+    "half": ([1, 1, 1, 1, 1], 0.5),
+    "no label": ([1, 1, 1, 1, 1], math.nan),
     "far label": ([1, 1, 1, 1, 1], -1e300),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPOILT)
@@ -264,9 +270,12 @@ def test_extreme_records_change_no_outcome(federate, batch):
     X, y, _ = sample()
     X[0], X[1], X[2], y[3], y[4] = np.nan, 1.7e308, 5e-324, np.nan, 7.0
     federation = federate(
-        Mbsgd(rounds=4, step=50.0, batch=batch), {"a": (X, y), "b": (X[::-1], y[::-1])}, loss=MODEL, diameter=1e3,
+        Mbsgd(rounds=4, step=50.0, batch=batch),
+        {"a": (X, y), "b": (X[::-1], y[::-1])},
+        loss=MODEL,
+        diameter=1e3,
         smoothness=math.inf,
-    )  # fmt: skip
+    )
     start = federation.context.method.init(MODEL.start(5, np.random.default_rng(3)))
     for _, releases, _ in federation.play(start):
         assert all(np.isfinite(release.payload).all() for release in releases)

@@ -18,17 +18,7 @@ from fedcore.algorithms import ColumnMoments, SecondMoments
 from fedcore.audit.answers import AUDITED
 from fedcore.data.persons import of_persons
 from fedcore.data.records import Records
-from fedcore.losses import (
-    Absolute,
-    Convolution,
-    DrawnConvolution,
-    Hinge,
-    Huber,
-    Logistic,
-    Moreau,
-    Quantile,
-    Squared,
-)
+from fedcore.losses import Absolute, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Quantile, Squared
 from fedcore.models import Classifier, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.problem import Problem, SiloFacts
@@ -40,11 +30,21 @@ from tests.contract.test_models import gradient
 
 CLIP, FEATURES = 0.5, 3
 OBJECTIVES = [
-    Logistic(), Squared(), Hinge(), Absolute(), Huber(), Quantile(tau=0.3), Moreau(Hinge(), 0.7),
-    Convolution(Absolute(), 0.4, FEATURES), DrawnConvolution(Absolute(), 0.4, 1.0, FEATURES),
-    *(SoftmaxRegression(classes) for classes in (2, 4)), OneHiddenLayer(3, 4),
-    OneHiddenLayer(3, 4, "softplus"), RegressionNetwork(4, "softplus"), RegressionNetwork(3, "relu", Huber()),
-]  # fmt: skip
+    Logistic(),
+    Squared(),
+    Hinge(),
+    Absolute(),
+    Huber(),
+    Quantile(tau=0.3),
+    Moreau(Hinge(), 0.7),
+    Convolution(Absolute(), 0.4, FEATURES),
+    DrawnConvolution(Absolute(), 0.4, 1.0, FEATURES),
+    *(SoftmaxRegression(classes) for classes in (2, 4)),
+    OneHiddenLayer(3, 4),
+    OneHiddenLayer(3, 4, "softplus"),
+    RegressionNetwork(4, "softplus"),
+    RegressionNetwork(3, "relu", Huber()),
+]
 people = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 """Of each person, how many rows it has."""
 
@@ -217,8 +217,11 @@ def test_the_rows_of_one_person_change_no_bit_of_what_others_contribute(sampling
 def answered_at(records, w, chosen=None, sampling="full"):
     made = ANSWERS["gradient"].of(
         Problem((SiloFacts("ash", records.n),), len(w), CLIP, math.inf, 1e6, 1, Budget(None, 1e-5)),
-        Hinge(), records.X, records.y, 1.0,
-    )  # fmt: skip
+        Hinge(),
+        records.X,
+        records.y,
+        1.0,
+    )
     event = GaussianRelease(0, records.n, 1.0, 1.0, sampling=sampling, rate=1.0 if sampling == "full" else 0.5)
     whole = slice(0, len(records.y))
     piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)

@@ -70,8 +70,13 @@ def python(copy: Path, code: str, typed: str = "") -> str:
     environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_HOME": str(copy / "home")}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=copy, env=environment, input=typed, capture_output=True, text=True, timeout=HANGS,
-    )  # fmt: skip
+        cwd=copy,
+        env=environment,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -129,14 +134,18 @@ def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
 @pytest.mark.minutes
 @pytest.mark.slow
 def test_the_method_as_printed_passes_every_contract_test(copy):
-    """All that takes a method takes this one alone: whole and with samples, held-out records, weights, participation.
-    """
+    """All that takes a method takes this one alone: whole and with samples, held-out records,
+    weights, participation."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_TEST_METHOD": "heavy-ball"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", "-k", "heavy-ball", "-n0"]
     done = subprocess.run(
         [*command, "tests/contract", "--ignore", "tests/contract/test_registration.py"],
-        cwd=copy, env=environment, capture_output=True, text=True, timeout=HANGS,
-    )  # fmt: skip
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+    )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
     passed = int(re.search(r"(\d+) passed", done.stdout)[1])
     assert passed > 60 and "failed" not in done.stdout

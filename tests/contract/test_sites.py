@@ -144,8 +144,7 @@ def test_a_run_that_was_not_approved_is_refused(asker, federate, toy):
         site._site.approve(claimed.to_bytes())
     site.open()
     changed = dataclasses.replace(
-        federation.agreement,
-        problem=dataclasses.replace(federation.agreement.problem, clip=2.0),
+        federation.agreement, problem=dataclasses.replace(federation.agreement.problem, clip=2.0)
     )
     changed = dataclasses.replace(changed, plan=asker.plan(changed.problem).digest)
     with pytest.raises(SiloError) as caught:  # the run's id stands for one plan, for ever

@@ -11,19 +11,68 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-WORDS = frozenset({
-    "accounted", "cap", "ceiling", "charge", "charged", "charges", "claim", "claimed", "claims", "delta", "deltas",
-    "eps", "epsilon", "epsilons", "honest", "left", "lower", "mu", "multiplier", "multipliers", "noise", "noises",
-    "rate", "rates", "room", "shuffled", "sigma", "sigmas", "spent", "target", "targets",
-})  # fmt: skip
-_THROUGH = frozenset({
-    "Decimal", "abs", "float", "fmean", "fsum", "get", "hypot", "items", "list", "max", "mean", "min", "next", "pop",
-    "sorted", "sqrt", "sum", "tuple", "values",
-})  # fmt: skip
+WORDS = frozenset(
+    {
+        "accounted",
+        "cap",
+        "ceiling",
+        "charge",
+        "charged",
+        "charges",
+        "claim",
+        "claimed",
+        "claims",
+        "delta",
+        "deltas",
+        "eps",
+        "epsilon",
+        "epsilons",
+        "honest",
+        "left",
+        "lower",
+        "mu",
+        "multiplier",
+        "multipliers",
+        "noise",
+        "noises",
+        "rate",
+        "rates",
+        "room",
+        "shuffled",
+        "sigma",
+        "sigmas",
+        "spent",
+        "target",
+        "targets",
+    }
+)
+_THROUGH = frozenset(
+    {
+        "Decimal",
+        "abs",
+        "float",
+        "fmean",
+        "fsum",
+        "get",
+        "hypot",
+        "items",
+        "list",
+        "max",
+        "mean",
+        "min",
+        "next",
+        "pop",
+        "sorted",
+        "sqrt",
+        "sum",
+        "tuple",
+        "values",
+    }
+)
 """Calls that hand a quantity on."""
-_ROUNDING = frozenset({
-    "around", "format", "format_float_positional", "format_float_scientific", "number", "quantize", "round",
-})  # fmt: skip
+_ROUNDING = frozenset(
+    {"around", "format", "format_float_positional", "format_float_scientific", "number", "quantize", "round"}
+)
 _SHOWN = frozenset(("shown_up", "shown_down", "in_full", "number_up"))
 _SPEC = re.compile(r"\{[^{}]*:[^{}]*[0-9.eEfFgG%n][^{}]*\}")
 

@@ -36,9 +36,16 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 REFERENCE = ROOT / "conf" / "reference.yaml"
 COMMENTED = (
-    MnistData, SyntheticData, LibsvmData, TeacherData, AlphaBetaData, HospitalsData, RegressionData, TablesData,
+    MnistData,
+    SyntheticData,
+    LibsvmData,
+    TeacherData,
+    AlphaBetaData,
+    HospitalsData,
+    RegressionData,
+    TablesData,
     FilesData,
-)  # fmt: skip
+)
 """Sources that the reference shows in comments."""
 
 

@@ -47,18 +47,37 @@ def test_no_other_formatting_of_these_quantities_exists():
 @pytest.mark.parametrize(
     "line",
     [
-        'f"{epsilon:.4g}"', 'f"{result.delta:.3g}"', 'f"{charge.mu_squared:g}"', 'f"{cap.left(charges):.4g} left"',
-        'f"{share.noise_multiplier:{width}.3f}"', 'f"{max(epsilons):.2f}"', 'f"{1 - cell.delta:.1%}"',
-        'f"""{values["epsilon_accounted"]:.4g}"""', 'f"""{values.get("sigma"):.4g}"""',
-        'f"""{getattr(phase, "sigma"):.4g}"""', "round(epsilon, 4)", "np.round(sigmas, 3)", "np.around(delta, 3)",
-        '"{:.4g}".format(epsilon)', '"%.3g of %d" % (delta, n)', "'%.3f' % sigma", "format(epsilon, '.4g')",
-        "number(phase['sigma'])", "np.format_float_positional(epsilon, 4)", "Decimal(epsilon).quantize(step)",
-        "shown = setting.sigma\nf'{shown:.4g}'", "a, b = plan.rounds, plan.delta\nf'{b:.4g}'",
-        "for kind, value in sigmas.items():\n    f'{kind} {value:.6g}'", "[f'{x:.3g}' for x in epsilons]",
-        "(number(phase[key]) for key in ('lam', 'clip', 'sigma'))", "f'{(left := cap.room):.3g}'",
-        "f'{0.0 if mu is None else mu:.3g}'", "f'{float(shown_up(x, 6))}'", "f'{spent(events, d):.5g}'",
+        'f"{epsilon:.4g}"',
+        'f"{result.delta:.3g}"',
+        'f"{charge.mu_squared:g}"',
+        'f"{cap.left(charges):.4g} left"',
+        'f"{share.noise_multiplier:{width}.3f}"',
+        'f"{max(epsilons):.2f}"',
+        'f"{1 - cell.delta:.1%}"',
+        'f"""{values["epsilon_accounted"]:.4g}"""',
+        'f"""{values.get("sigma"):.4g}"""',
+        'f"""{getattr(phase, "sigma"):.4g}"""',
+        "round(epsilon, 4)",
+        "np.round(sigmas, 3)",
+        "np.around(delta, 3)",
+        '"{:.4g}".format(epsilon)',
+        '"%.3g of %d" % (delta, n)',
+        "'%.3f' % sigma",
+        "format(epsilon, '.4g')",
+        "number(phase['sigma'])",
+        "np.format_float_positional(epsilon, 4)",
+        "Decimal(epsilon).quantize(step)",
+        "shown = setting.sigma\nf'{shown:.4g}'",
+        "a, b = plan.rounds, plan.delta\nf'{b:.4g}'",
+        "for kind, value in sigmas.items():\n    f'{kind} {value:.6g}'",
+        "[f'{x:.3g}' for x in epsilons]",
+        "(number(phase[key]) for key in ('lam', 'clip', 'sigma'))",
+        "f'{(left := cap.room):.3g}'",
+        "f'{0.0 if mu is None else mu:.3g}'",
+        "f'{float(shown_up(x, 6))}'",
+        "f'{spent(events, d):.5g}'",
     ],
-)  # fmt: skip
+)
 def test_it_finds_what_is_planted(line):
     body = "\n".join(f"    {each}" for each in line.splitlines())
     assert roundings(line) and roundings(f"def show():\n{body}\n")
@@ -67,10 +86,20 @@ def test_it_finds_what_is_planted(line):
 @pytest.mark.parametrize(
     "line",
     [
-        'f"{shown_up(epsilon)}"', 'f"{epsilon}"', 'f"{seconds:.1f}"', 'f"{error.value:.3f}"', 'f"{delta:>8}"',
-        "math.ceil(rate * n)", "round(rate * n)", "round(seconds, 3)", 'f"{began:%Y-%m-%d}"', "float(epsilon)",
-        '"{name} of {n}".format(name=name, n=n)', 'f"{budget.rounds:,}"', 'f"{plan.private.rounds:.3g}"',
+        'f"{shown_up(epsilon)}"',
+        'f"{epsilon}"',
+        'f"{seconds:.1f}"',
+        'f"{error.value:.3f}"',
+        'f"{delta:>8}"',
+        "math.ceil(rate * n)",
+        "round(rate * n)",
+        "round(seconds, 3)",
+        'f"{began:%Y-%m-%d}"',
+        "float(epsilon)",
+        '"{name} of {n}".format(name=name, n=n)',
+        'f"{budget.rounds:,}"',
+        'f"{plan.private.rounds:.3g}"',
     ],
-)  # fmt: skip
+)
 def test_it_lets_be_what_is_none(line):
     assert not roundings(line)

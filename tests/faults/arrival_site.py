@@ -43,17 +43,7 @@ from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.losses import (
-    Absolute,
-    Convolution,
-    DrawnConvolution,
-    Hinge,
-    Huber,
-    Logistic,
-    Moreau,
-    Quantile,
-    Squared,
-)
+from fedcore.losses import Absolute, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Quantile, Squared
 from fedcore.messages import Query, receipts_of
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.participation import Binomial
@@ -119,9 +109,11 @@ def sound(place: int, guarded: bool) -> tuple[Agreement, Plan]:
     mechanism = "discrete-gaussian" if guarded else "gaussian"
     values = {"clip": 1.0, "smoothness": 1.0, "diameter": 6.0, "participants": 3} | changes
     problem = Problem(
-        tuple(SiloFacts(name, n) for name, n in SIZES.items()), dim=dim,
-        budget=Budget(1.0 + place / 100, 1e-4, mechanism=mechanism), **values,
-    )  # fmt: skip
+        tuple(SiloFacts(name, n) for name, n in SIZES.items()),
+        dim=dim,
+        budget=Budget(1.0 + place / 100, 1e-4, mechanism=mechanism),
+        **values,
+    )
     plan = method.plan(problem)
     return Agreement(f"sound-{place}", problem, method, loss, plan.digest), plan
 
@@ -315,9 +307,12 @@ def varied(random: Random, place: int, guarded: bool, run: str) -> bytes:
 
 
 READERS = {
-    "query": Query.from_bytes, "agreement": Agreement.from_bytes, "receipts": receipts_of, "model": unpack,
+    "query": Query.from_bytes,
+    "agreement": Agreement.from_bytes,
+    "receipts": receipts_of,
+    "model": unpack,
     "run": lambda run: run.encode() if type(run) is str else int("none"),
-}  # fmt: skip
+}
 
 
 def decoded(what: str, data: Any) -> bool:
@@ -334,8 +329,21 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-CODES = {"plan", "query", "agreement", "receipts", "model", "size", "width", "noise", "replayed", "committed", "closed",
-         "guarded", "open"}  # fmt: skip
+CODES = {
+    "plan",
+    "query",
+    "agreement",
+    "receipts",
+    "model",
+    "size",
+    "width",
+    "noise",
+    "replayed",
+    "committed",
+    "closed",
+    "guarded",
+    "open",
+}
 """All that a site may say of what arrives. Not `failed`: that is what was not foreseen."""
 
 

@@ -84,8 +84,18 @@ def own_cluster(folder: Path, *workers: list[str]) -> Iterator[dict[str, object]
             processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
 
     try:
-        start("dask_scheduler", "--host", "tls://127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler),
-              "--no-dashboard", "--dashboard-address", "127.0.0.1:0")  # fmt: skip
+        start(
+            "dask_scheduler",
+            "--host",
+            "tls://127.0.0.1",
+            "--port",
+            "0",
+            "--scheduler-file",
+            str(scheduler),
+            "--no-dashboard",
+            "--dashboard-address",
+            "127.0.0.1:0",
+        )
         until = time.monotonic() + SOON
         while not scheduler.exists():
             assert time.monotonic() < until, (folder / "dask.log").read_text()
@@ -94,9 +104,20 @@ def own_cluster(folder: Path, *workers: list[str]) -> Iterator[dict[str, object]
         tls = {"ca": str(authority), "certificate": str(mine), "key": str(mine.with_suffix(".key"))}
         cluster = {"address": address, "tls": tls, "deadline": DEADLINE}
         for arguments in workers:
-            start("dask_worker", address, "--host", "tls://127.0.0.1", "--nthreads", "1", "--no-dashboard",
-                  "--local-directory", str(folder / "dask"), "--preload", "tasks.workers.places",
-                  *arguments)  # fmt: skip
+            start(
+                "dask_worker",
+                address,
+                "--host",
+                "tls://127.0.0.1",
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+                "--local-directory",
+                str(folder / "dask"),
+                "--preload",
+                "tasks.workers.places",
+                *arguments,
+            )
         with own_client(cluster) as client:
             client.wait_for_workers(len(workers) if "--nworkers" not in workers[0] else 2, timeout=SOON)
         yield cluster

@@ -62,8 +62,11 @@ class Federation:
         environment = {**os.environ, "FEDCORE_HOME": str(self.home), "FEDCORE_SILO_LOG": str(self.log)}
         return subprocess.Popen(
             [sys.executable, *program, *arguments],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def call(self, *arguments: str, code: int = 0) -> str:
         process = self.start(*arguments)

@@ -14,14 +14,65 @@ from tests.wire import packed
 
 LONG = "x" * 5000
 ODD: list[Any] = [
-    None, True, False, 0, 1, -1, 2, 3, 10**6, 10**18, -(10**18), 2**63 - 1, 2**63, 2**64, 10**400, 0.0, -0.0, 0.5, 1.0,
-    1e-320, 1e-12, 1e308, math.nan, math.inf, -math.inf, "", "0", "ash", LONG, "\ud800", "\x00", "é", "a\nb", "\u202e",
-    [], {}, [[]], ["ash"], {"name": "ash", "n": 24}, [1, 2, 3],
-]  # fmt: skip
-NUMBERS = [
-    0.0, -0.0, 5e-324, 1e-310, 1.0, -1.0, 1e5, 1e11, 9.999999e11, 1e12, 1.0000001e12, 1e154, 1e308, math.inf, -math.inf,
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    3,
+    10**6,
+    10**18,
+    -(10**18),
+    2**63 - 1,
+    2**63,
+    2**64,
+    10**400,
+    0.0,
+    -0.0,
+    0.5,
+    1.0,
+    1e-320,
+    1e-12,
+    1e308,
     math.nan,
-]  # fmt: skip
+    math.inf,
+    -math.inf,
+    "",
+    "0",
+    "ash",
+    LONG,
+    "\ud800",
+    "\x00",
+    "é",
+    "a\nb",
+    "\u202e",
+    [],
+    {},
+    [[]],
+    ["ash"],
+    {"name": "ash", "n": 24},
+    [1, 2, 3],
+]
+NUMBERS = [
+    0.0,
+    -0.0,
+    5e-324,
+    1e-310,
+    1.0,
+    -1.0,
+    1e5,
+    1e11,
+    9.999999e11,
+    1e12,
+    1.0000001e12,
+    1e154,
+    1e308,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
 DTYPES = ["<f4", "<f2", ">f8", "<i8", "<c16", "u1", "U3"]
 
 
@@ -96,9 +147,10 @@ def rescaled(random: Random, tree: Any) -> Any:
     """One or two numbers of a tree changed within their types."""
     # Sizes of silos are what sites compare first: seldom those.
     found = [
-        (container, key) for container, key in places(tree)
+        (container, key)
+        for container, key in places(tree)
         if type(container[key]) in (int, float) and (key not in ("n", "dim") or random.random() < 0.1)
-    ]  # fmt: skip
+    ]
     for container, key in random.sample(found, min(len(found), random.choice([1, 1, 1, 2]))):
         container[key] = scaled(random, container[key])
     return tree
@@ -157,9 +209,9 @@ def bent_query(
         head[3] = random.choice([head[3] + 1, head[3] - 1, 1, 2, 3, 4, 2**62])
     elif kind == 4:
         names = head[4]
-        head[4] = random.choice([
-            names[::-1], names * 2, [], names[:1], [*names, "oak"], ["oak"], [*names, LONG], ["elm"] * 300, ["Ash"],
-        ])  # fmt: skip
+        head[4] = random.choice(
+            [names[::-1], names * 2, [], names[:1], [*names, "oak"], ["oak"], [*names, LONG], ["elm"] * 300, ["Ash"]]
+        )
     elif kind == 5:
         head = bent_tree(random, head)
     elif kind == 6 and name in arrays:

@@ -48,9 +48,14 @@ class One:
         mechanism = "discrete-gaussian" if self.guarded else "gaussian"
         X, y = np.asarray(X, float), np.asarray(y, float)
         self.problem = Problem(
-            silos=(SiloFacts("ash", len(y)),), dim=X.shape[1], clip=clip, smoothness=1.0, diameter=10.0,
-            participants=1, budget=Budget(epsilon, 1e-5, mechanism=mechanism),
-        )  # fmt: skip
+            silos=(SiloFacts("ash", len(y)),),
+            dim=X.shape[1],
+            clip=clip,
+            smoothness=1.0,
+            diameter=10.0,
+            participants=1,
+            budget=Budget(epsilon, 1e-5, mechanism=mechanism),
+        )
         self.plan = self.method.plan(self.problem)
         self.ledger = SqliteLedger("ash", folder / "ash.sqlite", folder / "ash.anchor")
         self.silo = PrivateSilo("ash", Records(X, y), key, self.ledger, cap, self.guarded)

@@ -66,10 +66,14 @@ class Approved:
         if turn:
             clip, batch, count = method["local_slope"] or clip, method["batch"], method["local_steps"] - 1
         return {
-            "start": 0, "stop": n, "sensitivity": self._slack(2 * clip * (1 + 1e-6) / batch), "count": count,
-            "sampling": "full" if batch == n else "without-replacement", "rate": batch / n,
+            "start": 0,
+            "stop": n,
+            "sensitivity": self._slack(2 * clip * (1 + 1e-6) / batch),
+            "count": count,
+            "sampling": "full" if batch == n else "without-replacement",
+            "rate": batch / n,
             "sigma": next(each for each in part["shares"] if each["silo"] == silo)["sigma"],
-        }  # fmt: skip
+        }
 
     def _slack(self, sensitivity: float) -> float:
         grid = self.problem["budget"]["mechanism"] == "discrete-gaussian"
@@ -104,9 +108,14 @@ class Approved:
         sensitivity = self._slack(2 * self.problem["clip"] * (1 + 1e-6) / batch)
         share = next(each for each in self.plan["phases"][phase - 1]["shares"] if each["silo"] == silo)
         found = {
-            "start": start, "stop": start + size, "sensitivity": sensitivity, "sigma": share["sigma"], "count": count,
-            "sampling": sampling, "rate": rate,
-        }  # fmt: skip
+            "start": start,
+            "stop": start + size,
+            "sensitivity": sensitivity,
+            "sigma": share["sigma"],
+            "count": count,
+            "sampling": sampling,
+            "rate": rate,
+        }
         expected = self._sigma(found, phase, n)
         if expected is not None:
             assert math.isclose(share["sigma"], expected, rel_tol=1e-6), (share["sigma"], expected)
@@ -137,10 +146,14 @@ class Approved:
             wanted = self._slack(total * (1 + 1e-6) / n) / mu_by_hand(budget["epsilon"], delta)
             assert math.isclose(sigma, wanted, rel_tol=1e-6), (sigma, wanted)
         return {
-            "start": 0, "stop": n, "sensitivity": self._slack(longest * (1 + 1e-6) / batch) * together,
-            "sigma": sigma, "count": answers, "rate": batch / n,
+            "start": 0,
+            "stop": n,
+            "sensitivity": self._slack(longest * (1 + 1e-6) / batch) * together,
+            "sigma": sigma,
+            "count": answers,
+            "rate": batch / n,
             "sampling": "full" if batch == n else "without-replacement",
-        }  # fmt: skip
+        }
 
     def _check_differences(self, event: dict[str, Any], silo: str, phase: int, round: int, n: int) -> None:
         """Noise of full batches by the closed form: mu squared of restarts and differences is v and 1 - v of a part."""

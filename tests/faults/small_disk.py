@@ -122,9 +122,13 @@ def answers(folder: Path, disk: Tmpfs | Limited) -> dict:
     site.close()
     whole = faults("ash", folder / "ledgers" / "ash.sqlite", folder / "anchors" / "ash.anchor")
     return {
-        "refusals": refusals, "full_at": full_at, "rows": rows, "sent": list(sent.values()),
-        "again": list(again.values()), "faults": whole,
-    }  # fmt: skip
+        "refusals": refusals,
+        "full_at": full_at,
+        "rows": rows,
+        "sent": list(sent.values()),
+        "again": list(again.values()),
+        "faults": whole,
+    }
 
 
 def undisturbed(folder: Path, disk: Tmpfs | Limited) -> dict:
@@ -143,8 +147,12 @@ def approval(folder: Path, disk: Tmpfs | Limited) -> dict:
     before = len(ledger.charges())
     later = told(lambda: site.approve(agreement.to_bytes())) + told(lambda: ask(site, agreement, 1))
     return {
-        "refusal": refusal, "unapproved": unapproved, "before": before, "later": later, "charges": len(ledger.charges())
-    }  # fmt: skip
+        "refusal": refusal,
+        "unapproved": unapproved,
+        "before": before,
+        "later": later,
+        "charges": len(ledger.charges()),
+    }
 
 
 def first(folder: Path, disk: Tmpfs | Limited) -> dict:

@@ -246,9 +246,15 @@ class TamperedSilos(RuleBasedStateMachine):
         self.interrupt(which)
 
     @rule(
-        which=WHICH, run=RUN, name=st.sampled_from(TAMPERINGS), a=NUMBER, b=NUMBER, column=COLUMN, closed=st.booleans(),
+        which=WHICH,
+        run=RUN,
+        name=st.sampled_from(TAMPERINGS),
+        a=NUMBER,
+        b=NUMBER,
+        column=COLUMN,
+        closed=st.booleans(),
         model=MODEL,
-    )  # fmt: skip
+    )
     def tamper_and_ask(
         self, which: int, run: str, name: str, a: int, b: int, column: str, closed: bool, model: float
     ) -> None:

@@ -30,12 +30,13 @@ def change(path: Path, *statements: str) -> None:
 def shadow_index(path: Path) -> None:
     """The index of addresses becomes one that holds nothing: its text stays, its root is that of an empty tree."""
     change(
-        path, "CREATE UNIQUE INDEX empty ON entries (run, phase, round) WHERE kind = 'never'",
+        path,
+        "CREATE UNIQUE INDEX empty ON entries (run, phase, round) WHERE kind = 'never'",
         "PRAGMA writable_schema = ON",
         "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'empty') "
         "WHERE name = 'addresses'",
         "DELETE FROM sqlite_master WHERE name = 'empty'",
-    )  # fmt: skip
+    )
 
 
 def not_null(path: Path, statement: str) -> None:
@@ -176,9 +177,12 @@ def tamper(path: Path, name: str, a: int, b: int, column: str) -> None:
         if name in STATEMENTS:
             change(path, STATEMENTS[name].format(a=a, b=b, column=column, top=TOP))
         elif name == "swap two rows":
-            change(path, f"UPDATE entries SET sequence = -{a} WHERE sequence = {a}",
-                   f"UPDATE entries SET sequence = {a} WHERE sequence = {b}",
-                   f"UPDATE entries SET sequence = {b} WHERE sequence = -{a}")  # fmt: skip
+            change(
+                path,
+                f"UPDATE entries SET sequence = -{a} WHERE sequence = {a}",
+                f"UPDATE entries SET sequence = {a} WHERE sequence = {b}",
+                f"UPDATE entries SET sequence = {b} WHERE sequence = -{a}",
+            )
         elif name == "shadow index":
             shadow_index(path)
         elif name == "utf16":

@@ -92,22 +92,22 @@ HOSTILE = {
     "rounds beyond floats": (Mbsgd(), {"method__rounds": 10**400}, "less than or equal to 9007199254740992"),
     "sampled rounds": (Mbsgd(batch=7), {"method__rounds": 10**7}, "at most 1048576 answers about samples"),
     "local steps": (Fedavg(), {"method__rounds": 10**6, "method__local_steps": 65535}, "at most 1048576 answers"),
-    "most rounds": (
-        Fedavg(rounds=None),
-        {"problem__budget__multiplier": 1e9},
-        "at most 1048576 answers about samples",
-    ),
+    "most rounds": (Fedavg(rounds=None), {"problem__budget__multiplier": 1e9}, "at most 1048576 answers about samples"),
     "fresh blocks": (OnePassMbsgd(), MANY | {"method__rounds": 24}, "50000 silos are more than the 16384"),
     "stages": (LocalizedAccelerated(), NONE | {"method__rounds": 10**7}, "more than 32768 stages"),
     "stages of a ridge": (
-        AcceleratedMbsgd(rounds=9), NONE | {"method__rounds": 10**7, "problem__ridge": 0.5}, "more than 32768 stages",
+        AcceleratedMbsgd(rounds=9),
+        NONE | {"method__rounds": 10**7, "problem__ridge": 0.5},
+        "more than 32768 stages",
     ),
     "rounds by smoothness": (Mbsgd(rounds=None), {"problem__smoothness": 1e300}, "at most 1000000000 rounds"),
     "rounds without an end": (AcceleratedMbsgd(), {"problem__smoothness": 1.7e308}, "give no finite number"),
     "a domain of a point": (AcceleratedMbsgd(rounds=4), {"problem__diameter": 1e-320}, "leaves no finite"),
     "theory's rounds": (LocalizedAccelerated(rounds_scale=1e50), {}, "at most 1000000000 rounds"),
     "exponent": (
-        LocalizedSubgradient(exponent=1e50), {"problem__smoothness": float("inf")}, "lambda would be above 1e+100"
+        LocalizedSubgradient(exponent=1e50),
+        {"problem__smoothness": float("inf")},
+        "lambda would be above 1e+100",
     ),
     "tiny epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e-300}, "must lie between 1e-12 and 10000"),
     "huge epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e300}, "must lie between 1e-12 and 10000"),
@@ -138,11 +138,11 @@ HOSTILE = {
     "columns": (ColumnMoments(3), {"method__columns": -5}, "greater than or equal to 1"),
     "moments": (SecondMoments(3, 1.5), {"method__features": -5}, "greater than or equal to 1"),
     "evaluations of nobody": (Mbsgd(), {"problem__evaluation": ASKED}, "needs records of each silo"),
-    "nobody to train on": (
-        Mbsgd(), evaluating({**HELD, "problem__silos__0__held": 24}), "needs records of each silo",
-    ),
+    "nobody to train on": (Mbsgd(), evaluating({**HELD, "problem__silos__0__held": 24}), "needs records of each silo"),
     "fewer than none held out": (
-        Mbsgd(), evaluating({**HELD, "problem__silos__0__held": -3}), "needs records of each silo",
+        Mbsgd(),
+        evaluating({**HELD, "problem__silos__0__held": -3}),
+        "needs records of each silo",
     ),
     "held out for nothing": (Mbsgd(), HELD, "needs records of each silo"),
     "evaluations without noise": (Mbsgd(), evaluating(epsilon=None), "where training adds noise"),
@@ -183,8 +183,9 @@ def test_classes_whose_indicators_would_not_fit_into_memory_are_refused():
     said = refused(written(Mbsgd(), problem, SoftmaxRegression(2), loss__classes=2**20))
     assert "less than or equal to 4096" in said
     rows = made(np.ones((2**17, 1)))
-    problem = dataclasses.replace(SOUND, silos=(SiloFacts("ash", 2**17),), dim=2 * 2**14 + 4, participants=1,
-                                  budget=Budget(1.0, 1e-6))  # fmt: skip
+    problem = dataclasses.replace(
+        SOUND, silos=(SiloFacts("ash", 2**17),), dim=2 * 2**14 + 4, participants=1, budget=Budget(1.0, 1e-6)
+    )
     loss = OneHiddenLayer(2, 2**13 * 2)
     problem = dataclasses.replace(problem, dim=2**14 + 2 * (2**14 + 1))
     data = Agreement("run", problem, Mbsgd(), loss, Mbsgd().plan(problem).digest).to_bytes()
@@ -198,8 +199,15 @@ def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():
     for zeros in (False, True):
         X = np.ones((40, 3))
         X[7] *= not zeros
-        problem = dataclasses.replace(SOUND, silos=(SiloFacts("ash", 40),), dim=9, clip=half_diameter(2.0),
-                                      smoothness=np.inf, diameter=np.inf, participants=1)  # fmt: skip
+        problem = dataclasses.replace(
+            SOUND,
+            silos=(SiloFacts("ash", 40),),
+            dim=9,
+            clip=half_diameter(2.0),
+            smoothness=np.inf,
+            diameter=np.inf,
+            participants=1,
+        )
         method = SecondMoments(3, 2.0)
         object.__setattr__(method, "bound", -2.0)
         plan = method.plan(problem).digest

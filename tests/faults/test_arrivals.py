@@ -247,9 +247,15 @@ def attack(number: int, examples: int, steps: int, shrink: bool = True) -> None:
     """Runs machines from this seed; a failing one is shrunk to the steps that matter."""
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     options = settings(
-        database=None, derandomize=False, deadline=None, max_examples=examples, stateful_step_count=steps,
-        phases=phases, suppress_health_check=list(HealthCheck), print_blob=True,
-    )  # fmt: skip
+        database=None,
+        derandomize=False,
+        deadline=None,
+        max_examples=examples,
+        stateful_step_count=steps,
+        phases=phases,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
     seed(number)(machine_test(Arrivals, settings=options))()
 
 
@@ -290,13 +296,15 @@ PLANTED = {
     ),
     "addresses beyond the plan": lambda patch: patch.setattr(Plan, "has", lambda *_: True),
     "half of the charge": lambda patch: patch.setattr(
-        MemoryLedger, "open_run",
+        MemoryLedger,
+        "open_run",
         lambda self, run, plan, key, charge, cap, *rest, real=MemoryLedger.open_run: real(
             self, run, plan, key, halved(charge), cap, *rest
         ),
     ),
     "an event with more noise": lambda patch: patch.setattr(
-        MemoryLedger, "commit",
+        MemoryLedger,
+        "commit",
         lambda self, run, row, lease=0, real=MemoryLedger.commit: real(self, run, quieter(row), lease),
     ),
     "answers after the end": lambda patch: (
@@ -304,7 +312,7 @@ PLANTED = {
         patch.setattr(MemoryLedger, "close_run", lambda *_: None),
     ),
     "an error of another type": lambda patch: patch.setattr(site_module, "told", lambda _, act, *given: act(*given)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", some_in_make_test(PLANTED, [], list(PLANTED)[:2]))

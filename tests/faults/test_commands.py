@@ -75,12 +75,14 @@ def test_a_cap_that_a_sweep_reaches_stops_one_cell_and_leaves_the_others_usable(
     sweep = {
         "name": "capped",
         "base": {
-            "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 4, "test_records": 50}, "seed": 32,
+            "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 4, "test_records": 50},
+            "seed": 32,
             "privacy": {"epsilon": 1, "delta": 1e-5, "ledger": "sqlite", "cap": {"epsilon": 2.2, "delta": 1e-5}},
-            "algorithm": {"name": "mbsgd", "rounds": 3}, **QUIET,
+            "algorithm": {"name": "mbsgd", "rounds": 3},
+            **QUIET,
         },
         "grid": {"privacy.epsilon": [1, 1.5, 2, 0.3]},
-    }  # fmt: skip
+    }
     config = tmp_path / "capped.yaml"
     config.write_text(yaml.safe_dump(sweep))
     federation = Federation(home, config, tmp_path / "log")

@@ -28,11 +28,13 @@ from tests.registers import registered
 
 
 def guarded_experiment(folder) -> Experiment:
-    config = ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
-        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
-        "algorithm": {"name": "mbsgd", "rounds": 4, "step": 0.5},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
+            "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
+            "algorithm": {"name": "mbsgd", "rounds": 4, "step": 0.5},
+        }
+    )
     return registered(Experiment.prepare(config, folder / "silos"), LedgerFolders.below(folder))
 
 

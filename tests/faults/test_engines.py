@@ -89,12 +89,24 @@ def test_a_worker_killed_under_the_command_line_is_replaced(home, tmp_path, monk
     check(federation, tmp_path, ledger, step, process.pid)
 
 
-@pytest.mark.parametrize("step, ledger", [
-    pytest.param(*cell, marks=() if cell[0] in ("before the send", "after the fold") else pytest.mark.hours)
-    for cell in cells(
-        ("run approved by one silo", "after the noise", "after COMMIT, before the anchor", "before the send",
-         "in the checkpoint, before COMMIT", "after the fold", "before the run is closed"), ("sqlite",))
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "step, ledger",
+    [
+        pytest.param(*cell, marks=() if cell[0] in ("before the send", "after the fold") else pytest.mark.hours)
+        for cell in cells(
+            (
+                "run approved by one silo",
+                "after the noise",
+                "after COMMIT, before the anchor",
+                "before the send",
+                "in the checkpoint, before COMMIT",
+                "after the fold",
+                "before the run is closed",
+            ),
+            ("sqlite",),
+        )
+    ],
+)
 def test_a_prefect_server_killed_at_a_step_changes_nothing(home, tmp_path, monkeypatch, fault_table, step, ledger):
     count = "1" if step in ("run approved by one silo", "before the run is closed") else "30"
     disturb(monkeypatch, tmp_path, step, FAULT_COUNT=count, FAULT_VICTIM="prefect", FAULT_ROLE="driver")

@@ -150,8 +150,9 @@ def test_over_dask_a_query_is_bytes_too(tmp_path):
 
     values = {
         "data": {"source": "synthetic", "silos": 1, "records": 30, "features": 3, "test_records": 5},
-        "privacy": {"epsilon": 0.5}, "algorithm": {"name": "mbsgd", "rounds": 4},
-    }  # fmt: skip
+        "privacy": {"epsilon": 0.5},
+        "algorithm": {"name": "mbsgd", "rounds": 4},
+    }
     made = Experiment.prepare(ExperimentConfig.model_validate(values), tmp_path / "silos")
     first = made.context.query(made.config.algorithm.init(made.start()))
     with local_cluster(1) as client:

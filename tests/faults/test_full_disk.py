@@ -33,9 +33,14 @@ def kept(home: Home, config: ExperimentConfig) -> str:
     result = made_result(run=run, seed=config.seed, method="mbsgd", test_error=0.25, rounds=4)
     with closing(RunStore(store_path(home, run))) as store:
         store.set_meta(
-            state="FINISHED", parameters=config.model_dump_json(), rounds=4, schema=SCHEMA, tracked="1",
-            began=datetime.now(UTC).isoformat(), result=result.model_dump_json(),
-        )  # fmt: skip
+            state="FINISHED",
+            parameters=config.model_dump_json(),
+            rounds=4,
+            schema=SCHEMA,
+            tracked="1",
+            began=datetime.now(UTC).isoformat(),
+            result=result.model_dump_json(),
+        )
     return run
 
 
@@ -56,9 +61,13 @@ def on_full_disk(folder: Path, *commands: list[str]) -> list[tuple[int, str, str
     """What these commands end with and say, one after the other, where nothing can be written."""
     code = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "FEDCORE_HOME": str(folder / "home")}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), json.dumps(commands)], capture_output=True, text=True, timeout=HANGS, env=code,
+        [sys.executable, str(SCRIPT), json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        env=code,
         cwd=folder,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return [tuple(each) for each in json.loads(done.stdout)]
 

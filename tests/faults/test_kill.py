@@ -58,9 +58,15 @@ def wait_until_stopped(pid: int) -> None:
 DIFF2 = {
     "diff2": {"name": "diff2", "rounds": 300, "period": 150, "split": 0.5, "step": 0.1},
     "diff2-bvr": {
-        "name": "diff2-bvr", "rounds": 150, "period": 75, "split": 0.5, "step": 0.05, "local_steps": 3, "batch": 16,
+        "name": "diff2-bvr",
+        "rounds": 150,
+        "period": 75,
+        "split": 0.5,
+        "step": 0.05,
+        "local_steps": 3,
+        "batch": 16,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("trust", ["inter-silo", pytest.param("central", marks=pytest.mark.hours)])
@@ -143,9 +149,12 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
 def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_path):
     algorithm = {"name": "scaffold", "rounds": 40, "local_steps": 4, "sampling_rate": 0.3, "warm": True}
     federation = Federation.make(
-        home, "killed-scaffold", privacy={"epsilon": 4, "ledger": "sqlite"}, algorithm=algorithm,
+        home,
+        "killed-scaffold",
+        privacy={"epsilon": 4, "ledger": "sqlite"},
+        algorithm=algorithm,
         participation={"silos_per_round": [1, 2, 4]},
-    )  # fmt: skip
+    )
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 12)
     os.kill(process.pid, signal.SIGKILL)
@@ -186,9 +195,10 @@ def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path)
 
 def test_a_worker_killed_while_it_computes_changes_nothing(home, tmp_path):
     federation = Federation.make(
-        home, "killed-worker",
+        home,
+        "killed-worker",
         data={"source": "synthetic", "silos": 4, "records": 60_000, "features": 60, "test_records": 200},
-    )  # fmt: skip
+    )
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 10)
 

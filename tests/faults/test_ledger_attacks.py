@@ -90,23 +90,30 @@ def silo(tmp_path, kind):
 
 TAMPERED: dict[str, Callable[[Path], None]] = {
     "all releases but the last deleted": lambda path: change(
-        path, "DELETE FROM entries WHERE kind = 'release' AND sequence < (SELECT MAX(sequence) FROM entries)"),
-    "one release deleted": lambda path: change(path, "DELETE FROM entries WHERE sequence = 4",
-                                               "DELETE FROM entries WHERE sequence = 3"),
+        path, "DELETE FROM entries WHERE kind = 'release' AND sequence < (SELECT MAX(sequence) FROM entries)"
+    ),
+    "one release deleted": lambda path: change(
+        path, "DELETE FROM entries WHERE sequence = 4", "DELETE FROM entries WHERE sequence = 3"
+    ),
     "a trigger deletes releases": lambda path: change(path, DELETES_RELEASES),
     "a trigger moves releases": lambda path: change(
-        path, "CREATE TRIGGER moved AFTER INSERT ON entries WHEN NEW.kind = 'release' "
-        "BEGIN UPDATE entries SET round = -NEW.sequence WHERE sequence = NEW.sequence; END"),
+        path,
+        "CREATE TRIGGER moved AFTER INSERT ON entries WHEN NEW.kind = 'release' "
+        "BEGIN UPDATE entries SET round = -NEW.sequence WHERE sequence = NEW.sequence; END",
+    ),
     "releases moved to another run": lambda path: change(
-        path, "UPDATE entries SET run = 'elsewhere' WHERE kind = 'release'"),
+        path, "UPDATE entries SET run = 'elsewhere' WHERE kind = 'release'"
+    ),
     "releases of no known kind": lambda path: change(path, "UPDATE entries SET kind = 'note' WHERE kind = 'release'"),
     "kinds as bytes": lambda path: change(
-        path, "UPDATE entries SET kind = CAST('release' AS BLOB) WHERE kind = 'release'"),
+        path, "UPDATE entries SET kind = CAST('release' AS BLOB) WHERE kind = 'release'"
+    ),
     "kinds that are NULL": lambda path: not_null(path, "UPDATE entries SET kind = NULL WHERE kind = 'release'"),
     "releases in another order": lambda path: change(
-        path, "UPDATE entries SET run = 'elsewhere', round = 3 - round WHERE sequence IN (3, 4)"),
+        path, "UPDATE entries SET run = 'elsewhere', round = 3 - round WHERE sequence IN (3, 4)"
+    ),
     "an index of addresses that holds nothing": shadow_index,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TAMPERED)
@@ -315,8 +322,9 @@ def test_what_does_not_come_back_as_it_was_written_is_not_sent(silo, name):
     silo.open("new")
     db = silo.one.ledger._connection
     db.execute("PRAGMA recursive_triggers = OFF")
-    db.execute(f"CREATE TEMP TRIGGER planted AFTER INSERT ON entries WHEN NEW.kind = 'release' "
-               f"BEGIN {WRITTEN[name]}; END")  # fmt: skip
+    db.execute(
+        f"CREATE TEMP TRIGGER planted AFTER INSERT ON entries WHEN NEW.kind = 'release' BEGIN {WRITTEN[name]}; END"
+    )
     silo.ask(1)
     assert ("new", 1) not in silo.answers and silo.refusals[-1].code == "ledger-damaged"
     # It answers nothing more, nor says what it is charged.

@@ -72,8 +72,11 @@ def test_a_full_disk_stops_answers_and_with_room_again_the_run_ends_with_the_sam
     assert NOT_SENT in found["refusals"]
     assert 1 < found["full_at"] < len(undisturbed)
     # A second try in the same moment may find room (closing the file moves its log's pages), or be refused alike.
-    assert set(found["refusals"]) <= {NOT_SENT, "", f"ledger: its ledger {tmp_path}/disk/ledgers/ash.sqlite cannot be "
-                                                     "opened for writing"}  # fmt: skip
+    assert set(found["refusals"]) <= {
+        NOT_SENT,
+        "",
+        f"ledger: its ledger {tmp_path}/disk/ledgers/ash.sqlite cannot be opened for writing",
+    }
     assert found["rows"] == len(found["sent"])  # what was sent was committed, what was not was not
     assert found["sent"] == undisturbed[: len(found["sent"])]
     assert found["again"] == undisturbed
@@ -187,10 +190,24 @@ def test_a_read_only_mount_is_told_before_anything_is_answered(tmp_path, anchors
     place = tmp_path / "anchors" if anchors_only else tmp_path
     mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", mount, str(place), sys.executable, "-c", code, str(Path(__file__).parents[2]),
-         *map(str, paths)],
-        capture_output=True, text=True, timeout=HANGS, env=CODE,
-    )  # fmt: skip
+        [
+            "unshare",
+            "-rm",
+            "sh",
+            "-c",
+            mount,
+            str(place),
+            sys.executable,
+            "-c",
+            code,
+            str(Path(__file__).parents[2]),
+            *map(str, paths),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        env=CODE,
+    )
     last = done.stderr.strip().splitlines()[-1]
     if anchors_only:
         assert last.endswith("silo ash: its anchor could not be written; nothing was sent")

@@ -113,9 +113,11 @@ def test_a_run_that_was_reconciled_is_not_opened_again(silo, tmp_path):
 
     true = copy(silo.path, tmp_path / "true")
     utf16(
-        silo.path, "UPDATE entries SET kind = 'release', phase = 999 WHERE kind = 'closing' AND run = 'run'",
-        f"INSERT INTO keys VALUES ('run', x'{key}')", odd=[3],
-    )  # fmt: skip
+        silo.path,
+        "UPDATE entries SET kind = 'release', phase = 999 WHERE kind = 'closing' AND run = 'run'",
+        f"INSERT INTO keys VALUES ('run', x'{key}')",
+        odd=[3],
+    )
     said = silo.faults()
     silo.open("first")
     change(true, f"INSERT INTO keys VALUES ('run', x'{key}')")

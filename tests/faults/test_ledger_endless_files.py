@@ -123,9 +123,12 @@ def rows_without_measure(path: Path) -> None:
     """A hundred rows that claim 40 MB each: they share one overflow page, which follows itself."""
     body = 2_200_000
     claim = body + 9_000 * (PAGE - 4)
-    change(path, "INSERT INTO entries SELECT 4, 'note', run, 0, 0, query_digest, "
-           f"replace(hex(zeroblob({body // 2})), '0', 'r'), payload_digest, payload, mac FROM entries "
-           "WHERE sequence = 3")  # fmt: skip
+    change(
+        path,
+        "INSERT INTO entries SELECT 4, 'note', run, 0, 0, query_digest, "
+        f"replace(hex(zeroblob({body // 2})), '0', 'r'), payload_digest, payload, mac FROM entries "
+        "WHERE sequence = 3",
+    )
     root, data = root_of(path), bytearray(path.read_bytes())
     page = bytes(data[(root - 1) * PAGE : root * PAGE])
     at = min(struct.unpack(">4H", page[8:16]))  # the newest cell is the lowest
@@ -151,9 +154,12 @@ def rows_without_measure(path: Path) -> None:
 
 
 FILES: dict[str, Callable[[Path], None]] = {
-    "entries": rows_without_end, "releases": releases_without_end, "schema": schema_without_end,
-    "keys": lambda path: rows_without_end(path, "keys"), "rows": rows_without_measure,
-}  # fmt: skip
+    "entries": rows_without_end,
+    "releases": releases_without_end,
+    "schema": schema_without_end,
+    "keys": lambda path: rows_without_end(path, "keys"),
+    "rows": rows_without_measure,
+}
 
 
 def opening(paths: tuple[Path, Path]) -> list[str]:
@@ -175,8 +181,10 @@ def reconciling(paths: tuple[Path, Path]) -> list[str]:
 
 
 USES: dict[str, Callable[[tuple[Path, Path]], list[str]]] = {
-    "open": opening, "reconcile": reconciling, "verify": lambda paths: faults("ash", *paths)
-}  # fmt: skip
+    "open": opening,
+    "reconcile": reconciling,
+    "verify": lambda paths: faults("ash", *paths),
+}
 
 
 def megabytes() -> int:

@@ -115,9 +115,12 @@ def test_a_ledger_that_was_half_made_is_completed(tmp_path):
         step += 1
     # A key has its name only where there is an anchor, and each state between nothing and all was seen.
     assert left == {
-        frozenset(), frozenset({"ash.key.new"}), frozenset({"ash.key.new", "ash.anchor.new"}),
-        frozenset({"ash.key.new", "ash.anchor"}), frozenset({"ash.key", "ash.anchor"}),
-    }  # fmt: skip
+        frozenset(),
+        frozenset({"ash.key.new"}),
+        frozenset({"ash.key.new", "ash.anchor.new"}),
+        frozenset({"ash.key.new", "ash.anchor"}),
+        frozenset({"ash.key", "ash.anchor"}),
+    }
     assert step > 20
 
 

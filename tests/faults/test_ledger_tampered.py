@@ -26,9 +26,13 @@ def machine(of_kind: str) -> type[TamperedSilos]:
 
 def settled(examples: int, steps: int, seeded: bool) -> settings:
     return settings(
-        max_examples=examples, stateful_step_count=steps, derandomize=not seeded, database=None, deadline=None,
+        max_examples=examples,
+        stateful_step_count=steps,
+        derandomize=not seeded,
+        database=None,
+        deadline=None,
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

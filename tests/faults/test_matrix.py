@@ -43,31 +43,39 @@ EPSILON, DELTA = 3.0, 1e-5
 
 
 def config(ledger: str) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "name": "matrix", "seed": 4, "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False},
-        "data": {"source": "synthetic", "silos": SILOS, "records": 60, "features": 5, "test_records": 40},
-        "privacy": {
-            "epsilon": EPSILON, "delta": DELTA, "ledger": "memory" if ledger == "memory" else "sqlite",
-            "noise": "guarded" if ledger == "guarded" else "seeded",
-        },
-        "algorithm": {"name": "localized-mbsgd", "step": 1, "lam": 0.01, "rounds": [*PHASES], "max_phases": 3},
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "name": "matrix",
+            "seed": 4,
+            "cluster": {"backend": "in-process"},
+            "tracking": {"mlflow": False},
+            "data": {"source": "synthetic", "silos": SILOS, "records": 60, "features": 5, "test_records": 40},
+            "privacy": {
+                "epsilon": EPSILON,
+                "delta": DELTA,
+                "ledger": "memory" if ledger == "memory" else "sqlite",
+                "noise": "guarded" if ledger == "guarded" else "seeded",
+            },
+            "algorithm": {"name": "localized-mbsgd", "step": 1, "lam": 0.01, "rounds": [*PHASES], "max_phases": 3},
+        }
+    )
 
 
 def child(folder: Path, ledger: str, step: str | None, count: int) -> None:
     """A driver in a process of its own, from wherever the run is to its end."""
     places = {
-        "FEDCORE_HOME": "home", "FEDCORE_POLICIES": "policies", "FAULT_SENT": "sent", "FAULT_FILE": "hit",
+        "FEDCORE_HOME": "home",
+        "FEDCORE_POLICIES": "policies",
+        "FAULT_SENT": "sent",
+        "FAULT_FILE": "hit",
         "FEDCORE_REGISTER": "register",
-    }  # fmt: skip
+    }
     os.environ.update({name: str(folder / place) for name, place in places.items()})
     (folder / "policies").mkdir(exist_ok=True)
     if ledger == "guarded":
         write_policy(folder / "policies")
         home = Home(folder / "home").make()
-        register_silos(
-            silo_sources(config(ledger), home.silos), home.ledger_folders, True, lambda *_: False, utc_now
-        )  # fmt: skip
+        register_silos(silo_sources(config(ledger), home.silos), home.ledger_folders, True, lambda *_: False, utc_now)
     plant(step, count)
 
     def all_rounds(training) -> None:
@@ -150,11 +158,16 @@ def occurrences(step: str, full: bool) -> list[int]:
     """Which occurrences are killed: one in the middle of phase 2, or the first and the last as well."""
     per_round, per_silo_round = sum(PHASES), sum(PHASES) * SILOS
     once = {
-        "before the cap check": SILOS, "after the cap check, before its commit": SILOS,
-        "run approved by one silo": SILOS, "approval committed, before the anchor": 2 * SILOS,
-        "before the ledgers are compared": 1, "before the run is closed": 1, "closed at one silo": SILOS,
-        "closed, before the result": 1, "between two result files": 2,
-    }  # fmt: skip
+        "before the cap check": SILOS,
+        "after the cap check, before its commit": SILOS,
+        "run approved by one silo": SILOS,
+        "approval committed, before the anchor": 2 * SILOS,
+        "before the ledgers are compared": 1,
+        "before the run is closed": 1,
+        "closed at one silo": SILOS,
+        "closed, before the result": 1,
+        "between two result files": 2,
+    }
     of_rounds = {"before the send", "after the send", *DRIVER} - set(once)
     if step in once:
         return [1, once[step]] if full and once[step] > 1 else [once[step]]
@@ -185,10 +198,15 @@ def folded(folder: Path) -> np.ndarray:
 
 
 GUARDED = (
-    "after the cap check, before its commit", "before the noise on the grid", "after the noise on the grid",
-    "in the transaction, before COMMIT", "after COMMIT, before the anchor", "after the send",
-    "in the checkpoint, before COMMIT", "closed at one silo",
-)  # fmt: skip
+    "after the cap check, before its commit",
+    "before the noise on the grid",
+    "after the noise on the grid",
+    "in the transaction, before COMMIT",
+    "after COMMIT, before the anchor",
+    "after the send",
+    "in the checkpoint, before COMMIT",
+    "closed at one silo",
+)
 """Steps that are killed with secret keys as well."""
 
 

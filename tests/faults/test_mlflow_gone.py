@@ -27,11 +27,15 @@ ROUNDS = 40
 
 
 def config() -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "name": "without-mlflow", "cluster": {"backend": "in-process"},
-        "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 5, "test_records": 40},
-        "algorithm": {"name": "mbsgd", "rounds": ROUNDS}, "privacy": {"epsilon": 3},
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "name": "without-mlflow",
+            "cluster": {"backend": "in-process"},
+            "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 5, "test_records": 40},
+            "algorithm": {"name": "mbsgd", "rounds": ROUNDS},
+            "privacy": {"epsilon": 3},
+        }
+    )
 
 
 def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicates(tmp_path, monkeypatch):

@@ -35,10 +35,13 @@ def visits(folder):
 def test_a_run_about_persons_is_killed_goes_on_to_the_same_bits_and_keeps_its_account(home, tmp_path):
     visits(tmp_path)
     data = {
-        "source": "files", "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in PATIENTS],
-        "features": {"age": {"range": [20, 90]}, "pulse": {"centre": 70, "scale": 10}}, "label": "ill",
-        "person": "patient", "person_rows": 6,
-    }  # fmt: skip
+        "source": "files",
+        "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in PATIENTS],
+        "features": {"age": {"range": [20, 90]}, "pulse": {"centre": 70, "scale": 10}},
+        "label": "ill",
+        "person": "patient",
+        "person_rows": 6,
+    }
     federation = Federation.make(
         home, "visits", (400, 20, 10), data=data, privacy={"epsilon": 4, "ledger": "sqlite"}, **QUIET
     )

@@ -58,9 +58,10 @@ class Tampering(RuleBasedStateMachine):
 
     def files(self) -> dict[Path, bytes]:
         return {
-            path: path.read_bytes() for path in sorted(self.folder.rglob("*"))
+            path: path.read_bytes()
+            for path in sorted(self.folder.rglob("*"))
             if path.is_file() and path.suffix not in (".lock", ".csv")
-        }  # fmt: skip
+        }
 
     @rule(version=st.sampled_from(VERSIONS), run=st.integers(0, 4), rounds=st.integers(1, 2), value=st.floats(0, 1))
     def answer(self, version: str, run: int, rounds: int, value: float) -> None:

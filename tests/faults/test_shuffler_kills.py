@@ -37,7 +37,8 @@ PROGRAM = Path(__file__).with_name("planted_shuffler.py")
 
 def shuffled(home: Path, name: str, rounds: int = ROUNDS, **sections: object) -> Federation:
     return Federation.make(
-        home, name,
+        home,
+        name,
         **{
             "privacy": {"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
             "algorithm": {"name": "mbsgd", "rounds": rounds, "step": 1},
@@ -45,7 +46,7 @@ def shuffled(home: Path, name: str, rounds: int = ROUNDS, **sections: object) ->
             "tracking": {"mlflow": False},
             **sections,
         },
-    )  # fmt: skip
+    )
 
 
 def released(home: Path, run: str) -> dict[str, list[tuple[int, int, bytes]]]:
@@ -164,8 +165,10 @@ def test_a_driver_killed_at_a_step_of_a_shuffled_round_changes_nothing(tmp_path,
     program, root = Path(__file__).with_name("planted_shuffled_driver.py"), str(Path(__file__).parents[2])
     killed = subprocess.run(
         [sys.executable, str(program), str(federation.home), str(federation.config), step, str(count)],
-        env={**os.environ, "PYTHONPATH": root, "FAULT_FILE": str(tmp_path / "hit")}, timeout=HANGS, check=False,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": root, "FAULT_FILE": str(tmp_path / "hit")},
+        timeout=HANGS,
+        check=False,
+    )
     assert killed.returncode == -signal.SIGKILL and (tmp_path / "hit").read_text().startswith(step)
     federation.drive()
     check(federation, undisturbed)

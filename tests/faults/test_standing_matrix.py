@@ -38,13 +38,16 @@ from tests.patience import HANGS, SLOWNESS
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 AT_SITE = [
     *(step for step in RELEASE if STEPS[step].ledger in ("both", "sqlite")),
-    "before the ledgers are compared", "before the run is closed", "closed at one silo", "closed, before the result",
-]  # fmt: skip
+    "before the ledgers are compared",
+    "before the run is closed",
+    "closed at one silo",
+    "closed, before the result",
+]
 ONCE = {step for step in AT_SITE if "approv" in step or "cap" in step or "closed" in step or "compared" in step}
 CHOSEN = {
     "driver": ("after COMMIT, before the anchor", "closed at one silo", "after the checkpoint"),
     "worker": ("after the noise",),
-}  # fmt: skip
+}
 """What `make slow` kills; `make faults` kills at every step."""
 
 
@@ -75,18 +78,28 @@ def processes():
 
 
 def config(stands: Standing, seed: int, phases: Sequence[int] = PHASES) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "name": "standing", "seed": seed, "cluster": stands.cluster, "tracking": {"mlflow": False},
-        "data": {"source": "synthetic", "silos": SILOS, "records": 60, "features": 5, "test_records": 40},
-        "privacy": {"epsilon": 3, "delta": 1e-5, "ledger": "sqlite"},
-        "algorithm": {"name": "localized-mbsgd", "step": 1, "lam": 0.01, "rounds": [*phases], "max_phases": 3},
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "name": "standing",
+            "seed": seed,
+            "cluster": stands.cluster,
+            "tracking": {"mlflow": False},
+            "data": {"source": "synthetic", "silos": SILOS, "records": 60, "features": 5, "test_records": 40},
+            "privacy": {"epsilon": 3, "delta": 1e-5, "ledger": "sqlite"},
+            "algorithm": {"name": "localized-mbsgd", "step": 1, "lam": 0.01, "rounds": [*phases], "max_phases": 3},
+        }
+    )
 
 
 def child(
-    stands: Standing, seed: int, environment: dict[str, str], step: str | None, count: int, go: Path,
+    stands: Standing,
+    seed: int,
+    environment: dict[str, str],
+    step: str | None,
+    count: int,
+    go: Path,
     phases: Sequence[int] = PHASES,
-) -> None:  # fmt: skip
+) -> None:
     os.environ.update(environment | {"FEDCORE_HOME": str(stands.home)})
     if step is not None:
         plant(step, count)

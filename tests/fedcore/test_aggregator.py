@@ -110,15 +110,19 @@ def test_local_steps_are_noised_by_their_silo_whoever_is_trusted(wide, federate)
 
 def problem(**changes):
     plain = {
-        "silos": (SiloFacts("a", 20), SiloFacts("b", 30)), "dim": 3, "clip": 1.0, "smoothness": 1.0, "diameter": 10.0,
-        "participants": 2, "budget": Budget(1.0, 1e-5), "aggregator": "trusted",
-    }  # fmt: skip
+        "silos": (SiloFacts("a", 20), SiloFacts("b", 30)),
+        "dim": 3,
+        "clip": 1.0,
+        "smoothness": 1.0,
+        "diameter": 10.0,
+        "participants": 2,
+        "budget": Budget(1.0, 1e-5),
+        "aggregator": "trusted",
+    }
     return Problem(**{**plain, **changes})
 
 
-EVALUATED = {
-    "silos": (SiloFacts("a", 20, 5), SiloFacts("b", 30, 5)), "evaluation": Evaluation(1.0, "end", 2),
-}  # fmt: skip
+EVALUATED = {"silos": (SiloFacts("a", 20, 5), SiloFacts("b", 30, 5)), "evaluation": Evaluation(1.0, "end", 2)}
 
 
 @pytest.mark.parametrize("method", [METHOD, Mbsgd(rounds=3)], ids=lambda method: method.name)
@@ -128,10 +132,7 @@ EVALUATED = {
         ({"budget": Budget(1.0, 1e-5, mechanism="discrete-gaussian")}, "guarded silos trust nobody"),
         (EVALUATED, "no evaluation"),
         ({"participants": 1}, "silos_per_round"),
-        (
-            {"silos": (SiloFacts("a", 20), SiloFacts("b", 20)), "shuffle": Shuffle(2)},
-            "shuffler",
-        ),
+        ({"silos": (SiloFacts("a", 20), SiloFacts("b", 20)), "shuffle": Shuffle(2)}, "shuffler"),
     ],
 )
 def test_what_an_aggregator_does_not_go_with_is_refused(method, changes, said):

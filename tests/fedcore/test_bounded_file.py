@@ -71,7 +71,11 @@ def test_a_config_of_aliases_costs_the_command_little(tmp_path):
         f"data: {json.dumps({'source': 'synthetic', 'silos': 2, 'records': 60, 'features': 3})}\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "flows.commands.entry", "check", str(config)], cwd=tmp_path, capture_output=True,
-        text=True, timeout=300, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (60, 60)),
-    )  # fmt: skip
+        [sys.executable, "-m", "flows.commands.entry", "check", str(config)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (60, 60)),
+    )
     assert done.returncode == 2 and "more than 1048576 values" in done.stdout + done.stderr, done

@@ -55,8 +55,12 @@ def project(tmp_path, monkeypatch) -> Path:
 
 def asked(folder, **changes) -> ExperimentConfig:
     """The experiment of a file in the folder, with paths as given."""
-    paths = {"north": "data/north.csv", "south": "data/south.csv", "test": "data/test.csv",
-             "scaling": "data/scaling.csv"} | changes  # fmt: skip
+    paths = {
+        "north": "data/north.csv",
+        "south": "data/south.csv",
+        "test": "data/test.csv",
+        "scaling": "data/scaling.csv",
+    } | changes
     (folder / "files.yaml").write_text(FILES.format(**{key: json.dumps(path) for key, path in paths.items()}))
     return load_experiment(folder / "files.yaml")
 
@@ -67,10 +71,14 @@ def spellings(project):
     (project / "data" / "deep" / "again.csv").symlink_to("../north.csv")
     (project / "elsewhere").symlink_to(project / "data" / "deep")
     return {
-        "dots": "./data/../data/north.csv", "slashes": "data//north.csv", "absolute": f"{project}/data/north.csv",
-        "two slashes at the root": f"/{project}/data/north.csv", "a linked folder": "link/north.csv",
-        "a linked file": "data/deep/again.csv", "above a link": "elsewhere/../north.csv",
-    }  # fmt: skip
+        "dots": "./data/../data/north.csv",
+        "slashes": "data//north.csv",
+        "absolute": f"{project}/data/north.csv",
+        "two slashes at the root": f"/{project}/data/north.csv",
+        "a linked folder": "link/north.csv",
+        "a linked file": "data/deep/again.csv",
+        "above a link": "elsewhere/../north.csv",
+    }
 
 
 @pytest.mark.parametrize("key", ["north", "test", "scaling"])
@@ -161,11 +169,16 @@ def test_sweeps_and_statistics_are_of_places_too(project, monkeypatch, tmp_path)
     ids, statistics = set(), set()
     for path in ("data/north.csv", str(project / "data" / "north.csv"), *spellings(project).values()):
         silos = [{"name": "north", "path": path}, {"name": "south", "path": "data/south.csv"}]
-        sweep.write_text(json.dumps({
-            "name": "s", "base": base.model_dump(mode="json") | {"name": "s"},
-            "variants": [{"set": {"data.silos": silos}}],
-            "grid": {"seed": [0, 1], "data.test": ["data/test.csv"]},
-        }))  # fmt: skip
+        sweep.write_text(
+            json.dumps(
+                {
+                    "name": "s",
+                    "base": base.model_dump(mode="json") | {"name": "s"},
+                    "variants": [{"set": {"data.silos": silos}}],
+                    "grid": {"seed": [0, 1], "data.test": ["data/test.csv"]},
+                }
+            )
+        )
         loaded = load_sweep(sweep)
         assert all(os.path.isabs(silo["path"]) for silo in loaded.variants[0].set["data.silos"])
         assert loaded.grid["data.test"] == [f"{project}/data/test.csv"]
@@ -211,9 +224,16 @@ def test_a_run_through_a_link_goes_on_with_what_the_link_led_to(project):
 
 def test_every_path_of_a_config_is_known_as_one():
     assert path_keys(ExperimentConfig) == {
-        "cluster.tls.ca", "cluster.tls.certificate", "cluster.tls.key", "data.folder", "data.path", "data.scaling.path",
-        "data.silos.path", "data.test", "shuffler.secret",
-    }  # fmt: skip
+        "cluster.tls.ca",
+        "cluster.tls.certificate",
+        "cluster.tls.key",
+        "data.folder",
+        "data.path",
+        "data.scaling.path",
+        "data.silos.path",
+        "data.test",
+        "shuffler.secret",
+    }
     # Whoever adds a text field that is called like a path declares it as one.
     texts = set()
 
@@ -231,12 +251,18 @@ def test_every_path_of_a_config_is_known_as_one():
 
     walk(ExperimentConfig)
     assert texts == path_keys(ExperimentConfig) - {
-        "cluster.tls.ca", "cluster.tls.certificate", "cluster.tls.key", "data.test"
-    }  # fmt: skip
+        "cluster.tls.ca",
+        "cluster.tls.certificate",
+        "cluster.tls.key",
+        "data.test",
+    }
     made = [
-        MnistData(folder="a").folder, LibsvmData(path="a", features=2).path, SiloFile(name="a", path="a").path,
-        PublicScaling(path="a").path, TlsConfig(ca="a", certificate="a", key="a").ca,
-    ]  # fmt: skip
+        MnistData(folder="a").folder,
+        LibsvmData(path="a", features=2).path,
+        SiloFile(name="a", path="a").path,
+        PublicScaling(path="a").path,
+        TlsConfig(ca="a", certificate="a", key="a").ca,
+    ]
     assert set(made) == {os.path.abspath("a")}
 
 
@@ -244,8 +270,10 @@ def test_paths_are_changed_in_nested_and_in_dotted_sections_alike():
     keys = frozenset({"data.silos.path", "data.test"})
     values = {"data.silos": [{"name": "a", "path": "p"}], "data": {"test": "t", "label": "l"}, "data.test": ["u", None]}
     assert with_paths(values, keys, str.upper) == {
-        "data.silos": [{"name": "a", "path": "P"}], "data": {"test": "T", "label": "l"}, "data.test": ["U", None]
-    }  # fmt: skip
+        "data.silos": [{"name": "a", "path": "P"}],
+        "data": {"test": "T", "label": "l"},
+        "data.test": ["U", None],
+    }
 
 
 def test_copies_of_public_files_are_the_same_records_in_the_totals_of_a_sweep(project):

@@ -17,9 +17,18 @@ from fedcore.printable import in_cell, in_drawing, in_markdown, on_terminal, pla
 from fedcore.silo.policies.policy import Policy
 
 CONTROLS = [
-    "\x1b[31m", "\x9b2J", "\x1b]0;x\x07", "a\nb", "a\tb", "\u202eabc", "\u2066a", "a\u200bb", "\ufeffa", "\u2028",
+    "\x1b[31m",
+    "\x9b2J",
+    "\x1b]0;x\x07",
+    "a\nb",
+    "a\tb",
+    "\u202eabc",
+    "\u2066a",
+    "a\u200bb",
+    "\ufeffa",
+    "\u2028",
     "\ud800",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("text", CONTROLS, ids=ascii)
@@ -28,10 +37,15 @@ def test_control_characters_are_refused_wherever_a_name_enters(text):
         plain_name(text)
     plain = {"silos": [{"name": "a", "path": "a.csv"}], "features": ["x"], "label": "y"}
     for change in (
-        {"label": text}, {"features": [text]}, {"person": f"p{text}"}, {"classes": ["no", text]}, {"test": text},
-        {"silos": [{"name": "a", "path": text}]}, {"features": {text: {"range": [0, 1]}}},
+        {"label": text},
+        {"features": [text]},
+        {"person": f"p{text}"},
+        {"classes": ["no", text]},
+        {"test": text},
+        {"silos": [{"name": "a", "path": text}]},
+        {"features": {text: {"range": [0, 1]}}},
         {"features": {"x": {"categories": ["a", text]}}},
-    ):  # fmt: skip
+    ):
         with pytest.raises(InputError):
             validated(FilesData, plain | change, "config.yaml")
     with pytest.raises(InputError):

@@ -17,8 +17,9 @@ from fedcore.optim.projection import onto_ball, onto_domain, onto_lens
 
 SMALL = {
     "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 4},
-    "privacy": {"epsilon": 2}, "algorithm": {"name": "mbsgd"},
-}  # fmt: skip
+    "privacy": {"epsilon": 2},
+    "algorithm": {"name": "mbsgd"},
+}
 NUMBERS = [
     (name, field.name)
     for name, method in ALGORITHMS.items()
@@ -50,16 +51,26 @@ def test_within_reach_a_plan_is_made_or_refused_in_a_sentence(name, key, value):
     except InputError as error:
         assert key in str(error) or "algorithm." in str(error)
     else:
-        assert all(math.isfinite(number) for phase in plan.phases for number in phase.settings.values()
-                   if isinstance(number, float))  # fmt: skip
+        assert all(
+            math.isfinite(number)
+            for phase in plan.phases
+            for number in phase.settings.values()
+            if isinstance(number, float)
+        )
 
 
-@pytest.mark.parametrize(("section", "values", "key"), [
-    ("model", {"feature_bound": 1e300}, "model.feature_bound"), ("model", {"clip": 1e-300}, "model.clip"),
-    ("model", {"diameter": 1e51}, "model.diameter"), ("model", {"ridge": 1e-60}, "model.ridge"),
-    ("data", {"heterogeneity": 1e300}, "data.heterogeneity"),
-    ("evaluation", {"epsilon": 1e20}, "evaluation.epsilon"), ("evaluation", {"epsilon": 1e-20}, "evaluation.epsilon"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("section", "values", "key"),
+    [
+        ("model", {"feature_bound": 1e300}, "model.feature_bound"),
+        ("model", {"clip": 1e-300}, "model.clip"),
+        ("model", {"diameter": 1e51}, "model.diameter"),
+        ("model", {"ridge": 1e-60}, "model.ridge"),
+        ("data", {"heterogeneity": 1e300}, "data.heterogeneity"),
+        ("evaluation", {"epsilon": 1e20}, "evaluation.epsilon"),
+        ("evaluation", {"epsilon": 1e-20}, "evaluation.epsilon"),
+    ],
+)
 def test_no_section_takes_one_either(section, values, key):
     with pytest.raises(InputError, match=rf"c\.yaml: {key} = "):
         made(section, values)

@@ -35,10 +35,23 @@ def test_the_form_is_a_line_of_addresses_and_then_digests():
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\n", b"{}\n", b"[1]\n", b'[["ash",1]]\n', b'[["ash",0,1]]\n' + bytes(64), b'[["ash",1,true]]\n' + bytes(64),
-     b'[["ash",1,1.0]]\n' + bytes(64), b'[["ash",1,1]]\n' + bytes(63), b'[["ash",1,1]]\n' + bytes(65), b"[]\n ",
-     b'[["ash",1,1]]' + bytes(64), b'[[7,1,1]]\n' + bytes(64), b'[["ash",1,9223372036854775808]]\n' + bytes(64)],
-)  # fmt: skip
+    [
+        b"",
+        b"\n",
+        b"{}\n",
+        b"[1]\n",
+        b'[["ash",1]]\n',
+        b'[["ash",0,1]]\n' + bytes(64),
+        b'[["ash",1,true]]\n' + bytes(64),
+        b'[["ash",1,1.0]]\n' + bytes(64),
+        b'[["ash",1,1]]\n' + bytes(63),
+        b'[["ash",1,1]]\n' + bytes(65),
+        b"[]\n ",
+        b'[["ash",1,1]]' + bytes(64),
+        b"[[7,1,1]]\n" + bytes(64),
+        b'[["ash",1,9223372036854775808]]\n' + bytes(64),
+    ],
+)
 def test_other_bytes_are_refused(data):
     with pytest.raises(ValueError, match="receipts"):
         receipts_of(data)

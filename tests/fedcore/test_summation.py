@@ -40,9 +40,11 @@ def test_rho_is_the_theorems_rounded_up(block, more):
 def test_rho_is_the_derivations_table():
     """Three digits, rounded up, of part A's table."""
     table = {
-        256: (7.45e-12, 2.35e-10, 2.99e-9, 2.31e-7), 1024: (1.12e-10, 3.44e-10, 3.09e-9, 2.31e-7),
-        4096: (1.12e-10, 2.09e-9, 4.84e-9, 2.33e-7), 65536: (1.12e-10, 4.78e-7, 4.80e-7, 7.08e-7),
-    }  # fmt: skip
+        256: (7.45e-12, 2.35e-10, 2.99e-9, 2.31e-7),
+        1024: (1.12e-10, 3.44e-10, 3.09e-9, 2.31e-7),
+        4096: (1.12e-10, 2.09e-9, 4.84e-9, 2.33e-7),
+        65536: (1.12e-10, 4.78e-7, 4.80e-7, 7.08e-7),
+    }
     for block, row in table.items():
         for n, shown in zip((10**3, 10**6, 10**7, 10**9), row, strict=True):
             unit = 10.0 ** (math.floor(math.log10(shown)) - 2)
@@ -70,10 +72,17 @@ class Bracket:
 @pytest.mark.parametrize(
     "blocks, shape",
     [
-        (1, "0"), (2, "(01)"), (3, "((01)2)"), (4, "((01)(23))"), (5, "(((01)(23))4)"), (6, "(((01)(23))(45))"),
-        (7, "(((01)(23))((45)6))"), (8, "(((01)(23))((45)(67)))"), (9, "((((01)(23))((45)(67)))8)"),
+        (1, "0"),
+        (2, "(01)"),
+        (3, "((01)2)"),
+        (4, "((01)(23))"),
+        (5, "(((01)(23))4)"),
+        (6, "(((01)(23))(45))"),
+        (7, "(((01)(23))((45)6))"),
+        (8, "(((01)(23))((45)(67)))"),
+        (9, "((((01)(23))((45)(67)))8)"),
     ],
-)  # fmt: skip
+)
 def test_pairs_are_added_and_an_odd_last_one_goes_up(blocks, shape):
     assert tree_sum(blocks_of(blocks, 1), lambda rows: Bracket(f"{rows.start}")).text == shape
 
@@ -205,8 +214,10 @@ def of_one_product():
 
 def test_one_product_over_all_records_breaks_what_is_charged():
     one, other = of_one_product()
-    sums = [tree_sum(blocks_of(N, BLOCK), lambda rows, X=X: np.ones(rows.stop - rows.start) @ X[rows])[0]
-            for X in (one, other)]  # fmt: skip
+    sums = [
+        tree_sum(blocks_of(N, BLOCK), lambda rows, X=X: np.ones(rows.stop - rows.start) @ X[rows])[0]
+        for X in (one, other)
+    ]
     assert apart(*sums, 1.0) <= rho(N)
     products = [(np.ones(N) @ X)[0] for X in (one, other)]
     assert apart(*products, 1.0) > 3e-6

@@ -84,9 +84,10 @@ def test_the_longest_that_is_honest_is_read():
     name, digest = "\U00010348" * LONGEST_NAME, "ab" * 32
     at = Address(name, 2**62, 2**62)
     for made in (
-        Envelope(at, name, MOST_SILOS, digest, digest, bytes(200)), Request(at, digest, True),
+        Envelope(at, name, MOST_SILOS, digest, digest, bytes(200)),
+        Request(at, digest, True),
         Opening(at, (name,), 1, 60.0, 200, digest, digest, digest),
-    ):  # fmt: skip
+    ):
         assert type(made).from_bytes(made.to_bytes()) == made
     silos = tuple(f"s{i}" for i in range(MOST_SILOS))
     query = Query("run", digest, 1, 1, silos, {"w": np.ones(3)})

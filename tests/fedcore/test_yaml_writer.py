@@ -11,12 +11,14 @@ from fedcore.configfile.yaml_loader import Loader
 from fedcore.configfile.yaml_writer import quoted, yaml_block, yaml_text
 
 TEXTS = st.one_of(
-    st.text(max_size=8), st.from_regex(r"[-+.0-9_:eExob]{1,12}", fullmatch=True),
+    st.text(max_size=8),
+    st.from_regex(r"[-+.0-9_:eExob]{1,12}", fullmatch=True),
     st.sampled_from(["010", "1_0", "1:30", "12e45678", "0o17", "0b1", "yes", "null", "~", "=", "\x85 ", "\u2028"]),
-)  # fmt: skip
+)
 VALUES = st.recursive(
     st.one_of(TEXTS, st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.booleans(), st.none()),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)), max_leaves=6,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
 )
 
 

@@ -15,9 +15,11 @@ from fedcore.experiment.config import ExperimentConfig
 from flows.reproductions.table_file import as_bytes, gathered, read_table
 
 CONFIG = {
-    "name": "mine", "data": {"source": "synthetic", "silos": 10, "records": 40, "features": 5},
-    "privacy": {"epsilon": 2, "delta": 1e-4}, "algorithm": {"name": "mbsgd"},
-}  # fmt: skip
+    "name": "mine",
+    "data": {"source": "synthetic", "silos": 10, "records": 40, "features": 5},
+    "privacy": {"epsilon": 2, "delta": 1e-4},
+    "algorithm": {"name": "mbsgd"},
+}
 SETTINGS = {
     "mbsgd": {"algorithm": {"name": "mbsgd", "rounds": 12, "step": 8.0}, "model": {"clip": 0.5}},
     "one-pass-mbsgd": {"algorithm": {"name": "one-pass-mbsgd", "rounds": 100, "step": 8.0}, "model": {"clip": 0.5}},
@@ -29,10 +31,15 @@ SETTINGS = {
 def row(**errors: float) -> Row:
     named = {name.replace("_", "-"): error for name, error in errors.items()}
     return Row(
-        figure="digits", facts=Facts.of(ExperimentConfig.model_validate(CONFIG)), measure="test error", errors=named,
-        tied=(min(named, key=named.__getitem__),), settings={name: SETTINGS[name] for name in named},
-        rounds={name: SETTINGS[name]["algorithm"]["rounds"] for name in named}, floats=dict.fromkeys(named, 600.0),
-    )  # fmt: skip
+        figure="digits",
+        facts=Facts.of(ExperimentConfig.model_validate(CONFIG)),
+        measure="test error",
+        errors=named,
+        tied=(min(named, key=named.__getitem__),),
+        settings={name: SETTINGS[name] for name in named},
+        rounds={name: SETTINGS[name]["algorithm"]["rounds"] for name in named},
+        floats=dict.fromkeys(named, 600.0),
+    )
 
 
 @pytest.fixture
@@ -138,8 +145,8 @@ def test_nothing_is_advised_that_no_config_takes():
 
 
 def test_diff2_is_advised_only_where_it_is_not_minibatch_sgd():
-    """With steps of 8 noise allows no differences, and its plan restarts in every round; with short ones it does not.
-    """
+    """With steps of 8 noise allows no differences, and its plan restarts in every round; with
+    short ones it does not."""
     config, of = ExperimentConfig.model_validate(CONFIG), row(diff2=0.1, mbsgd=0.2)
     assert applied(config, (of,))[0].method == "mbsgd"
     short = {"algorithm": {**SETTINGS["diff2"]["algorithm"], "step": 0.1}, "model": {"clip": 1.0}}
@@ -163,8 +170,12 @@ def test_what_is_lower_beyond_the_limits_is_marked(call):
 
 def test_it_is_said_that_steps_of_another_loss_are_others(call):
     assert "rows are of the logistic loss" not in call("advise", "mine.yaml")[1]
-    Path("mine.yaml").write_text(yaml.safe_dump(CONFIG | {"data": {
-        "source": "simulated", "silos": 10, "records": 40, "features": list("abcde"), "classes": None}}))  # fmt: skip
+    Path("mine.yaml").write_text(
+        yaml.safe_dump(
+            CONFIG
+            | {"data": {"source": "simulated", "silos": 10, "records": 40, "features": list("abcde"), "classes": None}}
+        )
+    )
     code, out, _ = call("advise", "mine.yaml", "model.loss.name=squared", "model.clip=7", "-o", "start.yaml")
     said = " ".join(out.split())
     # A bound on gradients of the logistic loss, 1 in fedavg's row, is none for those of the squared.

@@ -21,9 +21,9 @@ W = np.zeros(3)
 
 
 def cell(method: str, seed: int, epsilon: float = 1.0) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "data": {"source": "synthetic"}, "privacy": {"epsilon": epsilon}, "algorithm": {"name": method}, "seed": seed,
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {"data": {"source": "synthetic"}, "privacy": {"epsilon": epsilon}, "algorithm": {"name": method}, "seed": seed}
+    )
 
 
 def ran(home: Home, config: ExperimentConfig, phases: list[list[tuple[float, float | None]]]):

@@ -24,9 +24,10 @@ from tests.flows.results import made_result
 
 BILLION = 10**9
 BASE = {
-    "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 4}, "privacy": {"epsilon": 2},
+    "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 4},
+    "privacy": {"epsilon": 2},
     "algorithm": {"name": "mbsgd", "rounds": BILLION, "step": 1},
-}  # fmt: skip
+}
 METHODS = {
     "full batches": {"name": "mbsgd", "rounds": BILLION, "step": 1},
     "pieces": {"name": "localized-mbsgd", "rounds": BILLION // 2, "lam": 0.1, "step": 1},
@@ -73,9 +74,14 @@ def test_a_plan_says_its_size_to_scripts(cli, tmp_path):
     _, out, _ = cli("plan", path, "privacy.ledger=sqlite", "algorithm.rounds=1000", "--json")
     # By hand: 3 silos send and receive 5 numbers (with the bias) in each round.
     assert json.loads(out)["size"] == {
-        "rounds": 1000, "floats_up": 15_000, "floats_down": 15_000, "releases": 3000,
-        "ledger_bytes": 3000 * (400 + 8 * 5), "file_bytes": 1000 * 6500 + 3000 * 160, "asks": False,
-    }  # fmt: skip
+        "rounds": 1000,
+        "floats_up": 15_000,
+        "floats_down": 15_000,
+        "releases": 3000,
+        "ledger_bytes": 3000 * (400 + 8 * 5),
+        "file_bytes": 1000 * 6500 + 3000 * 160,
+        "asks": False,
+    }
 
 
 @pytest.mark.parametrize("command", ["run", "sweep", "schedule add"])
@@ -95,9 +101,13 @@ def test_without_a_terminal_it_ends_at_once(tmp_path):
     """Standard input that never says anything."""
     path = written(tmp_path)
     began = subprocess.Popen(
-        [sys.executable, "-P", "-m", "flows.commands.app", "run", path, "privacy.ledger=sqlite"], cwd=tmp_path,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-P", "-m", "flows.commands.app", "run", path, "privacy.ledger=sqlite"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert began.wait(120) == 2
         assert "1.32 TB of ledgers" in began.stderr.read().replace("\n", " ")
@@ -108,9 +118,12 @@ def test_without_a_terminal_it_ends_at_once(tmp_path):
 
 @pytest.mark.parametrize(
     ("sections", "large"),
-    [({"rounds": MOST_ROUNDS}, False), ({"rounds": MOST_ROUNDS + 1}, True),
-     ({"rounds": MOST_LEDGER_BYTES // (3 * 440)}, True)],
-)  # fmt: skip
+    [
+        ({"rounds": MOST_ROUNDS}, False),
+        ({"rounds": MOST_ROUNDS + 1}, True),
+        ({"rounds": MOST_LEDGER_BYTES // (3 * 440)}, True),
+    ],
+)
 def test_the_bound_is_where_it_is_said_to_be(sections, large):
     algorithm = BASE["algorithm"] | sections
     config = ExperimentConfig.model_validate(BASE | {"algorithm": algorithm})

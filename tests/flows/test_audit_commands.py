@@ -95,7 +95,8 @@ def test_every_method_of_single_messages_can_be_audited(name):
 @pytest.mark.parametrize(
     ("name", "noise"),
     [
-        ("digits", GUARDED), ("digits10", []),
+        ("digits", GUARDED),
+        ("digits10", []),
         *(pytest.param(name, noise, marks=pytest.mark.hours) for name, noise in EXPERIMENTS),
     ],
 )

@@ -20,7 +20,8 @@ from tests.ports import ports_to_oneself
 from tests.rebinding import NAME, site
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.minutes,
+    pytest.mark.slow,
+    pytest.mark.minutes,
     pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed here"),
 ]
 

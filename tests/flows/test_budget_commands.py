@@ -24,9 +24,10 @@ from tests.gaussian_curve import delta_by_hand, epsilon_by_hand, mu_by_hand
 def experiment(home: Home, **sections: object) -> Experiment:
     values = {
         "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 3, "test_records": 9},
-        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite"}, "algorithm": {"name": "mbsgd", "rounds": 6},
+        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite"},
+        "algorithm": {"name": "mbsgd", "rounds": 6},
         **sections,
-    }  # fmt: skip
+    }
     return Experiment.prepare(ExperimentConfig.model_validate(values), home.silos)
 
 
@@ -65,8 +66,9 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
     for account in accounts:
         assert [run["releases"] for run in account["runs"]] == [6, 3]
         assert [[(p["phase"], p["rounds"]) for p in run["phases"]] for run in account["runs"]] == [
-            [(1, [1, 2, 3, 4, 5, 6])], [(1, [1, 2, 3])]
-        ]  # fmt: skip
+            [(1, [1, 2, 3, 4, 5, 6])],
+            [(1, [1, 2, 3])],
+        ]
         assert [run["epsilon_charged"] for run in account["runs"]] == pytest.approx([2, 2], rel=1e-9)
         # By hand: mu of one run from its epsilon, twice for the charge, one and a half times for the releases.
         mu = mu_by_hand(2.0, 1e-5)
@@ -169,9 +171,20 @@ def test_an_export_shows_addresses_and_events_and_no_value(home):
     first = json.loads(invoke("export", "silo-000").output)[0]["runs"][0]
     assert first["state"] == "open" and [(r["phase"], r["round"]) for r in first["releases"]] == [(1, 1), (1, 2)]
     assert set(first["releases"][0]) == {
-        "phase", "round", "start", "stop", "sensitivity", "sigma", "count", "mechanism", "adjacency", "sampling",
-        "rate", "query_sha256", "payload_sha256",
-    }  # fmt: skip
+        "phase",
+        "round",
+        "start",
+        "stop",
+        "sensitivity",
+        "sigma",
+        "count",
+        "mechanism",
+        "adjacency",
+        "sampling",
+        "rate",
+        "query_sha256",
+        "payload_sha256",
+    }
 
 
 def test_verify_tells_which_ledger_is_not_whole(home):

@@ -99,13 +99,21 @@ def test_prefect_reads_cells_that_run_that_ended_and_that_failed(database):
 
     assert [run["state_name"] for run in running["runs"]] == ["Running"] * 4
     assert sorted(task["name"] for task in running["tasks"]) == [
-        "phase 1", "round 1.1", "run-0", "run-1", "run-2", "run-3"
-    ]  # fmt: skip
+        "phase 1",
+        "round 1.1",
+        "run-0",
+        "run-1",
+        "run-2",
+        "run-3",
+    ]
     found = read(database)
     by_name = {run["name"]: run for run in found["runs"]}
     assert {name: run["state_name"] for name, run in by_name.items()} == {
-        "cell 0": "Completed", "cell 1": "Failed", "cell 2": "Crashed", "cell 3": "Running"
-    }  # fmt: skip
+        "cell 0": "Completed",
+        "cell 1": "Failed",
+        "cell 2": "Crashed",
+        "cell 3": "Running",
+    }
     assert by_name["cell 0"]["parameters"] == {"seed": 0, "data": {"source": "digits"}}
     assert by_name["cell 0"]["tags"] == ["seed:0", "sweep:s"]
     assert found["states"][by_name["cell 0"]["id"]] == ["Running", "Completed"]

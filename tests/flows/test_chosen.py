@@ -28,14 +28,19 @@ GRID = {"privacy.epsilon": EPSILONS, "seed": [0, 1]}
 
 
 def methods(source: str = "synthetic", **grid: list) -> SweepConfig:
-    return SweepConfig.model_validate({
-        "name": source, "base": {"data": {"source": source}, "privacy": {"delta": 1e-6}},
-        "variants": [
-            {"set": {"algorithm": {"name": "mbsgd"}}, "grid": {"model.clip": CLIPS, "algorithm.step": STEPS}},
-            {"set": {"algorithm": {"name": "one-pass-mbsgd"}},
-             "grid": grid or {"algorithm.rounds": [2, 4], "algorithm.step": STEPS}},
-        ],
-    })  # fmt: skip
+    return SweepConfig.model_validate(
+        {
+            "name": source,
+            "base": {"data": {"source": source}, "privacy": {"delta": 1e-6}},
+            "variants": [
+                {"set": {"algorithm": {"name": "mbsgd"}}, "grid": {"model.clip": CLIPS, "algorithm.step": STEPS}},
+                {
+                    "set": {"algorithm": {"name": "one-pass-mbsgd"}},
+                    "grid": grid or {"algorithm.rounds": [2, 4], "algorithm.step": STEPS},
+                },
+            ],
+        }
+    )
 
 
 def error_of(cell) -> float:
@@ -102,10 +107,13 @@ def test_settings_with_a_failed_run_are_not_chosen():
     best = choices(methods(), GRID, ON, results)[0]
     cells = to_try(methods(), GRID, SEEDS).cells()
     failed = next(
-        run_id(cell) for cell in cells
-        if cell.algorithm.name == "mbsgd" and cell.privacy.epsilon == 1 and cell.algorithm.step == 1.0
+        run_id(cell)
+        for cell in cells
+        if cell.algorithm.name == "mbsgd"
+        and cell.privacy.epsilon == 1
+        and cell.algorithm.step == 1.0
         and cell.model.clip == best.settings["model.clip"]
-    )  # fmt: skip
+    )
     left = [result for result in results if result.run != failed]
     again = choices(methods(), GRID, ON, left, [failed])[0]
     assert again.settings == {"model.clip": 1.0, "algorithm.step": 1.0} != best.settings and again.tried == 6

@@ -16,9 +16,17 @@ from flows.reproductions.points import Point
 def point(method: str, epsilon: float, errors, seeds=None) -> Point:
     errors = tuple(float(error) for error in errors)
     return Point(
-        method, epsilon, epsilon, errors, {"{}": len(errors)}, "seeded", 1.0, 10,
-        tuple(range(len(errors))) if seeds is None else seeds, at=epsilon,
-    )  # fmt: skip
+        method,
+        epsilon,
+        epsilon,
+        errors,
+        {"{}": len(errors)},
+        "seeded",
+        1.0,
+        10,
+        tuple(range(len(errors))) if seeds is None else seeds,
+        at=epsilon,
+    )
 
 
 def drawn(seed: int = 0, trials: int = 10) -> list[Point]:

@@ -77,9 +77,10 @@ NAMES = tuple(attacks(1, ""))
 class Services:
     def __init__(self, home: Home, prefect: str, mlflow: str, run: str, run_home: Home) -> None:
         self.urls = {
-            "up": (f"{prefect}/flows/", home), "a run": (f"{run}/flows/", run_home),
+            "up": (f"{prefect}/flows/", home),
+            "a run": (f"{run}/flows/", run_home),
             "mlflow": (f"{mlflow}/api/2.0/mlflow/experiments/create", home),
-        }  # fmt: skip
+        }
         self.home, self.prefect, self.mlflow = home, prefect, mlflow
 
 
@@ -132,9 +133,12 @@ def test_no_web_socket_opens_either(services, path, attack):
     parts = urlsplit(services.prefect)
     assert parts.port is not None
     shake = {
-        "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": "prefect",
-    }  # fmt: skip
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol": "prefect",
+    }
     wrong = attacks(parts.port, basic(secret(services.home)))[attack]
     url = f"{services.prefect}/{path}"
     assert request(url, {**wrong, **shake, "Content-Type": None}, "GET", None)[0] == 403
@@ -180,8 +184,13 @@ def test_the_secret_is_its_owners_only_and_one_that_others_can_read_is_refused(t
 def test_an_operator_adds_names_and_no_wildcard(monkeypatch):
     monkeypatch.setenv(HOSTS, "gate.example, Other.example:8443")
     assert allowed_hosts(4200) == {
-        "127.0.0.1:4200", "localhost:4200", "[::1]:4200", "gate.example", "gate.example:4200", "other.example:8443",
-    }  # fmt: skip
+        "127.0.0.1:4200",
+        "localhost:4200",
+        "[::1]:4200",
+        "gate.example",
+        "gate.example:4200",
+        "other.example:8443",
+    }
     for wrong in ("*", "*.example", "http://gate.example", "gate.example/x"):
         monkeypatch.setenv(HOSTS, wrong)
         with pytest.raises(InputError, match=HOSTS):

@@ -49,20 +49,29 @@ def files(tmp_path):
 
 
 def config(files, privacy=None, evaluation=None, algorithm=None, **sections):
-    return ExperimentConfig.model_validate({
-        "name": "evaluated",
-        "data": {
-            "source": "files", "label": "outcome",
-            "silos": [{"name": name, "path": str(files / f"{name}.csv")} for name in SIZES],
-            "features": {"age": {"range": [20, 100]}, "dose": {"range": [2, 8]}},
-        },
-        "privacy": {"epsilon": 4, **(privacy or {})},
-        "algorithm": {"name": "localized-mbsgd", "rounds": [4, 3], "max_phases": 2, "lam": 0.01, **(algorithm or {})},
-        "evaluation": {"every": "phase", **(evaluation or {})},
-        "cluster": {"backend": "in-process"},
-        "tracking": {"mlflow": False},
-        **sections,
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "name": "evaluated",
+            "data": {
+                "source": "files",
+                "label": "outcome",
+                "silos": [{"name": name, "path": str(files / f"{name}.csv")} for name in SIZES],
+                "features": {"age": {"range": [20, 100]}, "dose": {"range": [2, 8]}},
+            },
+            "privacy": {"epsilon": 4, **(privacy or {})},
+            "algorithm": {
+                "name": "localized-mbsgd",
+                "rounds": [4, 3],
+                "max_phases": 2,
+                "lam": 0.01,
+                **(algorithm or {}),
+            },
+            "evaluation": {"every": "phase", **(evaluation or {})},
+            "cluster": {"backend": "in-process"},
+            "tracking": {"mlflow": False},
+            **sections,
+        }
+    )
 
 
 @pytest.fixture

@@ -31,9 +31,14 @@ def fedcore(folder: Path, *arguments: str, planted: str = "", **options) -> subp
     environment = os.environ | {"PYTHONPATH": str(folder / "planted"), "TMPDIR": str(folder)}
     environment["FEDCORE_HOME"] = options.pop("home", str(folder / "home"))
     return subprocess.run(
-        [COMMAND, *arguments], cwd=folder, env=environment, text=True, stderr=subprocess.PIPE,
-        stdout=options.pop("stdout", subprocess.PIPE), **options,
-    )  # fmt: skip
+        [COMMAND, *arguments],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stderr=subprocess.PIPE,
+        stdout=options.pop("stdout", subprocess.PIPE),
+        **options,
+    )
 
 
 def test_an_unforeseen_exception_is_a_sentence_a_private_log_and_70(tmp_path):
@@ -88,15 +93,35 @@ def test_a_full_device_is_a_sentence(tmp_path, arguments):
 def test_an_exit_of_a_service_is_70_and_its_traceback_in_its_log(tmp_path):
     done = subprocess.run(
         [sys.executable, "-P", "-m", "flows.services.shuffler", str(tmp_path), "no-number", "2", "1", "1"],
-        capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 70 and "ValueError" in done.stderr
 
 
 def test_secrets_are_not_in_a_command_as_it_is_kept():
-    given = ["fedcore", "x", "a.token=1", "--password", "2", "--private-key=3", "privacy.epsilon=2", "http://me:4@host/5"]
-    kept = ["fedcore", "x", "a.token=***", "--password", "***", "--private-key=***", "privacy.epsilon=2",
-            "http://***@host/5"]  # fmt: skip
+    given = [
+        "fedcore",
+        "x",
+        "a.token=1",
+        "--password",
+        "2",
+        "--private-key=3",
+        "privacy.epsilon=2",
+        "http://me:4@host/5",
+    ]
+    kept = [
+        "fedcore",
+        "x",
+        "a.token=***",
+        "--password",
+        "***",
+        "--private-key=***",
+        "privacy.epsilon=2",
+        "http://***@host/5",
+    ]
     assert without_secrets(given) == kept
 
 
@@ -119,6 +144,9 @@ def test_the_child_that_makes_a_database_ends_with_70(tmp_path):
     (tmp_path / "file").write_text("")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "tasks.mlflow.database", str(tmp_path / "file" / "mlflow.db")],
-        capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 70 and "Traceback" in done.stderr

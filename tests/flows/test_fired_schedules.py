@@ -44,9 +44,11 @@ class Machine:
 
     def fedcore(self, *words: str, code: int = 0) -> str:
         environment = {
-            **os.environ, "FEDCORE_HOME": str(self.home), "FEDCORE_SILO_LOG": str(self.log),
+            **os.environ,
+            "FEDCORE_HOME": str(self.home),
+            "FEDCORE_SILO_LOG": str(self.log),
             "FEDCORE_REGISTER": str(self.register),
-        }  # fmt: skip
+        }
         command = [sys.executable, "-m", "flows.commands.app", *words]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS)
         assert done.returncode == code, (done.stdout, done.stderr)
@@ -126,8 +128,11 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
                 return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
         dask = [sys.executable, "-m", "distributed.cli"]
-        keys = [word for option, key in (("ca-file", "ca"), ("cert", "certificate"), ("key", "key"))
-                for word in (f"--tls-{option}", made.keys[key])]  # fmt: skip
+        keys = [
+            word
+            for option, key in (("ca-file", "ca"), ("cert", "certificate"), ("key", "key"))
+            for word in (f"--tls-{option}", made.keys[key])
+        ]
         asked = ["--host", "tls://127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler), "--no-dashboard"]
         processes = [quiet([dask[0], "-m", f"{dask[2]}.dask_scheduler", *asked, *keys])]
         until = time.monotonic() + SOON

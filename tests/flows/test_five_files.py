@@ -24,28 +24,54 @@ from tests.patience import HANGS
 pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
 TUMOURS = {
-    "mean radius": [6, 25], "mean texture": [10, 35], "mean perimeter": [40, 160], "mean area": [150, 2000],
-    "mean smoothness": [0.06, 0.15], "mean compactness": [0.02, 0.3], "mean concavity": [0, 0.4],
-    "mean concave points": [0, 0.2], "mean symmetry": [0.1, 0.3], "mean fractal dimension": [0.05, 0.09],
-}  # fmt: skip
+    "mean radius": [6, 25],
+    "mean texture": [10, 35],
+    "mean perimeter": [40, 160],
+    "mean area": [150, 2000],
+    "mean smoothness": [0.06, 0.15],
+    "mean compactness": [0.02, 0.3],
+    "mean concavity": [0, 0.4],
+    "mean concave points": [0, 0.2],
+    "mean symmetry": [0.1, 0.3],
+    "mean fractal dimension": [0.05, 0.09],
+}
 DIABETES = {
-    "age": [20, 80], "bmi": [18, 40], "bp": [60, 130], "s1": [100, 300], "s2": [40, 200], "s3": [20, 90], "s4": [2, 8],
-    "s5": [3.5, 6], "s6": [60, 120],
-}  # fmt: skip
+    "age": [20, 80],
+    "bmi": [18, 40],
+    "bp": [60, 130],
+    "s1": [100, 300],
+    "s2": [40, 200],
+    "s3": [20, 90],
+    "s4": [2, 8],
+    "s5": [3.5, 6],
+    "s6": [60, 120],
+}
 WINE = {
-    "alcohol": [11, 15], "malic_acid": [0.5, 5.5], "ash": [1.5, 3], "alcalinity_of_ash": [10, 30],
-    "magnesium": [70, 150], "total_phenols": [1, 4], "flavanoids": [0, 4.5], "nonflavanoid_phenols": [0.1, 0.7],
-    "proanthocyanins": [0.3, 3.5], "color_intensity": [1, 12], "hue": [0.4, 1.6],
-    "od280/od315_of_diluted_wines": [1.2, 4], "proline": [250, 1600],
-}  # fmt: skip
+    "alcohol": [11, 15],
+    "malic_acid": [0.5, 5.5],
+    "ash": [1.5, 3],
+    "alcalinity_of_ash": [10, 30],
+    "magnesium": [70, 150],
+    "total_phenols": [1, 4],
+    "flavanoids": [0, 4.5],
+    "nonflavanoid_phenols": [0.1, 0.7],
+    "proanthocyanins": [0.3, 3.5],
+    "color_intensity": [1, 12],
+    "hue": [0.4, 1.6],
+    "od280/od315_of_diluted_wines": [1.2, 4],
+    "proline": [250, 1600],
+}
 
 
 def fedcore(folder: Path, *words: str, code: int = 0) -> str:
     done = subprocess.run(
         [Path(sys.executable).with_name("fedcore"), *words],
-        cwd=folder, env=os.environ | {"FEDCORE_HOME": str(folder / "home")}, capture_output=True, text=True,
+        cwd=folder,
+        env=os.environ | {"FEDCORE_HOME": str(folder / "home")},
+        capture_output=True,
+        text=True,
         timeout=3 * HANGS,
-    )  # fmt: skip
+    )
     assert done.returncode == code and "Traceback" not in done.stderr, (words, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout + done.stderr
 
@@ -74,11 +100,29 @@ def predictions(folder: Path, name: str, test: pd.DataFrame, label: str) -> list
     """The served model's, of the public records without their label."""
     test.drop(columns=label).to_csv(folder / "ask.csv", index=False)
     subprocess.run(
-        [sys.executable, "-m", "mlflow", "models", "predict", "-m", f"models:/{name}/1", "-i", "ask.csv", "-t", "csv",
-         "-o", "answer.json", "--env-manager", "local"],
-        check=True, cwd=folder, timeout=3 * HANGS, capture_output=True,
+        [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "models",
+            "predict",
+            "-m",
+            f"models:/{name}/1",
+            "-i",
+            "ask.csv",
+            "-t",
+            "csv",
+            "-o",
+            "answer.json",
+            "--env-manager",
+            "local",
+        ],
+        check=True,
+        cwd=folder,
+        timeout=3 * HANGS,
+        capture_output=True,
         env=os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/home/mlflow.db"},
-    )  # fmt: skip
+    )
     return json.loads((folder / "answer.json").read_text())["predictions"]
 
 
@@ -110,9 +154,11 @@ def test_a_number_as_label_is_predicted_in_its_own_units(tmp_path):
     test = write(tmp_path, table, [*DIABETES, "sex"], "progression", 4)
     fedcore(tmp_path, "init", ".", "--label", "progression")
     more = {
-        "data": {"classes": None, "label_range": [25, 350]}, "model": {"loss": {"name": "huber"}, "clip": 0.25},
-        "algorithm": {"step": 8.0, "rounds": 40, "average": "last"}, "privacy": {"epsilon": 4.0},
-    }  # fmt: skip
+        "data": {"classes": None, "label_range": [25, 350]},
+        "model": {"loss": {"name": "huber"}, "clip": 0.25},
+        "algorithm": {"step": 8.0, "rounds": 40, "average": "last"},
+        "privacy": {"epsilon": 4.0},
+    }
     fill(tmp_path / "experiment.yaml", {**DIABETES, "sex": [1, 2]}, more)
     fedcore(tmp_path, "check", "experiment.yaml")
     said = " ".join(fedcore(tmp_path, "run", "experiment.yaml").split())
@@ -128,9 +174,11 @@ def test_three_classes(tmp_path):
     test = write(tmp_path, datasets.load_wine(as_frame=True), list(WINE), "cultivar", 3)
     fedcore(tmp_path, "init", ".")
     more = {
-        "data": {"classes": [0, 1, 2]}, "model": {"loss": {"name": "softmax"}, "clip": 0.25},
-        "algorithm": {"step": 8.0, "rounds": 40, "average": "last"}, "privacy": {"epsilon": 4.0},
-    }  # fmt: skip
+        "data": {"classes": [0, 1, 2]},
+        "model": {"loss": {"name": "softmax"}, "clip": 0.25},
+        "algorithm": {"step": 8.0, "rounds": 40, "average": "last"},
+        "privacy": {"epsilon": 4.0},
+    }
     fill(tmp_path / "experiment.yaml", WINE, more)
     fedcore(tmp_path, "check", "experiment.yaml")
     fedcore(tmp_path, "run", "experiment.yaml")

@@ -35,11 +35,17 @@ def home(tmp_path, monkeypatch) -> Home:
 
 def config(folder: str = ".", **changes) -> ExperimentConfig:
     silos = [{"name": name, "path": f"{folder}/{name}.csv"} for name in ("north", "south")]
-    return ExperimentConfig.model_validate({
-        "name": "former", "data": {"source": "files", "silos": silos, "features": ["a", "b"], "label": "y"},
-        "privacy": {"epsilon": 2}, "algorithm": {"name": "mbsgd", "rounds": 3, "step": 0.5},
-        "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False}, **changes,
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "name": "former",
+            "data": {"source": "files", "silos": silos, "features": ["a", "b"], "label": "y"},
+            "privacy": {"epsilon": 2},
+            "algorithm": {"name": "mbsgd", "rounds": 3, "step": 0.5},
+            "cluster": {"backend": "in-process"},
+            "tracking": {"mlflow": False},
+            **changes,
+        }
+    )
 
 
 def of_before(home: Home, made: ExperimentConfig, folder: Path, state: str) -> None:
@@ -77,8 +83,8 @@ def test_a_stopped_one_says_why_it_cannot_go_on(home, tmp_path):
 
 
 def test_configs_without_paths_are_not_looked_for(home):
-    made = ExperimentConfig.model_validate({
-        "name": "former", "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"},
-    })  # fmt: skip
+    made = ExperimentConfig.model_validate(
+        {"name": "former", "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"}}
+    )
     (home.runs / OLD).mkdir(parents=True)
     assert KeptRuns(home).former(made) is None and KeptRuns(home).former(config()) is None

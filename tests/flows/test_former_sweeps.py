@@ -52,9 +52,11 @@ def base(ledger: str = "memory") -> dict:
     silos = [{"name": name, "path": f"data/{name}.csv"} for name in ("north", "south")]
     return {
         "data": {"source": "files", "silos": silos, "features": ["a", "b"], "label": "y"},
-        "privacy": {"ledger": ledger}, "algorithm": {"name": "mbsgd", "rounds": 3, "step": 0.5},
-        "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False},
-    }  # fmt: skip
+        "privacy": {"ledger": ledger},
+        "algorithm": {"name": "mbsgd", "rounds": 3, "step": 0.5},
+        "cluster": {"backend": "in-process"},
+        "tracking": {"mlflow": False},
+    }
 
 
 def sweep(ledger: str = "memory", **patience) -> SweepConfig:
@@ -283,8 +285,9 @@ def test_a_finished_run_on_other_data_stands_for_nothing(home, capsys):
     assert not is_complete(home, again) and not is_over(home, again)
     results = carry_out(home, again)
     assert [made.run for made in results] == now and {silo.silo: silo.n for silo in results[0].silos} == {
-        "north": 60, "south": 40,
-    }  # fmt: skip
+        "north": 60,
+        "south": 40,
+    }
     first = launch_run(again.cells()[0], None)
     assert first.run == now[0] and capsys.readouterr().err == ""
     report(name, as_json=True)  # what was of the former data is shown under its own id

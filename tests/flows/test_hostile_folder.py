@@ -52,9 +52,13 @@ class HostileFolder:
         """Standard output of a command that has to end well, after which nothing planted may have run."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         done = subprocess.run(
-            [*command, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=280,
+            [*command, *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=280,
             env=inherited | {"FEDCORE_HOME": str(self.home)} | variables,
-        )  # fmt: skip
+        )
         assert self.planted() == ""
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -125,9 +129,12 @@ def test_settings_that_prefect_would_read_there_are_refused(tmp_path, name, text
     (tmp_path / name).write_text(text)
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(EXPERIMENT))
     done = subprocess.run(
-        [COMMAND, "run", "experiment.yaml", "cluster.backend=in-process"], cwd=tmp_path, capture_output=True, text=True,
+        [COMMAND, "run", "experiment.yaml", "cluster.backend=in-process"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env=os.environ | {"FEDCORE_HOME": str(tmp_path / "home"), "FEDCORE_SERVER_IDLE": "3"},
-    )  # fmt: skip
+    )
     assert not marker.exists()
     assert done.returncode == 2 and f"{name} holds settings of Prefect" in done.stderr
 
@@ -156,9 +163,13 @@ def test_a_shuffler_imports_nothing_from_its_working_folder(hostile):
     (hostile.folder / "shuffled.yaml").write_text(yaml.safe_dump(shuffled))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     process = subprocess.Popen(
-        [COMMAND, "shuffler", "--port", "0"], cwd=hostile.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, env=environment | {"FEDCORE_HOME": str(hostile.home)},
-    )  # fmt: skip
+        [COMMAND, "shuffler", "--port", "0"],
+        cwd=hostile.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment | {"FEDCORE_HOME": str(hostile.home)},
+    )
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

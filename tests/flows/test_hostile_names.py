@@ -35,9 +35,17 @@ from flows.terminal.console import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = [
-    "=cmd|'/C calc'!A0", "[link](javascript:alert(1))", "<img src=x onerror=alert(1)>", "[bold red]x[/bold red]",
-    "$\\frac$", ":smile:", "**x** _x_ `x`", "https://evil.example", "<script>x</script>", "![x](http://a/b.png)",
-]  # fmt: skip
+    "=cmd|'/C calc'!A0",
+    "[link](javascript:alert(1))",
+    "<img src=x onerror=alert(1)>",
+    "[bold red]x[/bold red]",
+    "$\\frac$",
+    ":smile:",
+    "**x** _x_ `x`",
+    "https://evil.example",
+    "<script>x</script>",
+    "![x](http://a/b.png)",
+]
 CONTROLS = ["\x1b[31m", "a\nb", "a\tb", "\u202eabc", "a\u200bb"]
 SECTIONS = {"strong", "em", "a", "img", "code", "s", "script"}
 
@@ -168,8 +176,9 @@ def test_no_command_line_brings_a_control_in(text):
         with pytest.raises(InputError):
             load_experiment(ROOT / "conf" / "experiment" / "digits.yaml", [override])
     if text.isascii() or text.encode("utf-8", "ignore"):
-        done = CliRunner().invoke(app, ["schedule", "add", str(ROOT / "conf/experiment/digits.yaml"), "--every", "1h",
-                                        "--name", text])  # fmt: skip
+        done = CliRunner().invoke(
+            app, ["schedule", "add", str(ROOT / "conf/experiment/digits.yaml"), "--every", "1h", "--name", text]
+        )
         assert isinstance(done.exception, InputError) and "control character" in str(done.exception)
 
 
@@ -188,9 +197,13 @@ def test_no_method_loss_or_model_takes_a_text_of_its_own():
     for path in [*(ROOT / "fedcore").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and any("DECLARED" in ast.unparse(d) for d in node.decorator_list):
-                texts = [ast.unparse(each) for each in node.body if isinstance(each, ast.AnnAssign)
-                         and "str" in ast.unparse(each.annotation).replace("[", " ").split()
-                         and "ClassVar" not in ast.unparse(each.annotation)]  # fmt: skip
+                texts = [
+                    ast.unparse(each)
+                    for each in node.body
+                    if isinstance(each, ast.AnnAssign)
+                    and "str" in ast.unparse(each.annotation).replace("[", " ").split()
+                    and "ClassVar" not in ast.unparse(each.annotation)
+                ]
                 assert texts == [], path
 
 

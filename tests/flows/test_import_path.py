@@ -40,7 +40,10 @@ def test_the_command_is_ours(tmp_path, name):
     """As pip's script calls it: the project is on the path behind whatever PYTHONPATH names."""
     script = f"import sys; sys.path.append({str(PROJECT)!r}); from fedcore_command import main; main()"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", script, "--version"], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, "-P", "-c", script, "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env=os.environ | {"PYTHONPATH": str(planted(tmp_path / "hiding", name)), "FEDCORE_HOME": str(tmp_path / "h")},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("fedcore ")

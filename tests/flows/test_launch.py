@@ -32,9 +32,11 @@ def failed(status: int = 500) -> httpx.HTTPStatusError:
 
 @pytest.mark.parametrize(
     "free, said",
-    [(2**30, r"answered 500; see .*prefect\.log \(sqlite3.OperationalError: no such table\)"),
-     (2**19, r"answered 500; only 0\.5 MB are free at .*services")],
-)  # fmt: skip
+    [
+        (2**30, r"answered 500; see .*prefect\.log \(sqlite3.OperationalError: no such table\)"),
+        (2**19, r"answered 500; only 0\.5 MB are free at .*services"),
+    ],
+)
 def test_an_error_of_the_server_is_a_sentence(tmp_path, monkeypatch, free, said):
     log = tmp_path / "services" / "prefect.log"
     log.parent.mkdir()

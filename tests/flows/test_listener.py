@@ -29,13 +29,20 @@ def test_the_tables_say_whose_socket_takes_connections_of_loopback(tmp_path):
     """By the form that proc(5) gives, on a machine whose words are little-endian."""
     tables = (tmp_path / "tcp", tmp_path / "tcp6")
     tables[0].write_text(
-        HEAD + row("0100007F:1068", "0A", 1) + row("00000000:1068", "0A", 2) + row("0100007F:1069", "0A", 3)
-        + row("0100007F:1068", "01", 4) + row("0200A8C0:1068", "0A", 5)
-    )  # fmt: skip
+        HEAD
+        + row("0100007F:1068", "0A", 1)
+        + row("00000000:1068", "0A", 2)
+        + row("0100007F:1069", "0A", 3)
+        + row("0100007F:1068", "01", 4)
+        + row("0200A8C0:1068", "0A", 5)
+    )
     tables[1].write_text(
-        HEAD + row("0" * 32 + ":1068", "0A", 6) + row("0" * 24 + "01000000:1068", "0A", 7)
-        + row("0000000000000000FFFF00000100007F:1068", "0A", 8) + row("B80D0120" + "0" * 24 + ":1068", "0A", 9)
-    )  # fmt: skip
+        HEAD
+        + row("0" * 32 + ":1068", "0A", 6)
+        + row("0" * 24 + "01000000:1068", "0A", 7)
+        + row("0000000000000000FFFF00000100007F:1068", "0A", 8)
+        + row("B80D0120" + "0" * 24 + ":1068", "0A", 9)
+    )
     assert accounts(4200, tables) == {1, 2, 6, 7, 8}
     assert accounts(4201, tables) == {3} and accounts(4202, tables) == set()
     assert accounts(4200, (tmp_path / "none",)) == set()
@@ -57,10 +64,13 @@ def test_our_own_listener_is_told_and_nobody_beyond_this_machine(tmp_path):
 def test_another_accounts_process_at_our_port_hears_nothing(tmp_path):
     """A server of ours has died, and this one has its port."""
     home = Home(tmp_path / "home")
-    known, code = secret(home), (
-        f"import os, socket\nos.setgid({NOBODY}); os.setuid({NOBODY})\n"
-        "s = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\n"
-        "c, _ = s.accept()\nprint(c.recv(65536), flush=True)"
+    known, code = (
+        secret(home),
+        (
+            f"import os, socket\nos.setgid({NOBODY}); os.setuid({NOBODY})\n"
+            "s = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\n"
+            "c, _ = s.accept()\nprint(c.recv(65536), flush=True)"
+        ),
     )
     stranger = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, text=True)
     assert stranger.stdout is not None

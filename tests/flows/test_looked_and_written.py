@@ -44,8 +44,9 @@ def home(tmp_path, monkeypatch) -> Home:
 def config(**sections) -> ExperimentConfig:
     values = {
         "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 3},
-        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite"}, "algorithm": {"name": "mbsgd", "rounds": 6},
-    }  # fmt: skip
+        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite"},
+        "algorithm": {"name": "mbsgd", "rounds": 6},
+    }
     return ExperimentConfig.model_validate(values | sections)
 
 
@@ -57,10 +58,15 @@ def test_the_same_records_get_no_second_account_from_a_process_that_registers_th
     (tmp_path / "b.csv").write_bytes((tmp_path / "a.csv").read_bytes())
 
     def sources(name: str):
-        made = config(data={
-            "source": "files", "features": {"age": {"range": [0, 9]}}, "label": "ill", "classes": [0, 1],
-            "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")}],
-        })  # fmt: skip
+        made = config(
+            data={
+                "source": "files",
+                "features": {"age": {"range": [0, 9]}},
+                "label": "ill",
+                "classes": [0, 1],
+                "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")}],
+            }
+        )
         return Experiment.prepare(made, home.silos).dataset.sources
 
     a, b = sources("a"), sources("b")
@@ -209,10 +215,14 @@ def test_a_file_that_came_since_it_was_looked_for_is_not_replaced_nor_deleted(tm
 
 def test_two_columns_that_become_one_feature_are_refused(home, tmp_path):
     (tmp_path / "n.csv").write_text("sex,sex=f,ill\n" + "f,1,0\nm,0,1\n" * 9)
-    made = config(data={
-        "source": "files", "label": "ill", "classes": [0, 1],
-        "features": {"sex": {"categories": ["f", "m"]}, "sex=f": {"range": [0, 1]}},
-        "silos": [{"name": "n", "path": str(tmp_path / "n.csv")}],
-    })  # fmt: skip
+    made = config(
+        data={
+            "source": "files",
+            "label": "ill",
+            "classes": [0, 1],
+            "features": {"sex": {"categories": ["f", "m"]}, "sex=f": {"range": [0, 1]}},
+            "silos": [{"name": "n", "path": str(tmp_path / "n.csv")}],
+        }
+    )
     with pytest.raises(InputError, match="two columns become one feature 'sex=f'"):
         Experiment.prepare(made, home.silos)

@@ -27,10 +27,14 @@ APART = PointsConfig(apart=("privacy.calibration", "algorithm.local_steps"))
 
 def cell(seed: int = 0, clip: float | None = None, calibration: str = "exact", epsilon: float | None = 1.0, **method):
     privacy = {"trust": "none"} if epsilon is None else {"epsilon": epsilon, "calibration": calibration}
-    return ExperimentConfig.model_validate({
-        "seed": seed, "privacy": privacy, "model": {"clip": clip},
-        "algorithm": {"name": "mbsgd", "rounds": 2, **method},
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "seed": seed,
+            "privacy": privacy,
+            "model": {"clip": clip},
+            "algorithm": {"name": "mbsgd", "rounds": 2, **method},
+        }
+    )
 
 
 def result(error: float, loss: float | None = None, epsilon: float | None = 1.0, **values) -> RunResult:
@@ -40,16 +44,16 @@ def result(error: float, loss: float | None = None, epsilon: float | None = 1.0,
 
 
 def numbers(rmse: float, loss: float, mean: float = 4.0) -> RunResult:
-    return made_result(
-        test_error=None, test_rmse=rmse, mean_rmse=mean, simulation={"train_loss": loss},
-    )  # fmt: skip
+    return made_result(test_error=None, test_rmse=rmse, mean_rmse=mean, simulation={"train_loss": loss})
 
 
 def test_relative_rmse_is_drawn_of_the_clip_with_the_least_training_loss():
     made = [
-        (cell(0, 1.0), numbers(3.0, 0.2)), (cell(0, 2.0), numbers(5.0, 0.1)),  # trial 0: clip 2, 5 / 4
-        (cell(1, 1.0), numbers(2.0, 0.2)), (cell(1, 2.0), numbers(1.0, 0.3)),  # trial 1: clip 1, 2 / 4
-    ]  # fmt: skip
+        (cell(0, 1.0), numbers(3.0, 0.2)),
+        (cell(0, 2.0), numbers(5.0, 0.1)),  # trial 0: clip 2, 5 / 4
+        (cell(1, 1.0), numbers(2.0, 0.2)),
+        (cell(1, 2.0), numbers(1.0, 0.3)),  # trial 1: clip 1, 2 / 4
+    ]
     (found,) = points([config for config, _ in made], [value for _, value in made], RMSE)
     assert found.errors == (1.25, 0.5) and found.metric == "relative RMSE"
     assert sorted(json.loads(key)["clip"] for key in found.chosen) == [1.0, 2.0]
@@ -67,12 +71,15 @@ def test_curves_of_one_method_are_told_apart_by_keys_and_say_what_their_noise_sp
         (cell(name="fedavg", local_steps=5), result(0.3, method="fedavg")),
         (cell(name="fedavg", local_steps=9), result(0.35, method="fedavg")),
         (cell(name="fedavg", local_steps=9, epsilon=None), result(0.15, epsilon=None, method="fedavg")),
-    ]  # fmt: skip
+    ]
     found = points([config for config, _ in made], [value for _, value in made], APART)
     assert [point.method for point in found] == [
-        "mbsgd, calibration exact", "mbsgd, calibration paper", "fedavg, calibration exact, local steps 5",
-        "fedavg, calibration exact, local steps 9", "fedavg, calibration exact, local steps 9",
-    ]  # fmt: skip
+        "mbsgd, calibration exact",
+        "mbsgd, calibration paper",
+        "fedavg, calibration exact, local steps 5",
+        "fedavg, calibration exact, local steps 9",
+        "fedavg, calibration exact, local steps 9",
+    ]
     assert markdown(found).splitlines()[0] == "| method | epsilon 1 | no privacy | trials |"
     assert markdown(found).splitlines()[3] == "| mbsgd, calibration paper | 0.400 | - | 1 |"
     assert markdown(found).splitlines()[5] == "| fedavg, calibration exact, local steps 9 | 0.350 | 0.150 | 1 |"
@@ -134,17 +141,29 @@ def test_figures_of_a_file_are_left_out_without_it(tmp_path):
 
 def test_a_tiny_figure_of_regression_from_runs_to_table_and_plot(tmp_path):
     base = {
-        "data": {"source": "regression", "silos": 3}, "model": {"loss": {"name": "squared"}},
-        "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False, "evaluate_every": 100},
-    }  # fmt: skip
+        "data": {"source": "regression", "silos": 3},
+        "model": {"loss": {"name": "squared"}},
+        "cluster": {"backend": "in-process"},
+        "tracking": {"mlflow": False, "evaluate_every": 100},
+    }
     private = {"privacy.epsilon": [50], "seed": [0, 1], "model.clip": [0.001, 1], "algorithm.step": [8]}
-    sweep = validated(SweepConfig, {"name": "tiny", "base": base, "variants": [
-        {"set": {"algorithm": {"name": "mbsgd", "rounds": 20, "average": "last"}}, "grid": private},
-        {"set": {"algorithm": {"name": "fedavg", "rounds": 3, "local_steps": 2}}, "grid": private},
-    ]}, "test")  # fmt: skip
-    figure = validated(FigureConfig, {
-        "name": "one", "title": "One", "sweep": "-", "baseline": "fedavg", "points": {"metric": "relative RMSE"},
-    }, "test")  # fmt: skip
+    sweep = validated(
+        SweepConfig,
+        {
+            "name": "tiny",
+            "base": base,
+            "variants": [
+                {"set": {"algorithm": {"name": "mbsgd", "rounds": 20, "average": "last"}}, "grid": private},
+                {"set": {"algorithm": {"name": "fedavg", "rounds": 3, "local_steps": 2}}, "grid": private},
+            ],
+        },
+        "test",
+    )
+    figure = validated(
+        FigureConfig,
+        {"name": "one", "title": "One", "sweep": "-", "baseline": "fedavg", "points": {"metric": "relative RMSE"}},
+        "test",
+    )
     home, cells = Home(tmp_path).make(), sweep.cells()
     results = [run(home, each) for each in cells]
     folder = draw(home, "tiny", figure, cells, results)

@@ -24,8 +24,11 @@ WRITTEN = [
     ("name: mbsgd", "name: mbgsd", ["algorithm.name = 'mbgsd'", "did you mean mbsgd?"]),
     ("name: mbsgd", "name: MBSGD", ["algorithm.name = 'MBSGD'", "did you mean mbsgd?"]),
     ("  name: mbsgd\n", "", ["algorithm.name is missing"]),
-    ("name: mbsgd\n  step: 1\n  rounds: 4", "name: one-pass-mbsgd\n  rounds: 50",
-     ["40 records", "algorithm.rounds = 50", "at most 40"]),
+    (
+        "name: mbsgd\n  step: 1\n  rounds: 4",
+        "name: one-pass-mbsgd\n  rounds: 50",
+        ["40 records", "algorithm.rounds = 50", "at most 40"],
+    ),
     ("step: 1", "stepp: 1", ["algorithm.stepp", "did you mean step?"]),
     ("step: 1", "step: fast", ["algorithm.step = 'fast'", "number"]),
     ("step: 1", "step: yes", ["algorithm.step = 'yes'", "number"]),
@@ -52,8 +55,11 @@ WRITTEN = [
     ("name: small\n", "name: small\nseeds: 3\n", ["seeds", "did you mean seed?"]),
     ("name: small\n", "name: small\nmodel:\n  loss: hinge\n", ["model.loss = 'hinge'", "model.loss.name=hinge"]),
     ("name: small\n", "name: small\nmodel:\n  bias: maybe\n", ["model.bias = 'maybe'", "true or false"]),
-    ("name: small\n", "name: small\nparticipation:\n  silos_per_round: 4\n",
-     ["participation.silos_per_round = 4", "3 silos"]),
+    (
+        "name: small\n",
+        "name: small\nparticipation:\n  silos_per_round: 4\n",
+        ["participation.silos_per_round = 4", "3 silos"],
+    ),
 ]
 
 WHOLE = [

@@ -51,8 +51,11 @@ CONFIGS = [
     ("label: ill", "label: ill\n  classes: [1, '1']", ["data.classes", "two classes are equal"]),
     ("label: ill", "label: ill\n  classes: [0, 1, 2]", ["'logistic'", "the label has 3", "softmax"]),
     ("label: ill", "label: ill\n  classes: null", ["'logistic'", "two classes", "data.classes"]),
-    ("label: ill", "label: ill\n  classes: [no, yes]",
-     ["2 of 2 silos", "one reason", "silo north", "'ill'", "classes 'no' and 'yes'"]),
+    (
+        "label: ill",
+        "label: ill\n  classes: [no, yes]",
+        ["2 of 2 silos", "one reason", "silo north", "'ill'", "classes 'no' and 'yes'"],
+    ),
     ("rounds: 2", "rounds: 2\nmodel: {loss: {name: squared}}", ["'squared'", "model.clip"]),
     ("mbsgd\n  rounds: 2", "one-pass-mbsgd\n  rounds: 5", ["silo north", "4 records", "at most 4"]),
     ("label: ill", "label: ill\n  test: test.csv", ["data.test", "test.csv does not exist"]),

@@ -26,15 +26,27 @@ COMMANDS = [
     (["schedule", "list"], ["fedcore up", "not up"]),
     ([*AT_TIMES[:3]], ["--cron", "--every"]),
     (AT_TIMES, ["fedcore up", "not up"]),
-    (["run", "small.yaml", "cluster={backend: dask, address: 'tcp://127.0.0.1:9', insecure: true, deadline: 1}"],
-     ["cluster.address = tcp://127.0.0.1:9", "within 1 s", "fedcore up"]),
-    (["run", "small.yaml", "privacy={trust: shuffler, epsilon: 2, ledger: sqlite}",
-      "shuffler={address: 'http://127.0.0.1:9', minimum: 2}"],
-     ["shuffler.address = http://127.0.0.1:9", "fedcore shuffler"]),
-    (["run", "small.yaml", "privacy.noise=guarded", "privacy.ledger=sqlite"],
-     ["silo silo-000", "no policy", "silo-000.yaml", "conf/policy/hospital.yaml"]),
-    (["run", "small.yaml", "data={source: mnist, folder: nowhere}"],
-     ["data.folder = ", "/nowhere: ", "train-images-idx3-ubyte", "nothing is downloaded"]),
+    (
+        ["run", "small.yaml", "cluster={backend: dask, address: 'tcp://127.0.0.1:9', insecure: true, deadline: 1}"],
+        ["cluster.address = tcp://127.0.0.1:9", "within 1 s", "fedcore up"],
+    ),
+    (
+        [
+            "run",
+            "small.yaml",
+            "privacy={trust: shuffler, epsilon: 2, ledger: sqlite}",
+            "shuffler={address: 'http://127.0.0.1:9', minimum: 2}",
+        ],
+        ["shuffler.address = http://127.0.0.1:9", "fedcore shuffler"],
+    ),
+    (
+        ["run", "small.yaml", "privacy.noise=guarded", "privacy.ledger=sqlite"],
+        ["silo silo-000", "no policy", "silo-000.yaml", "conf/policy/hospital.yaml"],
+    ),
+    (
+        ["run", "small.yaml", "data={source: mnist, folder: nowhere}"],
+        ["data.folder = ", "/nowhere: ", "train-images-idx3-ubyte", "nothing is downloaded"],
+    ),
     (["init", "nowhere"], ["no folder nowhere"]),
     (["init", "files", "--label", "sick"], ["no column 'sick'", "'age', 'dose', 'ill'", "--label"]),
     (["init", "files", "--output", "nowhere/own.yaml"], ["--output nowhere/own.yaml", "cannot be written"]),
@@ -49,9 +61,15 @@ POLICIES = [
 ]
 
 NEED_A_FOLDER = [
-    ["run", "small.yaml"], ["sweep", "small.yaml", "seed=0,1"], ["runs"], ["report", "small"], ["resume", "small"],
-    ["budget", "show"], ["up"], ["down"],
-]  # fmt: skip
+    ["run", "small.yaml"],
+    ["sweep", "small.yaml", "seed=0,1"],
+    ["runs"],
+    ["report", "small"],
+    ["resume", "small"],
+    ["budget", "show"],
+    ["up"],
+    ["down"],
+]
 WRITE = [["run", "small.yaml"], ["sweep", "small.yaml", "seed=0,1"], ["up"]]
 
 
@@ -113,9 +131,9 @@ def test_a_home_that_cannot_be_written_is_a_sentence(call, monkeypatch, full_dis
     told(call, arguments, f"run folder {Path(home).absolute()}", "cannot be written", "space", "FEDCORE_HOME")
 
 
-@pytest.mark.parametrize("arguments", [
-    ["conf", "copy", "experiment/digits.yaml", "mine.yaml"], ["init", "files", "--output", "mine.yaml"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments", [["conf", "copy", "experiment/digits.yaml", "mine.yaml"], ["init", "files", "--output", "mine.yaml"]]
+)
 def test_a_file_that_cannot_be_written_whole_is_not_written(call, full_disk, arguments):
     told(call, arguments, "mine.yaml cannot be written")
 

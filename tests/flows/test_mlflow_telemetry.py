@@ -39,8 +39,9 @@ def test_a_browser_is_told_to_send_nothing(tmp_path):
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         page = subprocess.Popen(
             [sys.executable, "-P", "-c", CODE, str(home.root), str(listening.fileno())],
-            env=child_environment(home, {**os.environ, **asks}), pass_fds=[listening.fileno()],
-        )  # fmt: skip
+            env=child_environment(home, {**os.environ, **asks}),
+            pass_fds=[listening.fileno()],
+        )
     try:
         known = {"Authorization": authorization(home, url)}
         asked = urllib.request.Request(f"{url}/ajax-api/3.0/mlflow/ui-telemetry", headers=known)

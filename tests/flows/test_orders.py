@@ -22,10 +22,13 @@ from flows.schedules.orders import FREE, Order, carried_out, free_fields, order_
 
 EXAMPLE = read_yaml(Path(__file__).parents[2] / "conf" / "experiment" / "digits.yaml", ())
 HOSTILE = {
-    "cluster.address": "tcp://evil.example:8786", "shuffler.address": "http://evil.example",
-    "shuffler.secret": "/etc/passwd", "name": "../../planted",
-    "data.folder": "/etc", "sweep": "../../planted",
-}  # fmt: skip
+    "cluster.address": "tcp://evil.example:8786",
+    "shuffler.address": "http://evil.example",
+    "shuffler.secret": "/etc/passwd",
+    "name": "../../planted",
+    "data.folder": "/etc",
+    "sweep": "../../planted",
+}
 
 
 def keys_of(values: Any, at: str = "") -> list[str]:
@@ -196,12 +199,17 @@ def test_of_a_sweep_numbers_of_the_grid_are_free(tmp_path):
     other_grid = {"privacy.epsilon": [4], "seed": [0, 1]}
     assert asked(grid=other_grid) == {**recorded, "grid": other_grid}
     hostile: list[dict[str, Any]] = [
-        {"name": "planted"}, {"base": put(EXAMPLE, "cluster.address", "tcp://evil.example:1")},
-        {"grid": {**other_grid, "cluster.address": ["tcp://evil.example:1"]}}, {"grid": {**other_grid, "seed": ["x"]}},
-        {"grid": {**other_grid, "repetition": [0, 1]}}, {"grid": {**other_grid, "seed": list(range(1000))}},
-        {"variants": [{"set": {"cluster.address": "tcp://evil.example:1"}}]}, {"patience": {"key": "seed"}},
-        {"grid": {"seed": [0, 1]}}, {"grid": {**other_grid, "seed": []}},
-    ]  # fmt: skip
+        {"name": "planted"},
+        {"base": put(EXAMPLE, "cluster.address", "tcp://evil.example:1")},
+        {"grid": {**other_grid, "cluster.address": ["tcp://evil.example:1"]}},
+        {"grid": {**other_grid, "seed": ["x"]}},
+        {"grid": {**other_grid, "repetition": [0, 1]}},
+        {"grid": {**other_grid, "seed": list(range(1000))}},
+        {"variants": [{"set": {"cluster.address": "tcp://evil.example:1"}}]},
+        {"patience": {"key": "seed"}},
+        {"grid": {"seed": [0, 1]}},
+        {"grid": {**other_grid, "seed": []}},
+    ]
     for changes in hostile:
         with pytest.raises(InputError):
             asked(**changes)

@@ -79,8 +79,12 @@ def test_a_stopped_run_goes_on_from_another_folder_by_the_real_command(project, 
     assert stopped.returncode == 9, stopped.stderr
     run = run_id(load_experiment(project / "mine.yaml"))
     resumed = subprocess.run(
-        [sys.executable, "-m", "flows.commands.app", "resume", "elsewhere-", "--json"], cwd=tmp_path, text=True,
-        capture_output=True, timeout=HANGS, env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-    )  # fmt: skip
+        [sys.executable, "-m", "flows.commands.app", "resume", "elsewhere-", "--json"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=HANGS,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["run"] == run

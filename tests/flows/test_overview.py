@@ -10,9 +10,15 @@ from flows.reproductions.table_file import as_bytes, gathered
 def row(figure: str, epsilon: float, tied: tuple[str, ...], **errors: float) -> Row:
     facts = Facts(silos=4, per_round=4, records=50, weights=3, convex=True, epsilon=epsilon, delta=1e-5)
     return Row(
-        figure=figure, facts=facts, measure="test error", errors=errors, tied=tied,
-        settings={name: {} for name in errors}, rounds=dict.fromkeys(errors, 1), floats=dict.fromkeys(errors, 1.0),
-    )  # fmt: skip
+        figure=figure,
+        facts=facts,
+        measure="test error",
+        errors=errors,
+        tied=tied,
+        settings={name: {} for name in errors},
+        rounds=dict.fromkeys(errors, 1),
+        floats=dict.fromkeys(errors, 1.0),
+    )
 
 
 ROWS = (

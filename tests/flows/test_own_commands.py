@@ -48,8 +48,9 @@ def test_init_writes_names_and_nothing_of_records(folder):
     text = (folder / "experiment.yaml").read_text()
     values = yaml.safe_load(text)
     assert values["data"]["silos"] == [
-        {"name": "north", "path": "north.csv"}, {"name": "south-west", "path": "south west.csv"}
-    ]  # fmt: skip
+        {"name": "north", "path": "north.csv"},
+        {"name": "south-west", "path": "south west.csv"},
+    ]
     assert values["data"]["test"] == "public.csv" and values["data"]["label"] == "outcome"
     assert values["data"]["features"] == {"age": {}, "kind": {}} and "evaluation" not in values
     assert "81" not in text and "44" not in text
@@ -86,11 +87,13 @@ def test_check_tells_all_faults_of_all_files_and_of_one_silo_alone(folder):
     assert isinstance(done.exception, InputError)
     assert str(done.exception) == "2 of 3 files do not fit experiment.yaml: north, data.test"
     for words in (
-        "column 'age': 1 of 3 cells are missing", "column 'age': 1 of 3 cells are no numbers (for instance 'old')",
+        "column 'age': 1 of 3 cells are missing",
+        "column 'age': 1 of 3 cells are no numbers (for instance 'old')",
         "column 'kind': 1 of 3 cells are none of its categories (for instance 'z')",
         "label 'outcome': 1 of 3 cells do not fit (for instance '2'); data.classes has 0, 1",
-        "south-west: 2 records, fits", "data.test: 2 records, does not fit",
-    ):  # fmt: skip
+        "south-west: 2 records, fits",
+        "data.test: 2 records, does not fit",
+    ):
         assert words in done.output
     (folder / "south west.csv").unlink()  # at the silo of the north, nobody else's file is there
     listed = CliRunner().invoke(app, ["check", "experiment.yaml", "--silo", "north", "--json"])

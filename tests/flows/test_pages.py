@@ -50,9 +50,14 @@ def test_mlflow_lists_cells_in_columns_of_what_differs_and_of_what_came_out():
     view = sweep_view(config, settings(config), [made_result()])
     assert view.key == view.name == sweep_id(config)
     assert view.columns == (
-        "params.`privacy.epsilon`", "params.`algorithm.step`", "params.`seed`", "metrics.`test_error`",
-        "metrics.`epsilon_accounted`", "metrics.`seconds`", "metrics.`rounds`",
-    )  # fmt: skip
+        "params.`privacy.epsilon`",
+        "params.`algorithm.step`",
+        "params.`seed`",
+        "metrics.`test_error`",
+        "metrics.`epsilon_accounted`",
+        "metrics.`seconds`",
+        "metrics.`rounds`",
+    )
     assert view.filter == f"tags.`fedcore.cell_of.{sweep_id(config)}` = 'yes'"
     longer = swept(**{"algorithm.rounds": [1, 2]})
     rounds = sweep_view(longer, settings(longer), [made_result(test_error=None, test_rmse=2.0)])
@@ -70,9 +75,7 @@ def test_a_section_that_is_varied_has_columns_for_its_keys_as_parameters_have_th
 def test_totals_are_of_the_silo_with_the_largest_account():
     totals = [SiloTotal(0, "ash", 40, 3, 0, 0, 2.5, 1e-5), SiloTotal(0, "oak", 50, 3, 1, 0, 3.5, 1e-6)]
     told = sweep_metrics(totals, [made_result(), made_result()])
-    assert told == {
-        "cells_finished": 2, "epsilon_all_cells": 3.5, "delta_all_cells": 1e-6, "cells_without_noise": 1,
-    }  # fmt: skip
+    assert told == {"cells_finished": 2, "epsilon_all_cells": 3.5, "delta_all_cells": 1e-6, "cells_without_noise": 1}
     table = budget_table(totals)
     assert table["silo"] == ["ash", "oak"] and table["epsilon"] == [2.5, None]
     assert table["epsilon_of_noised_cells"] == [2.5, 3.5]

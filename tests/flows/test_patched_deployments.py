@@ -1,5 +1,5 @@
-"""Whoever reaches Prefect's API, with the password even, makes the deployments do nothing that is not recorded at home.
-"""
+"""Whoever reaches Prefect's API, with the password even, makes the deployments do nothing that is
+not recorded at home."""
 
 from __future__ import annotations
 
@@ -67,9 +67,12 @@ def test_pull_steps_entrypoint_and_infrastructure_of_the_server_are_not_obeyed(s
     module.write_text(f"from pathlib import Path\nPath({str(planted)!r}).touch()\ndef run(**values): ...\n")
     step = {"prefect.deployments.steps.run_shell_script": {"script": f"touch {planted}"}}
     patch = {
-        "pull_steps": [step], "path": str(tmp_path), "entrypoint": f"{module}:run", "enforce_parameter_schema": False,
+        "pull_steps": [step],
+        "path": str(tmp_path),
+        "entrypoint": f"{module}:run",
+        "enforce_parameter_schema": False,
         "job_variables": {"command": f"touch {planted}", "env": {"PYTHONPATH": str(tmp_path)}},
-    }  # fmt: skip
+    }
     call(deployment, patch, "PATCH")
     said = call(deployment)
     assert said["pull_steps"] == [step] and said["entrypoint"] == f"{module}:run", "the server takes it all"

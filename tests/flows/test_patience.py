@@ -53,9 +53,13 @@ def sweep(patience: dict | None = RULE, steps: list | None = None, **base: objec
     """Two ladders, by seed; 300 is abandoned, 3 survives."""
     values = {
         "data": {"source": "synthetic", "silos": 3, "records": 60, "features": 4, "test_records": 20},
-        "privacy": {"epsilon": 8}, "algorithm": {"name": "mbsgd", "rounds": 40, "average": "last"},
-        "model": {"diameter": 1e6}, "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False}, **base,
-    }  # fmt: skip
+        "privacy": {"epsilon": 8},
+        "algorithm": {"name": "mbsgd", "rounds": 40, "average": "last"},
+        "model": {"diameter": 1e6},
+        "cluster": {"backend": "in-process"},
+        "tracking": {"mlflow": False},
+        **base,
+    }
     grid = {"algorithm.step": steps or STEPS, "seed": [0, 1]}
     made = {"name": "patient", "base": values, "grid": grid}
     return SweepConfig.model_validate(made if patience is None else made | {"patience": patience})
@@ -136,8 +140,11 @@ def test_a_huge_step_is_abandoned_the_next_survives_and_smaller_ones_are_not_run
     home, config = undisturbed, sweep()
     for seed in (0, 1):
         assert [run_id(cell(config, step, seed)) in {p.name for p in home.runs.iterdir()} for step in STEPS] == [
-            False, True, False, True
-        ]  # fmt: skip
+            False,
+            True,
+            False,
+            True,
+        ]
         gone, kept = cell(config, 300, seed), cell(config, 3, seed)
         record = read_run(home, run_id(gone))
         assert (record.state, record.result, record.sweep) == ("ABANDONED", None, sweep_id(config))
@@ -146,8 +153,9 @@ def test_a_huge_step_is_abandoned_the_next_survives_and_smaller_ones_are_not_run
         ended = record.abandoned
         assert ended.round == len(rows) == 4 * by_hand(looks, 1.05, 3) < ended.rounds == 40
         assert not ended.diverged and f"{looks[-1]:.4g} last" in ended.reason
-        survived = [values["simulation/train_loss"] for _, n, values in read_rows(store_path(home, run_id(kept)))
-                    if n % 4 == 0]  # fmt: skip
+        survived = [
+            values["simulation/train_loss"] for _, n, values in read_rows(store_path(home, run_id(kept))) if n % 4 == 0
+        ]
         assert len(survived) == 10 and by_hand(survived, 1.05, 3) is None
         files = {path.name for path in (home.runs / run_id(gone)).iterdir()}
         assert {"abandoned.json", "ledger.json", "plan.json", "config.yaml"} <= files and "model.json" not in files
@@ -289,10 +297,12 @@ def test_divergence_is_a_reason_of_its_own_and_its_round_is_charged(home, monkey
 def test_divergence_of_a_shuffled_run_counts_the_batch_that_was_asked_for(home, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(home.root))
     config = sweep(
-        RULE, steps=[300, 3], algorithm={"name": "mbsgd", "rounds": 8, "average": "last"},
+        RULE,
+        steps=[300, 3],
+        algorithm={"name": "mbsgd", "rounds": 8, "average": "last"},
         data={"source": "synthetic", "silos": 20, "records": 10, "features": 3, "test_records": 20},
         privacy={"epsilon": 8, "delta": 1e-5, "trust": "shuffler", "ledger": "sqlite"},
-    )  # fmt: skip
+    )
     wild(monkeypatch, at=3)
     assert carry_out(home, config) == []
     assert [ladder.chosen.value for ladder in standings(home, config)] == [3, 3]
@@ -384,9 +394,7 @@ def test_ladders_go_side_by_side_on_dask_to_the_same_choice(home, undisturbed):
     begun = [read_done(store_path(home, run_id(cell(config, 300, seed)))) for seed in (0, 1)]
     assert min(begun) > 0, "both ladders had begun"
     assert carry_out(home, config) == []
-    assert abandoned(home, config) == [
-        each | {"sweep": sweep_id(config)} for each in abandoned(undisturbed, sweep())
-    ]  # fmt: skip
+    assert abandoned(home, config) == [each | {"sweep": sweep_id(config)} for each in abandoned(undisturbed, sweep())]
     for seed in (0, 1):
         run = run_id(cell(config, 3, seed))
         assert read_result(home, run).weights_sha256 == read_result(undisturbed, run).weights_sha256

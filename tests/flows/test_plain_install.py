@@ -94,6 +94,9 @@ def test_the_papers_are_there(installed):
 def test_the_four_hospitals_come_with_the_package(installed):
     told = json.loads(fedcore(installed, "run", "hospitals.yaml", *QUIET, "--json"))
     assert told["test_error"] < told["majority_error"] and set(told["test_errors"]) == {
-        "cleveland", "budapest", "zurich-basel", "long-beach",
-    }  # fmt: skip
+        "cleveland",
+        "budapest",
+        "zurich-basel",
+        "long-beach",
+    }
     assert list(installed.glob("env/lib/*/site-packages/fedcore/data/sources/heart_disease/SOURCE.md"))

@@ -41,15 +41,22 @@ def command(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "FEDCORE_POLICIES"}
     return subprocess.run(
         [sys.executable, "-m", "flows.commands.app", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=HANGS, env=environment | {"FEDCORE_HOME": str(home.root)},
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        env=environment | {"FEDCORE_HOME": str(home.root)},
+    )
 
 
 def open_once(home: Home) -> None:
-    config = ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 3, "test_records": 9},
-        "privacy": {"epsilon": 2, "ledger": "sqlite", "noise": "guarded"}, "algorithm": {"name": "mbsgd"},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 3, "test_records": 9},
+            "privacy": {"epsilon": 2, "ledger": "sqlite", "noise": "guarded"},
+            "algorithm": {"name": "mbsgd"},
+        }
+    )
     made = registered(Experiment.prepare(config, home.silos), home.ledger_folders)
     made.in_process(home.ledger_folders).close()
 

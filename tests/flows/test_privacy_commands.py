@@ -51,8 +51,9 @@ def test_noise_and_delta_that_were_typed_are_shown_as_typed_and_a_delta_of_its_o
     assert "epsilon: target 1.00000049, accounted 1.00001" in shown("sigma", "--epsilon", "1.00000049", "--n", "902")
 
 
-@pytest.mark.parametrize("command", [("sigma", "--epsilon", "1"), ("epsilon", "--sigma", "1"),
-                                     ("rounds", "--epsilon", "9", "--sigma", "1")])  # fmt: skip
+@pytest.mark.parametrize(
+    "command", [("sigma", "--epsilon", "1"), ("epsilon", "--sigma", "1"), ("rounds", "--epsilon", "9", "--sigma", "1")]
+)
 def test_one_over_n_squared_of_a_few_records_is_refused_or_warned_of_as_a_plan_does(command):
     with pytest.raises(InputError, match=r"^--delta = 1/n\^2 is 0\.0625 for 4 records, above 0\.05: with that prob"):
         shown(*command, "--n", "4")
@@ -166,23 +167,61 @@ def test_named_formulas_show_what_their_noise_really_spends():
 def test_options_of_named_formulas_reach_them():
     drawn = ("--n", "1000", "--delta", "1e-6", "--rounds", "100", "--sampling", "without-replacement")
     noble = ask(
-        "sigma", "--calibration", "noble-2022", "--epsilon", "0.8", *drawn, "--batch", "100", "--local-steps", "10",
-        "--silos", "10", "--silos-per-round", "5",
-    )  # fmt: skip
+        "sigma",
+        "--calibration",
+        "noble-2022",
+        "--epsilon",
+        "0.8",
+        *drawn,
+        "--batch",
+        "100",
+        "--local-steps",
+        "10",
+        "--silos",
+        "10",
+        "--silos-per-round",
+        "5",
+    )
     assert noble["sigma"] == pytest.approx(0.2889961, abs=1e-6)  # by hand in tests/fedcore/accounting/test_papers.py
     fcrn = ask(
-        "sigma", "--calibration", "dp-fcrn", "--epsilon", "1", *drawn, "--batch", "1", "--local-steps", "2",
-        "--kept", "0.25", "--step-delta", "0.01",
-    )  # fmt: skip
+        "sigma",
+        "--calibration",
+        "dp-fcrn",
+        "--epsilon",
+        "1",
+        *drawn,
+        "--batch",
+        "1",
+        "--local-steps",
+        "2",
+        "--kept",
+        "0.25",
+        "--step-delta",
+        "0.01",
+    )
     # 160 * 2 * 100 * 0.25 * ln(125) / 1000^2 = 8000 * 4.828314 / 1e6 = 0.0386265
     assert fcrn["sigma"] ** 2 == pytest.approx(0.0386265, abs=1e-7)
 
 
 # Spec dp-scaffold, 5.5, synthetic data: K = 50 of 800 of 4000 records, 20 of 100 silos, T = 400, sigma_g = 60.
 SCAFFOLD = (
-    "--n", "4000", "--batch", "800", "--sampling", "without-replacement", "--delta", "2.5e-6", "--local-steps", "50",
-    "--silos", "100", "--silos-per-round", "20", "--paper", "noble-2022-numeric",
-)  # fmt: skip
+    "--n",
+    "4000",
+    "--batch",
+    "800",
+    "--sampling",
+    "without-replacement",
+    "--delta",
+    "2.5e-6",
+    "--local-steps",
+    "50",
+    "--silos",
+    "100",
+    "--silos-per-round",
+    "20",
+    "--paper",
+    "noble-2022-numeric",
+)
 
 
 def test_local_steps_of_drawn_silos_beside_the_paper():

@@ -60,12 +60,16 @@ class Operator:
     def config(self, file: Path | None = None, silo: str = "ash", **changes: object) -> Path:
         values = {
             "data": {
-                "source": "files", "silos": [{"name": silo, "path": str(file or self.file)}], "label": "ill",
-                "features": list(FEATURES), "classes": [0, 1],
+                "source": "files",
+                "silos": [{"name": silo, "path": str(file or self.file)}],
+                "label": "ill",
+                "features": list(FEATURES),
+                "classes": [0, 1],
             },
             "privacy": {"epsilon": 1.9, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
-            "algorithm": {"name": "mbsgd", "rounds": 3}, **changes,
-        }  # fmt: skip
+            "algorithm": {"name": "mbsgd", "rounds": 3},
+            **changes,
+        }
         path = self.folder / "config.yaml"
         path.write_text(yaml.safe_dump(values))
         return path
@@ -246,9 +250,13 @@ def test_disjoint_persons_are_declared_at_a_terminal_and_shown(operator):
     parent, child = pty.openpty()
     os.write(parent, b"disjoint ash\n")
     done = subprocess.run(
-        [sys.executable, "-m", "flows.commands.app", "budget", "register", str(config)], cwd=ROOT, stdin=child,
-        stdout=child, stderr=subprocess.PIPE, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-m", "flows.commands.app", "budget", "register", str(config)],
+        cwd=ROOT,
+        stdin=child,
+        stdout=child,
+        stderr=subprocess.PIPE,
+        timeout=300,
+    )
     os.close(child)
     os.close(parent)
     assert done.returncode == 0, done.stderr

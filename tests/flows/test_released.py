@@ -51,15 +51,17 @@ KINDS = {"memory": {}, "sqlite": {"ledger": "sqlite"}, "guarded": {"ledger": "sq
 
 
 def config(pca=None, privacy=None, **sections) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "name": "released",
-        "data": {"pca": {"dimension": 5, "constants": "released", "epsilon": 3, **(pca or {})}},
-        "privacy": {"epsilon": 2, **(privacy or {})},
-        "algorithm": {"name": "mbsgd", "rounds": 3, "step": 1},
-        "cluster": {"backend": "in-process"},
-        "tracking": {"mlflow": False},
-        **sections,
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "name": "released",
+            "data": {"pca": {"dimension": 5, "constants": "released", "epsilon": 3, **(pca or {})}},
+            "privacy": {"epsilon": 2, **(privacy or {})},
+            "algorithm": {"name": "mbsgd", "rounds": 3, "step": 1},
+            "cluster": {"backend": "in-process"},
+            "tracking": {"mlflow": False},
+            **sections,
+        }
+    )
 
 
 @pytest.fixture
@@ -121,8 +123,9 @@ def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
         shown = account(ledger)
         ledger.close()
         assert {each["run"]: each["state"] for each in shown["runs"]} == {
-            statistics_id(made): "closed", run_id(made): "closed"
-        }  # fmt: skip
+            statistics_id(made): "closed",
+            run_id(made): "closed",
+        }
         mine = next(each for each in result.silos if each.silo == "o1e0")
         assert shown["epsilon_spent"] == pytest.approx(mine.epsilon, rel=1e-9)
 
@@ -279,9 +282,11 @@ def test_guarded_silos_keep_their_secret_release_over_a_kill(home, answers):
 
 def test_cells_that_differ_in_training_share_one_release_and_the_sweep_counts_it_once(home, answers):
     cells = [
-        config(), config(pca={"dimension": 9}, name="elsewhere"), config(privacy={"epsilon": 1}, repetition=2),
+        config(),
+        config(pca={"dimension": 9}, name="elsewhere"),
+        config(privacy={"epsilon": 1}, repetition=2),
         config(model={"loss": {"name": "hinge"}}, algorithm={"name": "mb-subgradient", "rounds": 2}),
-    ]  # fmt: skip
+    ]
     session = Session(home)
     results = [run(home, cell, session) for cell in cells]
     session.close()
@@ -300,10 +305,13 @@ def test_cells_that_differ_in_training_share_one_release_and_the_sweep_counts_it
 @pytest.mark.parametrize(
     "other",
     [
-        {"pca": {"epsilon": 4}}, {"pca": {"bound": 3}}, {"seed": 1}, {"privacy": {"delta": 1e-4}},
+        {"pca": {"epsilon": 4}},
+        {"pca": {"bound": 3}},
+        {"seed": 1},
+        {"privacy": {"delta": 1e-4}},
         {"privacy": {"ledger": "sqlite"}},
     ],
-)  # fmt: skip
+)
 def test_what_the_released_bytes_depend_on_makes_another_release(other):
     assert statistics_id(config(**other)) != statistics_id(config())
 

@@ -52,22 +52,29 @@ BARE = {"trust": "none", "epsilon": None}
 
 
 def config(folder, smoothness=RELEASED, privacy=None, algorithm=None, **sections) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "name": "curvature",
-        "data": {
-            "source": "files", "label": "ill",
-            "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("north", "south")],
-            "features": {"a": {"range": [20, 90]}, "b": {"range": [0, 5]}},
-        },
-        "privacy": {"epsilon": 2, **(privacy or {})},
-        "algorithm": {
-            "name": "localized-accelerated", "rounds": 4, "lam": 0.01, "max_phases": 2, "smoothness": smoothness,
-            **(algorithm or {}),
-        },
-        "cluster": {"backend": "in-process"},
-        "tracking": {"mlflow": False},
-        **sections,
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "name": "curvature",
+            "data": {
+                "source": "files",
+                "label": "ill",
+                "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("north", "south")],
+                "features": {"a": {"range": [20, 90]}, "b": {"range": [0, 5]}},
+            },
+            "privacy": {"epsilon": 2, **(privacy or {})},
+            "algorithm": {
+                "name": "localized-accelerated",
+                "rounds": 4,
+                "lam": 0.01,
+                "max_phases": 2,
+                "smoothness": smoothness,
+                **(algorithm or {}),
+            },
+            "cluster": {"backend": "in-process"},
+            "tracking": {"mlflow": False},
+            **sections,
+        }
+    )
 
 
 @pytest.fixture
@@ -119,8 +126,9 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
         found = account(ledger)
         ledger.close()
         assert {each["run"]: each["state"] for each in found["runs"]} == {
-            statistics_id(made): "closed", run_id(made): "closed"
-        }  # fmt: skip
+            statistics_id(made): "closed",
+            run_id(made): "closed",
+        }
 
 
 @pytest.mark.parametrize("weights", ["equal", "records", [0.25, 0.75]])
@@ -212,9 +220,14 @@ def test_a_scale_acts_after_the_release(home, files):
 
 @pytest.mark.parametrize(
     "change",
-    [{"smoothness": {"constants": "released", "epsilon": 0.6}}, {"model": {"bias": False}},
-     {"model": {"feature_bound": 2}}, {"privacy": {"delta": 1e-6}}, {"seed": 1}],
-)  # fmt: skip
+    [
+        {"smoothness": {"constants": "released", "epsilon": 0.6}},
+        {"model": {"bias": False}},
+        {"model": {"feature_bound": 2}},
+        {"privacy": {"delta": 1e-6}},
+        {"seed": 1},
+    ],
+)
 def test_what_the_released_bytes_depend_on_makes_another_release(files, change):
     assert statistics_id(config(files, **change)) != statistics_id(config(files))
 
@@ -286,12 +299,15 @@ def test_nothing_is_trained_before_the_release(files, home):
             "one release before training is supported",
         ),
         (
-            ["algorithm.smoothness={epsilon: 1}", "model.loss.name=hinge",
-             "model.smoothing={name: convolution, estimate: sampled}"],
+            [
+                "algorithm.smoothness={epsilon: 1}",
+                "model.loss.name=hinge",
+                "model.smoothing={name: convolution, estimate: sampled}",
+            ],
             "take estimate = exact",
         ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_sentence(tmp_path, overrides, said):
     path = tmp_path / "c.yaml"
     path.write_text("privacy: {epsilon: 1}\nalgorithm: {name: localized-accelerated, rounds: 3, lam: 0.1}\n")

@@ -47,23 +47,28 @@ def files(tmp_path):
 
 
 def config(folder, scaling=None, privacy=None, **sections) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "name": "released",
-        "data": {
-            "source": "files", "label": "ill",
-            "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("north", "south")],
-            "features": {
-                "age": {"range": [20, 90]}, "dose": {"range": [0.1, 1000], "log": True, "missing": [0]},
-                "kind": {"categories": ["x", "y"], "other": False}, "pulse": {"centre": 3, "scale": 2},
+    return ExperimentConfig.model_validate(
+        {
+            "name": "released",
+            "data": {
+                "source": "files",
+                "label": "ill",
+                "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("north", "south")],
+                "features": {
+                    "age": {"range": [20, 90]},
+                    "dose": {"range": [0.1, 1000], "log": True, "missing": [0]},
+                    "kind": {"categories": ["x", "y"], "other": False},
+                    "pulse": {"centre": 3, "scale": 2},
+                },
+                "scaling": {"constants": "released", "epsilon": 1.5, **(scaling or {})},
             },
-            "scaling": {"constants": "released", "epsilon": 1.5, **(scaling or {})},
-        },
-        "privacy": {"epsilon": 2, **(privacy or {})},
-        "algorithm": {"name": "mbsgd", "rounds": 3, "step": 1},
-        "cluster": {"backend": "in-process"},
-        "tracking": {"mlflow": False},
-        **sections,
-    })  # fmt: skip
+            "privacy": {"epsilon": 2, **(privacy or {})},
+            "algorithm": {"name": "mbsgd", "rounds": 3, "step": 1},
+            "cluster": {"backend": "in-process"},
+            "tracking": {"mlflow": False},
+            **sections,
+        }
+    )
 
 
 @pytest.fixture
@@ -100,8 +105,9 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
         found = account(ledger)
         ledger.close()
         assert {each["run"]: each["state"] for each in found["runs"]} == {
-            statistics_id(made): "closed", run_id(made): "closed"
-        }  # fmt: skip
+            statistics_id(made): "closed",
+            run_id(made): "closed",
+        }
 
 
 def test_without_noise_records_are_centred_and_scaled_by_what_all_of_them_are(home, files):
@@ -187,9 +193,13 @@ def test_cells_that_differ_in_training_share_one_release_and_a_sweep_counts_it_o
 
     monkeypatch.setattr(MemoryLedger, "commit", counted)
     cells = [
-        config(files), config(files, {"limit": 2.0}), config(files, repetition=1), config(files, model={"clip": 0.5}),
-        config(files, algorithm={"name": "localized-mbsgd", "rounds": 2, "lam": 0.1}), config(files, {"epsilon": 1.0}),
-    ]  # fmt: skip
+        config(files),
+        config(files, {"limit": 2.0}),
+        config(files, repetition=1),
+        config(files, model={"clip": 0.5}),
+        config(files, algorithm={"name": "localized-mbsgd", "rounds": 2, "lam": 0.1}),
+        config(files, {"epsilon": 1.0}),
+    ]
     ids = [statistics_id(cell) for cell in cells]
     assert len(set(ids[:5])) == 1 and ids[5] != ids[0]
     results = [run(home, cell) for cell in cells]

@@ -30,9 +30,12 @@ from tasks.run_store import MetricRow, RunStore
 from tests.flows.results import made_result
 
 TABLE = TableConfig(
-    rows="privacy.noise_multiplier", columns="algorithm.local_steps", printed_columns=(1, 5),
-    published={"10": (50.0, None), "20": (40.0, 30.0)}, published_rounds={"10": (7, 8)},
-)  # fmt: skip
+    rows="privacy.noise_multiplier",
+    columns="algorithm.local_steps",
+    printed_columns=(1, 5),
+    published={"10": (50.0, None), "20": (40.0, 30.0)},
+    published_rounds={"10": (7, 8)},
+)
 
 
 PRINTED = {"published_panels": ((20.0,), (10.0,)), "published": {"DP-fedavg": (59.0, 61.0)}}
@@ -50,9 +53,10 @@ def experiment(**changes) -> ExperimentConfig:
 
 def cell(noise: float, steps: int, repetition: int = 0) -> ExperimentConfig:
     return experiment(
-        privacy={"noise_multiplier": noise, "delta": 1e-5}, repetition=repetition,
+        privacy={"noise_multiplier": noise, "delta": 1e-5},
+        repetition=repetition,
         algorithm={"name": "fedavg", "rounds": 4, "local_steps": steps},
-    )  # fmt: skip
+    )
 
 
 def result(error: float | None, rounds: int = 7, epsilon: float = 2.0, drawn: float | None = 0.5) -> RunResult:
@@ -61,13 +65,17 @@ def result(error: float | None, rounds: int = 7, epsilon: float = 2.0, drawn: fl
 
 def test_a_table_has_means_over_runs_beside_what_was_printed(tmp_path):
     made = [
-        (cell(10, 1), result(0.5)), (cell(10, 1, 1), result(0.3)), (cell(10, 5), result(0.2, rounds=9)),
+        (cell(10, 1), result(0.5)),
+        (cell(10, 1, 1), result(0.3)),
+        (cell(10, 5), result(0.2, rounds=9)),
         (cell(20, 1), result(0.75, epsilon=1.0, drawn=None)),
-    ]  # fmt: skip
+    ]
     found = table_cells(TABLE, [config for config, _ in made], [value for _, value in made])
     assert [(one.row, one.column, one.rounds, one.published, one.published_rounds) for one in found] == [
-        (10.0, 1, 7, 50.0, 7), (10.0, 5, 9, None, 8), (20.0, 1, 7, 40.0, None),
-    ]  # fmt: skip
+        (10.0, 1, 7, 50.0, 7),
+        (10.0, 5, 9, None, 8),
+        (20.0, 1, 7, 40.0, None),
+    ]
     # By hand: 50 and 70 percent.
     assert (found[0].mean, found[0].deviation) == pytest.approx((60.0, 10 * 2**0.5))
     draw_table(tmp_path / "place", TABLE, found)
@@ -137,8 +145,9 @@ def test_curves_by_floats_are_at_what_silos_had_sent_on_average(tmp_path):
     assert curve.floats == (20.0, 40.0) and curve.rounds == (1, 2)
     assert "published" not in draw_curves(tmp_path / "place", figure, "a title", [curve])
     assert {path.name for path in (tmp_path / "place").iterdir()} == {
-        "plot-accuracy-by-floats.png", "table-accuracy-by-floats.json"
-    }  # fmt: skip
+        "plot-accuracy-by-floats.png",
+        "table-accuracy-by-floats.json",
+    }
 
 
 def test_ends_are_compared_run_by_run_with_the_baseline_of_their_panel(tmp_path):
@@ -182,9 +191,12 @@ def test_least_losses_are_compared_by_a_paired_test_and_a_run_without_noise_is_i
             run(1.0 * (seed + 1), seed, algorithm={"name": "diff2", "rounds": 3, "period": 2}, privacy=privacy)
         run(0.5, seed, algorithm={"name": "diff2", "rounds": 3, "period": 1}, privacy={"trust": "none"})
     figure = CurvesConfig(
-        metric="train_loss", panels=("privacy.trust", "seed"), apart=("algorithm.period",), ends="least",
+        metric="train_loss",
+        panels=("privacy.trust", "seed"),
+        apart=("algorithm.period",),
+        ends="least",
         baseline="DP-diff2, period 1",
-    )  # fmt: skip
+    )
     made = curves(home, figure, cells, results)
     assert {curve.panel for curve in made if curve.label == "diff2, period 1"} == {
         (trust, seed) for trust in ("inter-silo", "central") for seed in range(3)

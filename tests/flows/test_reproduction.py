@@ -35,10 +35,14 @@ CONF = Path(__file__).parents[2] / "conf" / "paper"
 
 
 def cell(seed: int, step: float, epsilon: float = 1.0, repetition: int = 0) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "seed": seed, "repetition": repetition, "privacy": {"epsilon": epsilon},
-        "algorithm": {"name": "mbsgd", "step": step, "rounds": 2},
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "seed": seed,
+            "repetition": repetition,
+            "privacy": {"epsilon": epsilon},
+            "algorithm": {"name": "mbsgd", "step": step, "rounds": 2},
+        }
+    )
 
 
 def result(error: float, loss: float | None, epsilon: float = 1.0) -> RunResult:
@@ -49,13 +53,17 @@ def result(error: float, loss: float | None, epsilon: float = 1.0) -> RunResult:
 def test_each_trial_takes_the_candidate_with_the_lowest_average_loss_of_its_runs():
     made = [
         # Trial 0: step 1 has one run with the lowest loss of all and a bad one; step 2 is better on average.
-        (cell(0, 1), result(0.10, 0.1)), (cell(0, 1, repetition=1), result(0.20, 0.9)),
-        (cell(0, 2), result(0.30, 0.3)), (cell(0, 2, repetition=1), result(0.40, 0.5)),
+        (cell(0, 1), result(0.10, 0.1)),
+        (cell(0, 1, repetition=1), result(0.20, 0.9)),
+        (cell(0, 2), result(0.30, 0.3)),
+        (cell(0, 2, repetition=1), result(0.40, 0.5)),
         # Trial 1: step 1.
-        (cell(1, 1), result(0.50, 0.2)), (cell(1, 1, repetition=1), result(0.60, 0.2)),
-        (cell(1, 2), result(0.01, 0.3)), (cell(1, 2, repetition=1), result(0.01, 0.3)),
+        (cell(1, 1), result(0.50, 0.2)),
+        (cell(1, 1, repetition=1), result(0.60, 0.2)),
+        (cell(1, 2), result(0.01, 0.3)),
+        (cell(1, 2, repetition=1), result(0.01, 0.3)),
         (cell(0, 1, 2.0), result(0.7, None, 2.0)),
-    ]  # fmt: skip
+    ]
     first, second = points([config for config, _ in made], [value for _, value in made], PointsConfig())
     assert first.errors == pytest.approx((0.35, 0.55)) and first.mean == pytest.approx(0.45)
     assert sorted(first.chosen.values()) == [1, 1]
@@ -93,14 +101,16 @@ def test_points_lie_at_the_values_of_any_key(tmp_path):
     against = PointsConfig(against="rounds")
     found = points(cells * 3, few + many + plain, against)
     assert [(point.method, point.at, point.mean) for point in found] == [
-        ("mbsgd", 5, pytest.approx(0.3)), ("mbsgd", 80, pytest.approx(0.1)),
+        ("mbsgd", 5, pytest.approx(0.3)),
+        ("mbsgd", 80, pytest.approx(0.1)),
         ("mbsgd, no privacy", 5, pytest.approx(0.05)),
-    ]  # fmt: skip
+    ]
     # By hand: deviation 0.2 / sqrt 2, half width 12.7062 * 0.1.
     assert markdown(found).splitlines()[0:3] == [
-        "| method | rounds 5 | rounds 80 | trials |", "|---|---|---|---|",
+        "| method | rounds 5 | rounds 80 | trials |",
+        "|---|---|---|---|",
         "| mbsgd | 0.300 ± 1.271 | 0.100 ± 0.000 | 2 |",
-    ]  # fmt: skip
+    ]
     (apart,) = differences(found, "mbsgd")
     assert apart.at == 5 and apart.errors == pytest.approx((-0.15, -0.35))
     assert [point.at for point in points(cells, few, PointsConfig(against="algorithm.step"))] == [1.0]
@@ -195,22 +205,32 @@ def test_figures_of_one_sweep_differ_by_what_they_set(tmp_path):
 def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypatch):
     folder = tmp_path / "paper" / "small"
     folder.mkdir(parents=True)
-    (folder / "figures.yaml").write_text(yaml.safe_dump(
-        {"title": "small", "figures": [
-            {"name": "one", "title": "One figure", "sweep": "one.yaml"},
-            {"name": "two", "title": "Another", "sweep": "one.yaml", "set": {"data.records": 50}},
-        ]}
-    ))  # fmt: skip
-    (folder / "one.yaml").write_text(yaml.safe_dump({
-        "name": "one",
-        "base": {
-            "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_records": 100},
-            "cluster": {"backend": "in-process"}, "orchestration": {"tasks": "phase"},
-            "tracking": {"mlflow": False, "evaluate_every": 100},
-        },
-        "grid": {"seed": [0, 1], "privacy.epsilon": [1, 4], "algorithm.step": [0.5, 1]},
-        "variants": [{"set": {"algorithm": {"name": "mbsgd", "rounds": 200}}}],
-    }))  # fmt: skip
+    (folder / "figures.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "title": "small",
+                "figures": [
+                    {"name": "one", "title": "One figure", "sweep": "one.yaml"},
+                    {"name": "two", "title": "Another", "sweep": "one.yaml", "set": {"data.records": 50}},
+                ],
+            }
+        )
+    )
+    (folder / "one.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "name": "one",
+                "base": {
+                    "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_records": 100},
+                    "cluster": {"backend": "in-process"},
+                    "orchestration": {"tasks": "phase"},
+                    "tracking": {"mlflow": False, "evaluate_every": 100},
+                },
+                "grid": {"seed": [0, 1], "privacy.epsilon": [1, 4], "algorithm.step": [0.5, 1]},
+                "variants": [{"set": {"algorithm": {"name": "mbsgd", "rounds": 200}}}],
+            }
+        )
+    )
     code = (
         "import sys; from pathlib import Path; import flows.reproductions.reproduction as module\n"
         f"module.PAPERS = Path({str(tmp_path / 'paper')!r})\n"

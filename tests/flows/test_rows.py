@@ -22,10 +22,14 @@ SENT = {"mbsgd": 100.0, "scaffold": 300.0}
 
 
 def cell(method: str, epsilon: float, seed: int) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 5, "records": 60, "features": 4}, "algorithm": {"name": method},
-        "privacy": {"epsilon": epsilon, "delta": 1e-4}, "seed": seed,
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 5, "records": 60, "features": 4},
+            "algorithm": {"name": method},
+            "privacy": {"epsilon": epsilon, "delta": 1e-4},
+            "seed": seed,
+        }
+    )
 
 
 @pytest.fixture
@@ -42,14 +46,29 @@ def made(tmp_path) -> list[Row]:
                 store.save(SgdState(1, round + 1, [0.0], [0.0], [0.0]), None, MetricRow(1, round, values))
             store.close()
             cells.append(config)
-            results.append(made_result(
-                run=run_id(config), method=method, seed=seed, epsilon_target=epsilon, epsilon_accounted=epsilon,
-                test_error=error + 0.001 * seed * (1 if method == "mbsgd" else -1), rounds=2 if seed else 3,
-            ))  # fmt: skip
+            results.append(
+                made_result(
+                    run=run_id(config),
+                    method=method,
+                    seed=seed,
+                    epsilon_target=epsilon,
+                    epsilon_accounted=epsilon,
+                    test_error=error + 0.001 * seed * (1 if method == "mbsgd" else -1),
+                    rounds=2 if seed else 3,
+                )
+            )
     drawn = points(cells, results, PointsConfig(), home)
     chosen = [
-        Choice(number, method, {"privacy.epsilon": epsilon}, {"algorithm.step": epsilon}, 0.1, 0.01, 12,
-               {"algorithm": {"name": method}})
+        Choice(
+            number,
+            method,
+            {"privacy.epsilon": epsilon},
+            {"algorithm.step": epsilon},
+            0.1,
+            0.01,
+            12,
+            {"algorithm": {"name": method}},
+        )
         for number, (method, epsilon) in enumerate(ERRORS)
     ]
     return rows_of(home, "made", cells, results, drawn, standings(drawn, comparisons(drawn)), chosen)

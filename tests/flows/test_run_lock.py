@@ -1,5 +1,5 @@
-"""Who may drive a run, who may change what is said of it, and how a run that ends while another driver starts stands.
-"""
+"""Who may drive a run, who may change what is said of it, and how a run that ends while another
+driver starts stands."""
 
 from __future__ import annotations
 
@@ -21,15 +21,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from flows import run_lock
-from flows.run_lock import (
-    LOOK,
-    drive_lock,
-    held_undriven,
-    is_driven,
-    refuse_if_driven,
-    store_path,
-    unless_driven,
-)
+from flows.run_lock import LOOK, drive_lock, held_undriven, is_driven, refuse_if_driven, store_path, unless_driven
 from flows.services import stale
 from flows.services.stale import left_behind
 from tasks.mlflow.database import open_database
@@ -270,10 +262,12 @@ def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_an
     from flows.session import Session
 
     config = {
-        "name": "raced", "cluster": {"backend": "in-process"},
+        "name": "raced",
+        "cluster": {"backend": "in-process"},
         "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 5, "test_records": 40},
-        "algorithm": {"name": "mbsgd", "rounds": 3}, "privacy": {"epsilon": 3},
-    }  # fmt: skip
+        "algorithm": {"name": "mbsgd", "rounds": 3},
+        "privacy": {"epsilon": 3},
+    }
     run = run_id(ExperimentConfig.model_validate(config))
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     home = Home.current().make()

@@ -30,9 +30,14 @@ def put(home: Home, at: int, state: str = "FINISHED", sweep: str | None = None, 
     store = RunStore(store_path(home, run))
     began = (BEGAN + timedelta(hours=at)).isoformat()
     store.set_meta(
-        parameters=config.model_dump_json(), schema=SCHEMA, state=state, rounds=4, began=began, sweep=sweep,
+        parameters=config.model_dump_json(),
+        schema=SCHEMA,
+        state=state,
+        rounds=4,
+        began=began,
+        sweep=sweep,
         message=message,
-    )  # fmt: skip
+    )
     if state == "FINISHED":
         store.set_meta(result=made_result(run=run, seconds=61.5 * (at + 1)).model_dump_json())
     store.close()
@@ -50,9 +55,10 @@ def home(tmp_path, monkeypatch):
 def three(home):
     """The second one was started first."""
     return [
-        put(home, 2), put(home, 1, seed=1, sweep="study-0123456789ab", data={"source": "synthetic"}),
+        put(home, 2),
+        put(home, 1, seed=1, sweep="study-0123456789ab", data={"source": "synthetic"}),
         put(home, 3, "FAILED", message="silo x: it could not answer", algorithm={"name": "fedsgd"}),
-    ]  # fmt: skip
+    ]
 
 
 def listed(*words: str) -> str:
@@ -78,12 +84,18 @@ def test_the_newest_is_last_and_says_when_it_began_and_how_long_it_took(three):
 @pytest.mark.parametrize(
     ("words", "kept"),
     [
-        (("--state", "failed"), [2]), (("--state", "FINISHED"), [1, 0]),
-        (("--state", "Failed"), [2]), (("--method", "fedsgd"), [2]),
-        (("--data", "synthetic"), [1]), (("--sweep", "study"), [1]), (("--last", "2"), [0, 2]),
-        (("hospital",), [1, 0, 2]), (("other",), []), (("--data", "digits", "--last", "1"), [2]),
+        (("--state", "failed"), [2]),
+        (("--state", "FINISHED"), [1, 0]),
+        (("--state", "Failed"), [2]),
+        (("--method", "fedsgd"), [2]),
+        (("--data", "synthetic"), [1]),
+        (("--sweep", "study"), [1]),
+        (("--last", "2"), [0, 2]),
+        (("hospital",), [1, 0, 2]),
+        (("other",), []),
+        (("--data", "digits", "--last", "1"), [2]),
     ],
-)  # fmt: skip
+)
 def test_filters(three, words, kept):
     assert runs_of(*words) == [three[index] for index in kept]
 

@@ -29,7 +29,7 @@ def values(**privacy: object) -> dict:
         "privacy": {"epsilon": 1.0, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded", **privacy},
         "algorithm": {"name": "mbsgd", "rounds": 100, "batch": 100},
         "tracking": {"mlflow": False},
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture

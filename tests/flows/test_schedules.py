@@ -108,9 +108,13 @@ def fired(schedule, seconds: float, run_count: int = 0) -> SimpleNamespace:
 def test_of_firings_that_are_due_the_last_one_is_carried_out():
     mine, another = uuid4(), uuid4()
     late, last, ahead, other, asked, retried = (
-        fired(mine, -300), fired(mine, -1), fired(mine, 9), fired(another, -500), fired(None, -400),
+        fired(mine, -300),
+        fired(mine, -1),
+        fired(mine, 9),
+        fired(another, -500),
+        fired(None, -400),
         fired(mine, -900, run_count=1),
-    )  # fmt: skip
+    )
     over, early = passed_over([ahead, last, retried, other, asked, late], [], NOW)
     assert list(over) == [late.id] and over[late.id].startswith("missed") and f"{NOW:%F}" in over[late.id]
     assert early == {ahead.id}

@@ -43,12 +43,16 @@ def error_of(step: float, rounds: int, epsilon: float, seed: int) -> float:
 def results_of(config: SweepConfig) -> list[RunResult]:
     return [
         made_result(
-            run=run_id(cell), method=cell.algorithm.name, seed=cell.seed, epsilon_target=cell.privacy.epsilon,
-            epsilon_accounted=cell.privacy.epsilon, rounds=cell.algorithm.rounds,
+            run=run_id(cell),
+            method=cell.algorithm.name,
+            seed=cell.seed,
+            epsilon_target=cell.privacy.epsilon,
+            epsilon_accounted=cell.privacy.epsilon,
+            rounds=cell.algorithm.rounds,
             test_error=error_of(cell.algorithm.step, cell.algorithm.rounds, cell.privacy.epsilon, cell.seed),
         )
         for cell in config.cells()
-    ]  # fmt: skip
+    ]
 
 
 def printed(shown: object, width: int = 80) -> str:
@@ -105,9 +109,7 @@ def test_many_keys_are_said_in_one_column_and_each_method_says_its_own():
         )
     ]
     config = SweepConfig(name="s", base=base, variants=variants)
-    results = [
-        made_result(run=run_id(cell), method=cell.algorithm.name, epsilon_target=2.0) for cell in config.cells()
-    ]
+    results = [made_result(run=run_id(cell), method=cell.algorithm.name, epsilon_target=2.0) for cell in config.cells()]
     lines = summarise(results, settings(config))
     accelerated = [line for line in lines if line.method == "accelerated-mbsgd"]
     assert [set(line.settings) for line in accelerated] == [{"algorithm.smoothness"}] * 2
@@ -210,9 +212,7 @@ def test_methods_with_other_keys_at_one_epsilon_are_drawn_at_that_epsilon(tmp_pa
         {"set": {"algorithm": {"name": "fedsgd"}}, "grid": {"seed": [0, 1]}},
     ]
     config, home = SweepConfig(name="s", base=base, variants=variants), Home(tmp_path)
-    results = [
-        made_result(run=run_id(cell), method=cell.algorithm.name, epsilon_target=2.0) for cell in config.cells()
-    ]
+    results = [made_result(run=run_id(cell), method=cell.algorithm.name, epsilon_target=2.0) for cell in config.cells()]
     (home.sweeps / "s").mkdir(parents=True)
     report = write_report(home, "s", results, settings=settings(config))
     assert report.plot is not None and report.plot.stat().st_size > 10_000

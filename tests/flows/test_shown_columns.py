@@ -38,9 +38,11 @@ JUST_BELOW = 3.9999999999992
 
 def cell(epsilon: float) -> ExperimentConfig:
     values = {
-        "name": "cell", "data": {"source": "synthetic", "silos": 2, "records": 51, "features": 4},
-        "algorithm": {"name": "mbsgd", "rounds": 6}, "privacy": {"epsilon": epsilon, "delta": "1/n^2"},
-    }  # fmt: skip
+        "name": "cell",
+        "data": {"source": "synthetic", "silos": 2, "records": 51, "features": 4},
+        "algorithm": {"name": "mbsgd", "rounds": 6},
+        "privacy": {"epsilon": epsilon, "delta": "1/n^2"},
+    }
     return ExperimentConfig.model_validate(values)
 
 

@@ -66,8 +66,10 @@ def test_a_runs_own_shuffler_serves_who_knows_its_secret(tmp_path):
         known = {"Authorization": f"Bearer {own.secret}"}
         envelope = Envelope(at(run="own"), "ash", 2, QUESTION, KEY, sealed("ash")).to_bytes()
         asked = {
-            "/open": opening("own").to_bytes(), "/message": envelope, "/batch": Request(at(run="own"), OWNER).to_bytes()
-        }  # fmt: skip
+            "/open": opening("own").to_bytes(),
+            "/message": envelope,
+            "/batch": Request(at(run="own"), OWNER).to_bytes(),
+        }
         for path, body in asked.items():
             for wrong in ({}, {"Authorization": f"Bearer {'0' * 64}"}, {"Authorization": "Bearer "}):
                 assert raw(own.address, "POST", path, body, headers=wrong)[0] == 401
@@ -235,14 +237,21 @@ def test_a_run_whose_shuffler_nobody_runs_leaves_nothing(tmp_path):
         nobody.bind(("127.0.0.1", 0))
         there = f"127.0.0.1:{nobody.getsockname()[1]}"
         federation = Federation.make(
-            tmp_path, "nobody", privacy={"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
-            algorithm={"name": "mbsgd", "rounds": 2}, shuffler={"address": there},
-            cluster={"backend": "in-process"}, tracking={"mlflow": False},
-        )  # fmt: skip
+            tmp_path,
+            "nobody",
+            privacy={"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
+            algorithm={"name": "mbsgd", "rounds": 2},
+            shuffler={"address": there},
+            cluster={"backend": "in-process"},
+            tracking={"mlflow": False},
+        )
         said = federation.call("run", str(federation.config), code=2)
-        assert said.split() == (
-            f"shuffler.address = http://{there}: nobody answers there; start one there with `fedcore shuffler`"
-        ).split()
+        assert (
+            said.split()
+            == (
+                f"shuffler.address = http://{there}: nobody answers there; start one there with `fedcore shuffler`"
+            ).split()
+        )
         said = federation.call("run", str(federation.config), "shuffler.minimum=7", code=2)
         assert "shuffler.minimum = 7 must be from 2 to the 6 silos" in said and "Traceback" not in said
     assert not (tmp_path / "runs").exists() and not (tmp_path / "ledgers").exists()
@@ -254,13 +263,17 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "shuffler")])
     now = datetime.datetime.now(datetime.UTC)
     made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     (folder / "certificate.pem").write_bytes(made.public_bytes(encoding))
     (folder / "key.pem").write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain))
@@ -273,8 +286,11 @@ def command(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[s
     environment = {**os.environ, "FEDCORE_HOME": str(home), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "flows.commands.app", "shuffler", "--port", "0", *options],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         words = process.stdout.readline().split()
@@ -320,10 +336,13 @@ def test_a_shuffler_of_somebody_else_serves_whoever_knows_its_secret(tmp_path):
                 method = "GET" if path == "/health" else "POST"
                 assert raw(address, method, path, body or None, headers=said)[0] == 401, path
         federation = Federation.make(
-            tmp_path, "asked", privacy={"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
-            algorithm={"name": "mbsgd", "rounds": 2}, shuffler={"address": address.removeprefix("http://")},
+            tmp_path,
+            "asked",
+            privacy={"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
+            algorithm={"name": "mbsgd", "rounds": 2},
+            shuffler={"address": address.removeprefix("http://")},
             cluster={"backend": "in-process"},
-        )  # fmt: skip
+        )
         for override, sentence in (
             ("shuffler.secret=null", "asks its callers for a secret; set shuffler.secret"),
             (f"shuffler.secret={wrong}", "does not know the secret that it was told; set shuffler.secret"),

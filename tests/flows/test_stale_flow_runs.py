@@ -79,10 +79,15 @@ def test_what_is_driven_by_now_is_left_alone(home):
     assert not server.ended
 
 
-@pytest.mark.parametrize("state, own, ends", [
-    ("RUNNING", True, "CRASHED"), ("KILLED", True, "CRASHED"), ("FINISHED", True, "COMPLETED"),
-    ("FINISHED", False, "CRASHED"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "state, own, ends",
+    [
+        ("RUNNING", True, "CRASHED"),
+        ("KILLED", True, "CRASHED"),
+        ("FINISHED", True, "COMPLETED"),
+        ("FINISHED", False, "CRASHED"),
+    ],
+)
 def test_what_was_left_ends_as_its_checkpoint_says(home, state, own, ends):
     """A flow run that was killed stays so when a later one has finished its run."""
     flow_run, server = listed(), Server(home, Running())
@@ -113,14 +118,18 @@ def swept(home: Home, monkeypatch, flow_run: UUID | None, cells: int = 2) -> Swe
         with closing(RunStore(store_path(home, run_id(cell)))) as store:
             store.set_meta(
                 state="FINISHED", parameters=cell.model_dump_json(), schema=SCHEMA, result=json.dumps(result.as_json())
-            )  # fmt: skip
+            )
     return made
 
 
-@pytest.mark.parametrize("cells, own, ends, says", [
-    (2, True, "COMPLETED", "its sweep is finished"), (2, False, "CRASHED", "another one finished"),
-    (1, True, "CRASHED", "`fedcore resume` goes on"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cells, own, ends, says",
+    [
+        (2, True, "COMPLETED", "its sweep is finished"),
+        (2, False, "CRASHED", "another one finished"),
+        (1, True, "CRASHED", "`fedcore resume` goes on"),
+    ],
+)
 def test_a_sweep_s_flow_run_ends_as_its_files_say(home, monkeypatch, cells, own, ends, says):
     identity = uuid4()
     made = swept(home, monkeypatch, identity if own else uuid4(), cells)

@@ -42,8 +42,11 @@ def fedcore(home: Path, *arguments: str) -> str:
     environment = {**os.environ, "FEDCORE_HOME": str(home)}
     done = subprocess.run(
         [sys.executable, "-m", "flows.commands.app", *arguments],
-        env=environment, capture_output=True, text=True, timeout=HANGS,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -125,8 +128,11 @@ def test_mlflow_holds_a_run_per_cell_and_phase_with_budget_and_model(home, outco
     rounds = [int(params["R_i"]) for params in (run.data.params for run in phases)]
     whole = client.get_metric_history(parent.info.run_id, "test/error")
     assert [point.step for point in whole] == list(range(1, sum(rounds) + 1))
-    apart = [p.value for run in sorted(phases, key=lambda run: run.data.tags["fedcore.phase"])
-             for p in client.get_metric_history(run.info.run_id, "test/error")]  # fmt: skip
+    apart = [
+        p.value
+        for run in sorted(phases, key=lambda run: run.data.tags["fedcore.phase"])
+        for p in client.get_metric_history(run.info.run_id, "test/error")
+    ]
     assert [point.value for point in whole] == apart
 
 

@@ -36,9 +36,12 @@ from tests.gaussian_curve import epsilon_by_hand
 
 def cell(epsilon: float, **sections: object) -> ExperimentConfig:
     values = {
-        "name": "cell", "data": {"source": "synthetic", "silos": 3, "records": 50, "features": 4, "test_records": 10},
-        "algorithm": {"name": "mbsgd", "rounds": 6}, "privacy": {"epsilon": epsilon}, **sections,
-    }  # fmt: skip
+        "name": "cell",
+        "data": {"source": "synthetic", "silos": 3, "records": 50, "features": 4, "test_records": 10},
+        "algorithm": {"name": "mbsgd", "rounds": 6},
+        "privacy": {"epsilon": epsilon},
+        **sections,
+    }
     return ExperimentConfig.model_validate(values)
 
 
@@ -153,8 +156,10 @@ def test_samples_compose_as_one_plan_by_what_they_reveal_and_not_as_full_batches
     begin(home, sweep.cells()[0])
     total, *_ = all_totals(home, sweep, [])
     events = make_plan(sweep.cells()[0]).silo_events(total.silo)
-    again = [GaussianRelease(e.start, e.stop, e.sensitivity, e.sigma, 20 * e.count, sampling="poisson", rate=e.rate)
-             for e in events]  # fmt: skip
+    again = [
+        GaussianRelease(e.start, e.stop, e.sensitivity, e.sigma, 20 * e.count, sampling="poisson", rate=e.rate)
+        for e in events
+    ]
     assert total.epsilon == pytest.approx(spent(again, total.delta), rel=2e-3)
     for each in sweep.cells()[1:]:
         begin(home, each)
@@ -340,9 +345,11 @@ def test_of_what_patience_may_try_samples_are_one_plan_and_full_batches_add_up(t
     base = {**sweep.base, "algorithm": {**sweep.base["algorithm"]}}
     base["algorithm"].pop("step", None)
     ladder = SweepConfig(
-        name="ladder", base=base, grid={"privacy.epsilon": [1.0], "algorithm.step": [4.0, 2.0, 1.0]},
+        name="ladder",
+        base=base,
+        grid={"privacy.epsilon": [1.0], "algorithm.step": [4.0, 2.0, 1.0]},
         patience={"every": 2, "limit": 1},
-    )  # fmt: skip
+    )
     save_sweep_folder(home, ladder)
     begin(home, ladder.cells()[0])
     totals = all_totals(home, ladder, [])

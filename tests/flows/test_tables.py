@@ -25,11 +25,13 @@ STEPS = {"diabetes": 0.05, "breast-cancer": 0.05, "digits": 0.02}
 @pytest.mark.parametrize("table", MODELS)
 def test_a_run_without_files_learns_and_costs_what_was_planned(table, tmp_path):
     values = {
-        "data": {"source": "tables", "table": table, "silos": 4}, "model": {**MODELS[table], "diameter": 40},
+        "data": {"source": "tables", "table": table, "silos": 4},
+        "model": {**MODELS[table], "diameter": 40},
         "algorithm": {"name": "mbsgd", "rounds": 30, "step": STEPS[table], "average": "last"},
         "privacy": {"epsilon": 50},
-        "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False, "evaluate_every": 100},
-    }  # fmt: skip
+        "cluster": {"backend": "in-process"},
+        "tracking": {"mlflow": False, "evaluate_every": 100},
+    }
     home = Home(tmp_path).make()
     result = run(home, validated(ExperimentConfig, values, "test"))
     assert 40 < result.epsilon_accounted <= 50

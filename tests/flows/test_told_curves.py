@@ -34,12 +34,18 @@ def told(home: Home, kind: str) -> tuple[dict[str, dict[int, float]], dict[str, 
 
 def test_diff2s_paper_claims_at_the_end_only_and_its_curves_are_there(home):
     """With period 1 the curve was minibatch SGD's: 16.4 in round 1, 62.3 in round 12."""
-    result = run(home, ExperimentConfig.model_validate({
-        "name": "claimed", "cluster": {"backend": "in-process"},
-        "data": {"source": "synthetic", "silos": 2, "records": 400, "features": 3, "test_records": 40},
-        "algorithm": {"name": "diff2", "rounds": 12, "period": 1},
-        "privacy": {"epsilon": 3, "delta": 1e-5, "calibration": "paper"},
-    }))  # fmt: skip
+    result = run(
+        home,
+        ExperimentConfig.model_validate(
+            {
+                "name": "claimed",
+                "cluster": {"backend": "in-process"},
+                "data": {"source": "synthetic", "silos": 2, "records": 400, "features": 3, "test_records": 40},
+                "algorithm": {"name": "diff2", "rounds": 12, "period": 1},
+                "privacy": {"epsilon": 3, "delta": 1e-5, "calibration": "paper"},
+            }
+        ),
+    )
     points, params = told(home, "phase")
     assert points["privacy/epsilon_paper_so_far"] == {12: number_up(result.epsilon_paper)}
     assert result.epsilon_paper == pytest.approx(3.0) and params["alpha"] == "9"
@@ -53,15 +59,25 @@ def test_classes_that_differ_in_what_mlflow_does_not_take_have_a_curve_each(home
     rows = "".join(f"{number / 60},{'<7' if number % 3 else '>7'}\n" for number in range(60))
     for name in ("one", "two", "test"):
         (tmp_path / f"{name}.csv").write_text("CD4+,outcome\n" + rows)
-    result = run(home, ExperimentConfig.model_validate({
-        "name": "two-keys", "cluster": {"backend": "in-process"},
-        "data": {
-            "source": "files", "label": "outcome", "classes": ["<7", ">7"], "test": str(tmp_path / "test.csv"),
-            "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in ("one", "two")],
-            "features": {"CD4+": {"range": [0, 1]}},
-        },
-        "algorithm": {"name": "mbsgd", "rounds": 3}, "privacy": {"trust": "none", "noise": "seeded"},
-    }))  # fmt: skip
+    result = run(
+        home,
+        ExperimentConfig.model_validate(
+            {
+                "name": "two-keys",
+                "cluster": {"backend": "in-process"},
+                "data": {
+                    "source": "files",
+                    "label": "outcome",
+                    "classes": ["<7", ">7"],
+                    "test": str(tmp_path / "test.csv"),
+                    "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in ("one", "two")],
+                    "features": {"CD4+": {"range": [0, 1]}},
+                },
+                "algorithm": {"name": "mbsgd", "rounds": 3},
+                "privacy": {"trust": "none", "noise": "seeded"},
+            }
+        ),
+    )
     points, params = told(home, "experiment")
     of_classes = {key: list(value.values()) for key, value in points.items() if key.startswith("test_recall")}
     assert of_classes == {

@@ -21,10 +21,13 @@ from tasks.run_store import RunStore
 from tests.flows.driving import run
 
 TINY = {
-    "name": "tiny", "data": {"source": "synthetic", "silos": 3, "records": 12, "features": 2, "test_records": 20},
-    "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 2}, "tracking": {"mlflow": False},
+    "name": "tiny",
+    "data": {"source": "synthetic", "silos": 3, "records": 12, "features": 2, "test_records": 20},
+    "privacy": {"epsilon": 1},
+    "algorithm": {"name": "mbsgd", "rounds": 2},
+    "tracking": {"mlflow": False},
     "cluster": {"backend": "in-process"},
-}  # fmt: skip
+}
 SAID = "warning: delta is above 0.001 at 3 of 3 silos"
 
 

@@ -8,14 +8,21 @@ from fedcore.errors import InputError
 from flows.schedules.kept import When
 
 REFUSED = [
-    ({"cron": "0 3 31 2 *"}, "never comes"), ({"cron": "0 0 30 2 *"}, "never comes"),
-    ({"cron": "* * * * * *"}, "a sixth would be seconds"), ({"cron": "0 3 * *"}, "five fields"),
-    ({"cron": "*/0 * * * *"}, "five fields"), ({"cron": ""}, "five fields"),
-    ({"every": "999999w"}, "at most 3660 d"), ({"every": "999999999d"}, "at most 3660 d"),
-    ({"every": "1e3h"}, "no time"), ({"every": "\u0663h"}, "no time"), ({"every": "9s"}, "at least 10 s"),
+    ({"cron": "0 3 31 2 *"}, "never comes"),
+    ({"cron": "0 0 30 2 *"}, "never comes"),
+    ({"cron": "* * * * * *"}, "a sixth would be seconds"),
+    ({"cron": "0 3 * *"}, "five fields"),
+    ({"cron": "*/0 * * * *"}, "five fields"),
+    ({"cron": ""}, "five fields"),
+    ({"every": "999999w"}, "at most 3660 d"),
+    ({"every": "999999999d"}, "at most 3660 d"),
+    ({"every": "1e3h"}, "no time"),
+    ({"every": "\u0663h"}, "no time"),
+    ({"every": "9s"}, "at least 10 s"),
     ({"cron": "0 3 * * *", "timezone": ""}, "--timezone is empty"),
-    ({"every": "1h", "timezone": "/etc"}, "Europe/Berlin"), ({"every": "1h", "timezone": "../UTC"}, "Europe/Berlin"),
-]  # fmt: skip
+    ({"every": "1h", "timezone": "/etc"}, "Europe/Berlin"),
+    ({"every": "1h", "timezone": "../UTC"}, "Europe/Berlin"),
+]
 
 
 @pytest.mark.parametrize(("said", "why"), REFUSED)

@@ -49,8 +49,10 @@ def test_a_result_has_both_guarantees_and_what_each_silo_spent(home, privacy, re
         policies = request.getfixturevalue("policies")
         for at in range(SILOS):
             write_policy(policies, f"silo-{at:02}")
-    made = config(privacy={"epsilon": 4, "whole_silo": {"epsilon": 20, "delta": 1e-3}, **privacy},
-                  participation={"silos_per_round": 2})  # fmt: skip
+    made = config(
+        privacy={"epsilon": 4, "whole_silo": {"epsilon": 20, "delta": 1e-3}, **privacy},
+        participation={"silos_per_round": 2},
+    )
     result, plan = run(home, made), make_plan(made)
     assert (result.epsilon_whole_silo_target, result.delta_whole_silo) == (20, 1e-3)
     assert 19.999 < result.epsilon_whole_silo <= 20 and result.epsilon_accounted < 4

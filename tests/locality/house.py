@@ -103,13 +103,17 @@ class House:
         values = {
             "name": name,
             "data": {
-                "source": "files", "features": list(FEATURES), "label": "y", "divide_by": DIVIDE_BY, "test": str(test),
+                "source": "files",
+                "features": list(FEATURES),
+                "label": "y",
+                "divide_by": DIVIDE_BY,
+                "test": str(test),
                 "silos": [{"name": silo, "path": str(file)} for silo, file in zip(silos, files, strict=True)],
             },
             "privacy": {"epsilon": 4, "ledger": "sqlite", "noise": "guarded"},
             "algorithm": {"name": "mbsgd", "rounds": rounds},
             "cluster": {"deadline": 2 * HANGS},  # all memory is searched while a round waits
-        }  # fmt: skip
+        }
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(values))
         self.call("budget", "register", "--new", str(path))
@@ -121,8 +125,11 @@ class House:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "flows.commands.app", *arguments],
-            env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def call(self, *arguments: str, code: int = 0) -> str:
         """What a command printed; kept, to be searched too."""

@@ -35,8 +35,19 @@ CHUNK, BLOCK, OVERLAP = 1 << 24, 1 << 17, 1 << 8
 PAGE = os.sysconf("SC_PAGE_SIZE")
 NEAR = 64  # bytes within which two weak forms make a find
 UNPACKED = 1 << 26  # bytes that one compressed stream may give
-MAGICS = (b"\x1f\x8b\x08", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"BZh", b"\xfd7zXZ\x00",
-          b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"PK\x03\x04", b"PAR1")  # fmt: skip
+MAGICS = (
+    b"\x1f\x8b\x08",
+    b"\x78\x01",
+    b"\x78\x5e",
+    b"\x78\x9c",
+    b"\x78\xda",
+    b"BZh",
+    b"\xfd7zXZ\x00",
+    b"\x28\xb5\x2f\xfd",
+    b"\x04\x22\x4d\x18",
+    b"PK\x03\x04",
+    b"PAR1",
+)
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{20,}")
 _HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){16,}")
 
@@ -289,10 +300,15 @@ def _parquet(data: bytes, place: int) -> tuple[bytes, int]:
 
 
 _UNPACKERS: list[tuple[bytes, Callable[[bytes, int], tuple[bytes, int]]]] = [
-    (b"\x1f\x8b\x08", _deflated(31)), (b"\x78", _deflated(15)), (b"BZh", _streamed(bz2.BZ2Decompressor)),
-    (b"\xfd7zXZ", _streamed(lzma.LZMADecompressor)), (b"\x28\xb5\x2f\xfd", _arrow("zstd")),
-    (b"\x04\x22\x4d\x18", _arrow("lz4")), (b"PK\x03\x04", _zip), (b"PAR1", _parquet),
-]  # fmt: skip
+    (b"\x1f\x8b\x08", _deflated(31)),
+    (b"\x78", _deflated(15)),
+    (b"BZh", _streamed(bz2.BZ2Decompressor)),
+    (b"\xfd7zXZ", _streamed(lzma.LZMADecompressor)),
+    (b"\x28\xb5\x2f\xfd", _arrow("zstd")),
+    (b"\x04\x22\x4d\x18", _arrow("lz4")),
+    (b"PK\x03\x04", _zip),
+    (b"PAR1", _parquet),
+]
 
 
 def _decoded(data: bytes) -> Iterator[bytes]:

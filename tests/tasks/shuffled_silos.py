@@ -141,9 +141,15 @@ def federation(folder: Path, rounds: int = 6, minimum: int = 2, silos: int = 5, 
         X = rng.standard_normal((12, 4))
         data[f"silo-{number}"] = X, X @ np.array([1.0, -2.0, 0.5, number]) + 0.3 * rng.standard_normal(12)
     problem = Problem(
-        tuple(SiloFacts(name, 12) for name in data), 4, CLIP, 1.0, 1e6, silos, Budget(epsilon, 1e-6),
+        tuple(SiloFacts(name, 12) for name in data),
+        4,
+        CLIP,
+        1.0,
+        1e6,
+        silos,
+        Budget(epsilon, 1e-6),
         shuffle=Shuffle(minimum),
-    )  # fmt: skip
+    )
     method = Mbsgd(rounds=rounds, step=0.1)
     plan = method.plan(problem)
     held = {

@@ -41,11 +41,17 @@ def home(tmp_path, monkeypatch) -> Home:
 
 
 def config(**changes) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "name": "bound", "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 3, "test_records": 20},
-        "privacy": {"epsilon": 2}, "algorithm": {"name": "mbsgd", "rounds": 6, "step": 0.5},
-        "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False}, **changes,
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "name": "bound",
+            "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 3, "test_records": 20},
+            "privacy": {"epsilon": 2},
+            "algorithm": {"name": "mbsgd", "rounds": 6, "step": 0.5},
+            "cluster": {"backend": "in-process"},
+            "tracking": {"mlflow": False},
+            **changes,
+        }
+    )
 
 
 def files(folder: Path, **changes) -> ExperimentConfig:
@@ -56,9 +62,7 @@ def files(folder: Path, **changes) -> ExperimentConfig:
             X = np.random.default_rng(seed).uniform(-1, 1, size=(30, 2)).round(3)
             path.write_text("a,b,y\n" + "".join(f"{a},{b},{int(a > b)}\n" for a, b in X))
     silos = [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("north", "south")]
-    return config(data={
-        "source": "files", "silos": silos, "features": ["a", "b"], "label": "y",
-    }, **changes)  # fmt: skip
+    return config(data={"source": "files", "silos": silos, "features": ["a", "b"], "label": "y"}, **changes)
 
 
 def stopped(home: Home, made: ExperimentConfig, after: int = 2) -> dict[str, str]:
@@ -240,12 +244,19 @@ def test_a_comment_in_every_file_does_not_strand_a_stopped_run(tmp_path, ledger)
 
     def driven(home: str, packages: Path, until: int) -> subprocess.CompletedProcess[str]:
         environment = {
-            **os.environ, "FEDCORE_HOME": str(tmp_path / home), "PYTHONPATH": str(packages), "PYTHONSAFEPATH": "1"
-        }  # fmt: skip
+            **os.environ,
+            "FEDCORE_HOME": str(tmp_path / home),
+            "PYTHONPATH": str(packages),
+            "PYTHONSAFEPATH": "1",
+        }
         return subprocess.run(
-            [sys.executable, "-c", DRIVER, str(tmp_path / "bound.yaml"), str(until)], env=environment, text=True,
-            capture_output=True, timeout=HANGS, cwd=tmp_path,
-        )  # fmt: skip
+            [sys.executable, "-c", DRIVER, str(tmp_path / "bound.yaml"), str(until)],
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=HANGS,
+            cwd=tmp_path,
+        )
 
     killed = driven("home", ROOT, 4)
     assert killed.returncode == 9, killed.stderr

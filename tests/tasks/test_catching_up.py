@@ -22,11 +22,13 @@ PHASES, ROUNDS = 5, 12
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Experiment:
-    config = ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 2},
-        "privacy": {"epsilon": 2},
-        "algorithm": {"name": "localized-mbsgd", "rounds": ROUNDS, "lam": 0.1, "step": 1},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 2},
+            "privacy": {"epsilon": 2},
+            "algorithm": {"name": "localized-mbsgd", "rounds": ROUNDS, "lam": 0.1, "step": 1},
+        }
+    )
     return Experiment.prepare(config, tmp_path_factory.mktemp("silos"))
 
 
@@ -93,8 +95,10 @@ def check_whole(uri: str, made: Experiment, folder) -> None:
         rows = list(store.metric_rows())
     assert len(rows) == PHASES * ROUNDS
     for key in rows[0].values:
-        told = {name: [(point.step, point.value) for point in client.get_metric_history(run, key)]
-                for name, run in by_kind.items()}  # fmt: skip
+        told = {
+            name: [(point.step, point.value) for point in client.get_metric_history(run, key)]
+            for name, run in by_kind.items()
+        }
         values = [(made.plan.position(row.phase, row.round), row.values[key]) for row in rows if key in row.values]
         if key == "system/round_seconds":  # a round that was told, not kept, and done again took another time
             assert sorted(step for step, _ in told["whole"]) == [position for position, _ in values]

@@ -104,8 +104,15 @@ def test_another_account_of_the_machine_has_no_way_in(tmp_path, cluster):
         f"refused {form} {scheme}" for form in ("plain", "its own key", "our files") for scheme in ("tcp", "tls")
     ], (made.stdout, made.stderr)
     # Refused by the door or by the file, and not for want of a module.
-    assert {how for _, how in said} <= {"OSError", "TypeError", "CommClosedError", "PermissionError", "TimeoutError",
-                                        "FatalCommClosedError", "StreamClosedError"}, said  # fmt: skip
+    assert {how for _, how in said} <= {
+        "OSError",
+        "TypeError",
+        "CommClosedError",
+        "PermissionError",
+        "TimeoutError",
+        "FatalCommClosedError",
+        "StreamClosedError",
+    }, said
     assert said[-1][1] == said[-2][1] == "PermissionError"
 
 
@@ -155,14 +162,30 @@ def own(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    keys = ["--tls-ca-file", str(authority), "--tls-cert", str(folder / "scheduler.pem"),
-            "--tls-key", str(folder / "scheduler.key")]  # fmt: skip
+    keys = [
+        "--tls-ca-file",
+        str(authority),
+        "--tls-cert",
+        str(folder / "scheduler.pem"),
+        "--tls-key",
+        str(folder / "scheduler.key"),
+    ]
     address = f"tls://127.0.0.1:{port}"
     commands = [
         ["distributed.cli.dask_scheduler", "--host", address, "--no-dashboard", "--dashboard-address", "127.0.0.1:0"],
-        ["distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard",
-         "--local-directory", str(folder), "--name", "site-0"],
-    ]  # fmt: skip
+        [
+            "distributed.cli.dask_worker",
+            address,
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--no-dashboard",
+            "--local-directory",
+            str(folder),
+            "--name",
+            "site-0",
+        ],
+    ]
     with open(folder / "log", "wb") as log:
         processes = [
             subprocess.Popen([sys.executable, "-m", *command, *keys], stdout=log, stderr=log) for command in commands
@@ -207,10 +230,7 @@ def test_wrong_keys_are_one_sentence_at_once(own, tmp_path, capfd):
         with pytest.raises(InputError, match=says) as refused, own_cluster(config(address, authority, certificate)):
             pass
         assert "\n" not in str(refused.value) and time.monotonic() - began < SOON / 3
-    with (
-        pytest.raises(InputError, match=r"needs keys.*cluster.tls"),
-        own_cluster(ClusterConfig(address=address)),
-    ):
+    with pytest.raises(InputError, match=r"needs keys.*cluster.tls"), own_cluster(ClusterConfig(address=address)):
         pass
     with (
         pytest.raises(InputError, match="no Dask scheduler answers"),
@@ -248,9 +268,11 @@ def test_keys_that_do_not_fit_or_are_everybody_s_are_refused(tmp_path):
         named(TlsConfig(**fits | {"key": str(a)}))
     key = serialization.load_pem_private_key(b.with_suffix(".key").read_bytes(), None)
     locked = tmp_path / "locked.key"
-    locked.write_bytes(key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
-    ))  # fmt: skip
+    locked.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+        )
+    )
     with pytest.raises(InputError, match="is encrypted"):
         named(TlsConfig(**fits | {"key": str(locked)}))
     a.with_suffix(".key").chmod(0o644)

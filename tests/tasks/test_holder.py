@@ -113,15 +113,25 @@ def test_a_spec_is_its_declared_fields_and_nothing_else(spec, tmp_path):
     assert SiteSpec.from_bytes(data) == spec
     name, version = spec.sources[0].name, spec.sources[0].version
     wrong = [
-        spec, bytearray(data), b"", b"{}", data[:-1], data + b" ", data.replace(b'"seed":0', b'"seed":0,"more":1'),
+        spec,
+        bytearray(data),
+        b"",
+        b"{}",
+        data[:-1],
+        data + b" ",
+        data.replace(b'"seed":0', b'"seed":0,"more":1'),
         data.replace(b'"guarded":false', b'"guarded":0'),
-        data.replace(f'"{name}"'.encode(), b'"../silo"'), data.replace(f'"{version}"'.encode(), b'".."'),
+        data.replace(f'"{name}"'.encode(), b'"../silo"'),
+        data.replace(f'"{version}"'.encode(), b'".."'),
         SiteSpec((), *dataclasses.astuple(spec)[1:3], spec.ledgers).to_bytes(),
-        *(data.replace(f'"{each}"'.encode(), f'"{other}"'.encode()) for each in (name, version)
-          for other in ("", ".", "a/b", "a\\\\b", "/tmp", "a\\u0000", "a\\u0000b", "line\\nbreak", "a" * 201)),
+        *(
+            data.replace(f'"{each}"'.encode(), f'"{other}"'.encode())
+            for each in (name, version)
+            for other in ("", ".", "a/b", "a\\\\b", "/tmp", "a\\u0000", "a\\u0000b", "line\\nbreak", "a" * 201)
+        ),
         dataclasses.replace(spec, ledgers=spec.ledgers._replace(anchors=tmp_path / "an\0chor")).to_bytes(),
         dataclasses.replace(spec, log=tmp_path / "lo\0g").to_bytes(),
-    ]  # fmt: skip
+    ]
     for each in wrong:
         with pytest.raises(InputError):
             Holder(each, "driver")

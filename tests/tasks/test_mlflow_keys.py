@@ -40,13 +40,21 @@ def test_a_key_stays_what_it_was_where_it_is_nobody_elses(names):
             assert key == "test_recall/" + before[name]
 
 
-@pytest.mark.parametrize("names, keys", [
-    (("<7", ">7"), (":3c:7", ":3e:7")), (("CD4+", "CD4#"), ("CD4:2b:", "CD4:23:")), (("CD4+",), ("CD4_",)),
-    (("a_b", "a+b"), ("a_b", "a:2b:b")), (("a+b", "a#b", ":"), ("a:2b:b", "a:23:b", ":")),
-    (("age", "od280/od315"),) * 2,
-    (("Yes", "yes"), ("Yes", "yes")), (("..", "."), (":2e::2e:", ":2e:")), (("",), (":nothing:",)),
-    (("a//b",), ("a:2f::2f:b",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "names, keys",
+    [
+        (("<7", ">7"), (":3c:7", ":3e:7")),
+        (("CD4+", "CD4#"), ("CD4:2b:", "CD4:23:")),
+        (("CD4+",), ("CD4_",)),
+        (("a_b", "a+b"), ("a_b", "a:2b:b")),
+        (("a+b", "a#b", ":"), ("a:2b:b", "a:23:b", ":")),
+        (("age", "od280/od315"),) * 2,
+        (("Yes", "yes"), ("Yes", "yes")),
+        (("..", "."), (":2e::2e:", ":2e:")),
+        (("",), (":nothing:",)),
+        (("a//b",), ("a:2f::2f:b",)),
+    ],
+)
 def test_the_keys_of_names(names, keys):
     assert keys_of(names) == dict(zip(names, keys, strict=True))
 
@@ -65,9 +73,15 @@ def test_names_that_differ_beyond_mlflows_limit_have_two_keys():
 def held_out(*labels: str) -> HeldOut:
     at = Interval(value=0.5, low=0.4, high=0.6)
     return HeldOut(
-        phase=2, records=90, error=at, majority_error=at, gain=at, auc=None, recall=dict.fromkeys(labels, at),
+        phase=2,
+        records=90,
+        error=at,
+        majority_error=at,
+        gain=at,
+        auc=None,
+        recall=dict.fromkeys(labels, at),
         silos={"birch": at},
-    )  # fmt: skip
+    )
 
 
 def test_classes_that_were_one_key_have_their_own_and_keep_it_where_a_test_lacks_one():
@@ -100,10 +114,17 @@ def test_lists_that_differ_beyond_what_is_shown_are_shown_as_two(tmp_path):
         file.write_text(",".join([*features, last, "y"]) + "\n" + (",".join(["1"] * 61 + ["0"]) + "\n") * 9)
         made = validated(
             ExperimentConfig,
-            {"data": {"source": "files", "silos": [{"name": "n", "path": str(file)}], "label": "y",
-                      "features": [*features, last]},
-             "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"}},
+            {
+                "data": {
+                    "source": "files",
+                    "silos": [{"name": "n", "path": str(file)}],
+                    "label": "y",
+                    "features": [*features, last],
+                },
+                "privacy": {"epsilon": 1},
+                "algorithm": {"name": "mbsgd"},
+            },
             "test",
-        )  # fmt: skip
+        )
         shown.append(run_parameters(made, make_plan(made))["data.features"])
     assert shown[0] != shown[1] and all(len(text) == 500 and " characters, sha256 " in text for text in shown)

@@ -21,9 +21,19 @@ from tasks.tracking import Tracker
 from tests.patience import HANGS
 
 UNLIKE = {
-    "run_uuid", "run_id", "artifact_uri", "model_id", "artifact_location", "source", "storage_location", "input_uuid",
-    "source_id", "destination_id", "source_run_id", "dataset_uuid",
-}  # fmt: skip
+    "run_uuid",
+    "run_id",
+    "artifact_uri",
+    "model_id",
+    "artifact_location",
+    "source",
+    "storage_location",
+    "input_uuid",
+    "source_id",
+    "destination_id",
+    "source_run_id",
+    "dataset_uuid",
+}
 """Columns of ids and of places that are made of ids."""
 MADE_NOW = {f"{when}{unit}" for when in ("creation_time", "last_updated_time") for unit in ("", "stamp_ms")} | {
     "last_update_time"

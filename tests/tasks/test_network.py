@@ -157,10 +157,13 @@ def test_without_noise_a_network_learns_what_no_linear_model_can(tmp_path):
             tmp_path / f"{name}.csv", index=False
         )
     data = {
-        "source": "files", "features": ["a", "b"], "label": "same", "classes": [0, 1],
+        "source": "files",
+        "features": ["a", "b"],
+        "label": "same",
+        "classes": [0, 1],
         "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in ("north", "south")],
         "test": str(tmp_path / "public.csv"),
-    }  # fmt: skip
+    }
     algorithm = {"name": "mbsgd", "rounds": 600, "step": 2, "average": "last"}
     model = {"loss": {"name": "softmax"}, "clip": 10, "diameter": 100}
     errors = []
@@ -242,10 +245,28 @@ def test_mlflow_models_predict_serves_a_network(tmp_path):
     given, answer = tmp_path / "input.json", tmp_path / "output.json"
     given.write_text(json.dumps({"dataframe_split": {"columns": ["age", "dose"], "data": raw.tolist()}}))
     subprocess.run(
-        [sys.executable, "-m", "mlflow", "models", "predict", "-m", str(tmp_path / "model"), "-i", str(given), "-t",
-         "json", "-o", str(answer), "--env-manager", "local"],
-        check=True, timeout=HANGS, cwd=Path(__file__).parents[2], capture_output=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "models",
+            "predict",
+            "-m",
+            str(tmp_path / "model"),
+            "-i",
+            str(given),
+            "-t",
+            "json",
+            "-o",
+            str(answer),
+            "--env-manager",
+            "local",
+        ],
+        check=True,
+        timeout=HANGS,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+    )
     z = outputs(w, prepare_records(raw, np.zeros(40), True, 2.0, 4.0).X, 5, 3)
     expected = [model.classes[k] for k in z.argmax(axis=1)]
     assert len(set(expected)) >= 2
@@ -258,9 +279,17 @@ def test_a_network_that_scikit_learn_has_not_predicts_what_its_weights_say(tmp_p
     rng, outputs_ = np.random.default_rng(4), len(classes or "1")
     w, raw = rng.standard_normal(5 * 4 + outputs_ * 6), 3 * rng.standard_normal((200, 3))
     model = PhaseModel(
-        w, True, ("a", "b", "c"), classes, 4.0, 2.0, multinomial=classes is not None, hidden=5, activation="softplus",
+        w,
+        True,
+        ("a", "b", "c"),
+        classes,
+        4.0,
+        2.0,
+        multinomial=classes is not None,
+        hidden=5,
+        activation="softplus",
         label_range=(10.0, 90.0) if classes is None else None,
-    )  # fmt: skip
+    )
     X = np.hstack([raw / 4.0, np.ones((200, 1))])
     X *= np.minimum(1.0, 2.0 / np.linalg.norm(X, axis=1))[:, None]
     W1, W2 = w[:20].reshape(5, 4), w[20:].reshape(outputs_, 6)

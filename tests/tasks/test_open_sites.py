@@ -26,8 +26,10 @@ from tests.patience import SOON
 def experiment(folder, **values: object) -> Experiment:
     config = {
         "data": {"source": "synthetic", "silos": 2, "records": 30, "features": 3, "test_records": 5},
-        "privacy": {"epsilon": 3, "ledger": "sqlite"}, "algorithm": {"name": "mbsgd", "rounds": 4}, **values,
-    }  # fmt: skip
+        "privacy": {"epsilon": 3, "ledger": "sqlite"},
+        "algorithm": {"name": "mbsgd", "rounds": 4},
+        **values,
+    }
     return Experiment.prepare(ExperimentConfig.model_validate(config), folder / "silos")
 
 
@@ -88,11 +90,16 @@ def test_who_takes_a_run_over_has_its_ledgers_at_once_and_the_older_is_refused_e
     assert time.monotonic() - began < 4, "it waited for a lock"
     assert answer(newer, made, 6) == given
     late = (
-        (older.answer, question(made), 5), (older.accounts, made.run, 5), (older.close_run, made.run, 5),
-        (older.end_run, made.run, 5), (older.simulated, made.run, b"", 5), (older.restore, made.run, b"", 5),
+        (older.answer, question(made), 5),
+        (older.accounts, made.run, 5),
+        (older.close_run, made.run, 5),
+        (older.end_run, made.run, 5),
+        (older.simulated, made.run, b"", 5),
+        (older.restore, made.run, b"", 5),
         (older.approve, made.agreement.to_bytes(), None, made.run, 5),
-        (opened, made, folders, "older", 5), (opened, made, folders, "older again", 5),
-    )  # fmt: skip
+        (opened, made, folders, "older", 5),
+        (opened, made, folders, "older again", 5),
+    )
     for act, *arguments in late:
         refused(act, *arguments)
     # Whoever leaves its lease out, or makes one up, is not the newest either.

@@ -34,9 +34,13 @@ def finished(made, folder):
 
 @pytest.mark.parametrize(
     ("algorithm", "law", "ledger"),
-    [("mbsgd", COINS, "memory"), ("scaffold", LISTED, "sqlite"), ("localized-accelerated", LISTED, "memory"),
-     ("one-pass-mbsgd", COINS, "sqlite")],
-)  # fmt: skip
+    [
+        ("mbsgd", COINS, "memory"),
+        ("scaffold", LISTED, "sqlite"),
+        ("localized-accelerated", LISTED, "memory"),
+        ("one-pass-mbsgd", COINS, "sqlite"),
+    ],
+)
 def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits_and_charges(tmp_path, algorithm, law, ledger):
     sections = {"participation": {"silos_per_round": law}, "privacy": {"epsilon": 3, "ledger": ledger}}
     made = experiment(tmp_path, algorithm, **sections)
@@ -62,9 +66,11 @@ def test_parameters_of_a_run_have_the_law_and_its_means(tmp_path, law, shown):
     if shown is None:
         assert drawn == {"": 3} and values["participation.silos_per_round"] == 3
         return
-    chances = {1: 1, 2: 2, 5: 1} if law == LISTED else {
-        m: c * 0.4**m * 0.6 ** (5 - m) for m, c in zip(range(1, 6), (5, 10, 10, 5, 1), strict=True)
-    }  # fmt: skip
+    chances = (
+        {1: 1, 2: 2, 5: 1}
+        if law == LISTED
+        else {m: c * 0.4**m * 0.6 ** (5 - m) for m, c in zip(range(1, 6), (5, 10, 10, 5, 1), strict=True)}
+    )
     m, p = np.array(list(chances)), np.array(list(chances.values())) / sum(chances.values())
     means = {".expected": p @ m, ".M": 1 / (p @ (1 / m)), ".M_prime": 1 / np.sqrt(p @ (1 / m**2.0))}
     for key, value in shown.items():

@@ -74,11 +74,15 @@ def door(request, tmp_path_factory):
 
 
 def experiment(folder, epsilon=2.0, repetition=0, model=None, noise="guarded", **algorithm) -> Experiment:
-    config = ExperimentConfig.model_validate({
-        "data": DATA, "repetition": repetition, "model": model or {},
-        "privacy": {"epsilon": epsilon, "delta": DELTA, "ledger": "sqlite", "noise": noise},
-        "algorithm": {"name": "mbsgd", "rounds": 5, **algorithm},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": DATA,
+            "repetition": repetition,
+            "model": model or {},
+            "privacy": {"epsilon": epsilon, "delta": DELTA, "ledger": "sqlite", "noise": noise},
+            "algorithm": {"name": "mbsgd", "rounds": 5, **algorithm},
+        }
+    )
     return Experiment.prepare(config, folder / "silos")
 
 
@@ -228,9 +232,13 @@ def test_a_guarded_silo_without_a_policy_or_with_a_broken_one_answers_nothing(do
     said = refused(door.play, made, tmp_path)
     assert f"its operator writes {door.policies / 'silo-000.yaml'}, or default.yaml beside it" in said
     for text in (
-        "methods: [mbsgd", "", "[]", "methods: [mbsgd]\n", "\x00",
+        "methods: [mbsgd",
+        "",
+        "[]",
+        "methods: [mbsgd]\n",
+        "\x00",
         write_policy(door.policies).read_text() + "secret_patient: 17\n",
-    ):  # fmt: skip
+    ):
         default.write_text(text)
         said = refused(door.play, made, tmp_path)
         tells = "`fedcore policy show silo-000` tells its operator what is wrong"

@@ -10,8 +10,14 @@ from fedcore.errors import InputError
 from tasks.shuffling import calls
 from tasks.shuffling.proxies import LEFT_OUT, leave_out_unusable_proxies, unusable_proxy, with_usable_proxies
 
-UNUSABLE = ["socks5://127.0.0.1:1", "socks5h://me:word@proxy.example:1080", "socks4://h", "ftp://h", "http://h:abc",
-            "http://[::"]  # fmt: skip
+UNUSABLE = [
+    "socks5://127.0.0.1:1",
+    "socks5h://me:word@proxy.example:1080",
+    "socks4://h",
+    "ftp://h",
+    "http://h:abc",
+    "http://[::",
+]
 
 
 @pytest.fixture(autouse=True)

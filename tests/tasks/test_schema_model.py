@@ -55,10 +55,17 @@ def test_raw_cells_are_prepared_as_in_training(tmp_path, classes, as_text, norma
     W = np.random.default_rng(3).normal(size=(outputs, X.shape[1]))
     W[:, -1] = 0.0  # a large bias would make one class of all
     model = PhaseModel(
-        W.ravel(), True, ("age", "chol", "kind"), classes, feature_bound=0.5, normalise=normalise,
-        multinomial=outputs > 1, schema=SCHEMA, whitening=whitening,
+        W.ravel(),
+        True,
+        ("age", "chol", "kind"),
+        classes,
+        feature_bound=0.5,
+        normalise=normalise,
+        multinomial=outputs > 1,
+        schema=SCHEMA,
+        whitening=whitening,
         label_range=(10.0, 60.0) if classes is None else None,
-    )  # fmt: skip
+    )
     z = X @ W.T
     frame = pd.DataFrame(ROWS, columns=["age", "chol", "kind"])
     frame = frame if as_text else frame.map(typed)
@@ -91,10 +98,26 @@ def test_mlflow_models_predict_takes_a_csv_file_with_holes_and_texts(tmp_path):
     given, answer = tmp_path / "in.csv", tmp_path / "out.json"
     given.write_text("age,chol,kind\n" + "".join(f"{','.join(row)}\n" for row in ROWS))
     subprocess.run(
-        [sys.executable, "-m", "mlflow", "models", "predict", "-m", str(tmp_path / "model"), "-i", str(given), "-t",
-         "csv", "-o", str(answer), "--env-manager", "local"],
-        check=True, env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "models",
+            "predict",
+            "-m",
+            str(tmp_path / "model"),
+            "-i",
+            str(given),
+            "-t",
+            "csv",
+            "-o",
+            str(answer),
+            "--env-manager",
+            "local",
+        ],
+        check=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
     expected = [("no", "yes")[int(z >= 0)] for z in X @ w]
     assert json.loads(answer.read_text())["predictions"] == expected and len(set(expected)) == 2
 

@@ -151,8 +151,11 @@ def test_a_server_that_asks_silos_different_questions_gets_no_batch_of_their_ans
         made.site.send(replace(query, participants=("silo-0",), arrays={"w": model}).to_bytes())
     made.counter.now += 5.0
     batch = made.counter.batch(Request(at, key.owner))
-    assert len(batch.messages) == 4 == len({key.unsealed(each, bytes.fromhex(question), 4).tobytes()
-                                            for each in batch.messages})  # fmt: skip
+    assert (
+        len(batch.messages)
+        == 4
+        == len({key.unsealed(each, bytes.fromhex(question), 4).tobytes() for each in batch.messages})
+    )
 
 
 def test_a_shuffled_run_comes_with_a_route_and_no_other_does(made):

@@ -46,11 +46,14 @@ def silent_in_round(federation: Federation, silent: int, monkeypatch) -> None:
 
 def shuffled(home, minimum: int) -> Federation:
     return Federation.make(
-        home, f"silent-{minimum}", privacy={"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
-        algorithm={"name": "mbsgd", "rounds": 4, "step": 1}, shuffler={"minimum": minimum, "deadline": 15.0},
+        home,
+        f"silent-{minimum}",
+        privacy={"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
+        algorithm={"name": "mbsgd", "rounds": 4, "step": 1},
+        shuffler={"minimum": minimum, "deadline": 15.0},
         cluster={"backend": "dask", "workers": 2, "deadline": HANGS},
         tracking={"mlflow": False, "simulation_metrics": False},
-    )  # fmt: skip
+    )
 
 
 def test_a_silent_site_leaves_a_smaller_batch(tmp_path, monkeypatch):

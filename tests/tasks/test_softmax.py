@@ -196,9 +196,12 @@ def test_the_model_that_mlflow_saves_scales_features_apart_from_the_bias(tmp_pat
     import mlflow.sklearn
 
     data = {
-        "source": "digits", "labels": "digit", "split": "similarity", "similarity": {"silos": 3, "gamma": 0.5},
+        "source": "digits",
+        "labels": "digit",
+        "split": "similarity",
+        "similarity": {"silos": 3, "gamma": 0.5},
         "pca": {"dimension": 6, "constants": "simulation"},
-    }  # fmt: skip
+    }
     made = config(data)
     made = made.model_copy(update={"model": made.model.model_copy(update={"normalise": "features"})})
     made = Experiment.prepare(made, tmp_path / "silos")
@@ -219,10 +222,13 @@ def test_a_users_files_of_three_classes(tmp_path):
         kind = np.array(["low", "mid", "high"])[np.digitize(x[:, 0], [-0.5, 0.5])]
         pd.DataFrame({"age": x[:, 0], "dose": x[:, 1], "risk": kind}).to_csv(tmp_path / f"{name}.csv", index=False)
     data = {
-        "source": "files", "features": ["age", "dose"], "label": "risk", "classes": ["low", "mid", "high"],
+        "source": "files",
+        "features": ["age", "dose"],
+        "label": "risk",
+        "classes": ["low", "mid", "high"],
         "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in ("north", "south")],
         "test": str(tmp_path / "public.csv"),
-    }  # fmt: skip
+    }
     algorithm = {"name": "mbsgd", "rounds": 100, "average": "last"}
     made = Experiment.prepare(config(data, privacy={"trust": "none"}, algorithm=algorithm), tmp_path / "silos")
     training = trained(made, tmp_path)

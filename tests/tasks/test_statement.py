@@ -24,18 +24,35 @@ from tasks.statement import NO_NOISE, privacy_tags
 from tasks.training import Training
 
 EMPTY = {
-    "run": "run", "method": "mbsgd", "seed": 0, "trust": "inter-silo", "epsilon_target": 2.0, "epsilon_accounted": 2.0,
-    "epsilon_spent": 2.0, "epsilon_paper": None, "delta": 1e-5, "rounds": 1, "gradient_evaluations": 1, "theorem": None,
-    "seconds": 1.0, "weights_sha256": "", "weights_shape": (), "noise": "", "code": "", "silos": (),
-}  # fmt: skip
+    "run": "run",
+    "method": "mbsgd",
+    "seed": 0,
+    "trust": "inter-silo",
+    "epsilon_target": 2.0,
+    "epsilon_accounted": 2.0,
+    "epsilon_spent": 2.0,
+    "epsilon_paper": None,
+    "delta": 1e-5,
+    "rounds": 1,
+    "gradient_evaluations": 1,
+    "theorem": None,
+    "seconds": 1.0,
+    "weights_sha256": "",
+    "weights_shape": (),
+    "noise": "",
+    "code": "",
+    "silos": (),
+}
 
 
 def experiment(folder, constants, **privacy) -> Experiment:
-    config = ExperimentConfig.model_validate({
-        "data": {"pca": constants and {"dimension": 7, "constants": constants}},
-        "privacy": {"epsilon": 2, **privacy},
-        "algorithm": {"name": "mbsgd", "rounds": 2},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"pca": constants and {"dimension": 7, "constants": constants}},
+            "privacy": {"epsilon": 2, **privacy},
+            "algorithm": {"name": "mbsgd", "rounds": 2},
+        }
+    )
     return Experiment.prepare(config, folder / "silos")
 
 
@@ -61,11 +78,13 @@ def test_every_artefact_says_that_constants_are_outside_of_the_guarantee(tmp_pat
 @pytest.mark.parametrize("trust", ["central", "inter-silo"])
 def test_every_artefact_says_who_is_trusted(tmp_path, trust):
     """Of DIFF2, whose other trust model is one word away, with the same accounted epsilon."""
-    config = ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 2},
-        "privacy": {"epsilon": 2, "trust": trust},
-        "algorithm": {"name": "diff2", "rounds": 6, "period": 3},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 2},
+            "privacy": {"epsilon": 2, "trust": trust},
+            "algorithm": {"name": "diff2", "rounds": 6, "period": 3},
+        }
+    )
     made = Experiment.prepare(config, tmp_path / "silos")
     training = Training(made, made.in_process(LedgerFolders.below(tmp_path)), RunStore(tmp_path / "run.sqlite"), None)
     training.start()
@@ -81,11 +100,14 @@ def test_every_artefact_says_who_is_trusted(tmp_path, trust):
 
 
 def shuffled(folder) -> Experiment:
-    config = ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 30, "records": 2, "features": 2},
-        "privacy": {"epsilon": 2, "delta": 1e-3, "trust": "shuffler", "ledger": "sqlite"},
-        "algorithm": {"name": "mbsgd", "rounds": 4}, "shuffler": {"minimum": 20},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 30, "records": 2, "features": 2},
+            "privacy": {"epsilon": 2, "delta": 1e-3, "trust": "shuffler", "ledger": "sqlite"},
+            "algorithm": {"name": "mbsgd", "rounds": 4},
+            "shuffler": {"minimum": 20},
+        }
+    )
     return Experiment.prepare(config, folder / "silos")
 
 
@@ -108,8 +130,9 @@ def test_shuffled_runs_have_a_line_of_their_own():
     plain = RunResult.model_validate(EMPTY)
     mixed = [plain, plain.model_copy(update={"epsilon_shuffled": 1.97, "epsilon_accounted": 5.1})]
     assert [(line.level, line.accounted, line.shuffled) for line in summarise(mixed)] == [
-        ("2", 2.0, None), ("2 shuffled", 5.1, 1.97)
-    ]  # fmt: skip
+        ("2", 2.0, None),
+        ("2 shuffled", 5.1, 1.97),
+    ]
     assert "at most 1.97; accounted is without a shuffler" in str(table(summarise(mixed), "").caption)
     assert "shuffle" not in str(table(summarise([plain]), "").caption)
 
@@ -128,13 +151,19 @@ def test_a_run_about_persons_says_so_in_its_statement_result_and_table(tmp_path)
         (tmp_path / f"{name}.csv").write_text("patient,age,ill\n" + rows)
     said = {}
     for person in (None, "patient"):
-        config = ExperimentConfig.model_validate({
-            "data": {
-                "source": "files", "features": {"age": {"range": [0, 6]}}, "label": "ill", "person": person,
-                "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in ("north", "south")],
-            },
-            "privacy": {"epsilon": 2}, "algorithm": {"name": "mbsgd", "rounds": 2},
-        })  # fmt: skip
+        config = ExperimentConfig.model_validate(
+            {
+                "data": {
+                    "source": "files",
+                    "features": {"age": {"range": [0, 6]}},
+                    "label": "ill",
+                    "person": person,
+                    "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in ("north", "south")],
+                },
+                "privacy": {"epsilon": 2},
+                "algorithm": {"name": "mbsgd", "rounds": 2},
+            }
+        )
         made = Experiment.prepare(config, tmp_path / "silos")
         training = Training(
             made, made.in_process(LedgerFolders.below(tmp_path)), RunStore(tmp_path / f"{person}.sqlite"), None
@@ -189,18 +218,24 @@ def test_a_run_goes_on_with_the_constants_it_began_with_only(tmp_path):
 def test_a_schema_is_shown_column_by_column_under_keys_that_mlflow_takes(tmp_path):
     (tmp_path / "n.csv").write_text("age,od280/od315,a b (x),y\n" + "1,2,3,0\n" * 9)
     features = {
-        "age": {"range": [20, 80]}, "od280/od315": {"centre": 2, "scale": 1, "missing": [0]},
+        "age": {"range": [20, 80]},
+        "od280/od315": {"centre": 2, "scale": 1, "missing": [0]},
         "a b (x)": {"categories": ["u", 1], "other": False},
-    }  # fmt: skip
+    }
     config = validated(
         ExperimentConfig,
         {
-            "data": {"source": "files", "silos": [{"name": "n", "path": str(tmp_path / "n.csv")}], "label": "y",
-                     "features": features},
-            "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"},
+            "data": {
+                "source": "files",
+                "silos": [{"name": "n", "path": str(tmp_path / "n.csv")}],
+                "label": "y",
+                "features": features,
+            },
+            "privacy": {"epsilon": 1},
+            "algorithm": {"name": "mbsgd"},
         },
         "test",
-    )  # fmt: skip
+    )
     shown = run_parameters(config, make_plan(config))
     assert "data.features" not in shown
     assert {key: json.loads(value) for key, value in shown.items() if key.startswith("data.features")} == {

@@ -68,11 +68,7 @@ def run_id() -> str:
 
 
 def drive(
-    tracker: Tracker,
-    run_id: str,
-    phases: int = PHASES,
-    last_rounds: int = ROUNDS,
-    status: str | None = "FINISHED",
+    tracker: Tracker, run_id: str, phases: int = PHASES, last_rounds: int = ROUNDS, status: str | None = "FINISHED"
 ) -> TrackedRun:
     """The calls of a driver; `last_rounds` and `status` None stop it in the middle of the last phase."""
     params = {"privacy": {"epsilon": 1.0}, "seed": 3}
@@ -602,11 +598,29 @@ def test_mlflow_models_predict_serves_the_model(place, run_id, tmp_path, real_la
     given.write_text(json.dumps({"dataframe_split": {"columns": ["age", "dose"], "data": raw.tolist()}}))
     uri = f"runs:/{run.address(0).id}/model" if real_label else f"models:/model-{run_id}/1"
     subprocess.run(
-        [sys.executable, "-m", "mlflow", "models", "predict", "-m", uri, "-i", str(given), "-t", "json",
-         "-o", str(answer), "--env-manager", "local"],
-        check=True, timeout=2 * HANGS, cwd=Path(__file__).parents[2], capture_output=True,
+        [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "models",
+            "predict",
+            "-m",
+            uri,
+            "-i",
+            str(given),
+            "-t",
+            "json",
+            "-o",
+            str(answer),
+            "--env-manager",
+            "local",
+        ],
+        check=True,
+        timeout=2 * HANGS,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
         env=os.environ | {"MLFLOW_TRACKING_URI": place.uri},
-    )  # fmt: skip
+    )
     predictor = prepare_records(raw, np.zeros(4), True, 0.5, 4.0).X @ W
     got = json.loads(answer.read_text())["predictions"]
     if real_label:

@@ -60,8 +60,9 @@ class Piece:
 
     def divergence(self, order: float) -> float:
         """Renyi divergence of this order of all of them together, rounded up."""
-        of_samples = (kind.count * renyi.sampled(order, kind.sampling, kind.rate, kind.multiplier)
-                      for kind in self.kinds)  # fmt: skip
+        of_samples = (
+            kind.count * renyi.sampled(order, kind.sampling, kind.rate, kind.multiplier) for kind in self.kinds
+        )
         return math.fsum((renyi.full(order, self.mu_squared), *of_samples)) * (1 + 2.0**-50)
 
     def below(self, other: Piece) -> bool:

@@ -85,15 +85,17 @@ def poisson(rate: float, multiplier: float) -> Curve:
         there, middle, back = at - 1 / scale, at, at + 1 / scale
         # The noise is small, the terms lie apart and do not cancel; the ratio of the first would be too large.
         apart = there < -1.0
-        direct = np.stack([
-            log_rate + log_ndtr(-there), log_rest + log_less + log_ndtr(-middle), log_rate + epsilon + log_ndtr(-back)
-        ])  # fmt: skip
+        direct = np.stack(
+            [log_rate + log_ndtr(-there), log_rest + log_less + log_ndtr(-middle), log_rate + epsilon + log_ndtr(-back)]
+        )
         first, second, third = np.exp(direct)
         ratio = _mills(np.maximum(there, -1.0))
         half_log = -0.5 * math.log(2 * math.pi)
-        densities = np.exp(np.stack([
-            log_rest + log_less - middle * middle / 2 + half_log, log_rate + epsilon - back * back / 2 + half_log
-        ]))  # fmt: skip
+        densities = np.exp(
+            np.stack(
+                [log_rest + log_less - middle * middle / 2 + half_log, log_rate + epsilon - back * back / 2 + half_log]
+            )
+        )
         others = np.stack([_mills(middle), _mills(back)])
         most = np.where(apart, first, ratio * densities.sum(axis=0))
         found = np.where(apart, first - second - third, (densities * (ratio - others)).sum(axis=0))

@@ -163,8 +163,10 @@ def _chernoff(cumulant: Callable[[float], float], log_delta: float) -> tuple[flo
     """The smallest (cumulant(t) - log_delta) / t over t > 0, and its t: epsilon by Chernoff's bound."""
     found = minimize_scalar(
         lambda log_tilt: (cumulant(math.exp(log_tilt)) - log_delta) / math.exp(log_tilt),
-        bounds=(-7.0, 12.0), method="bounded", options={"xatol": 1e-3},
-    )  # fmt: skip
+        bounds=(-7.0, 12.0),
+        method="bounded",
+        options={"xatol": 1e-3},
+    )
     return float(found.fun), math.exp(float(found.x))
 
 

@@ -23,8 +23,9 @@ def amplified(local: float, whole: float, messages: int, delta: float) -> float:
     ln(1 + tanh(local/2) (8 sqrt(e^whole ln(4/delta)) / sqrt(M) + 8 e^whole / M)): Theorem F.2 with whole = n local;
     Feldman, McMillan and Talwar 2021, Theorem 3.1, with whole = local. Stated for whole <= `farthest`.
     """
-    clones = np.logaddexp(math.log(8) + (whole + math.log(math.log(4 / delta) / messages)) / 2,
-                          math.log(8 / messages) + whole)  # fmt: skip
+    clones = np.logaddexp(
+        math.log(8) + (whole + math.log(math.log(4 / delta) / messages)) / 2, math.log(8 / messages) + whole
+    )
     return float(np.logaddexp(0.0, clones + math.log(math.tanh(local / 2))))
 
 

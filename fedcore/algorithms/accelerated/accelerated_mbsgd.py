@@ -46,9 +46,7 @@ class AcceleratedMbsgd(AcceleratedForms):
     def plan(self, problem: Problem) -> Plan:
         rounds, beta = self.rounds, self.beta(problem)
         if rounds is None:
-            rounds = accelerated_rounds(
-                problem, beta, self.starting_gap(problem), self.strongly(problem), self.batch
-            )
+            rounds = accelerated_rounds(problem, beta, self.starting_gap(problem), self.strongly(problem), self.batch)
         K = accelerated_batch(problem, rounds) if self.batch == "theory" else self.batch
         whole = {silo.name: (0, silo.trained) for silo in problem.silos}
         return Plan(problem, (self.formed(problem, make_phase(problem, 1, rounds, whole, batch=K)),))

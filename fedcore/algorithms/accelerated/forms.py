@@ -70,9 +70,7 @@ class AcceleratedForms(Accelerated):
         beta, gap, D, R = self.beta(problem), self.starting_gap(problem), problem.diameter, phase.rounds
         variance = gradient_variance(problem, phase)
         if self.strongly(problem):
-            stages = stage_plan(
-                R, beta, problem.ridge, gap, variance, self.stage_scale, self.upsilon, "model.ridge"
-            )
+            stages = stage_plan(R, beta, problem.ridge, gap, variance, self.stage_scale, self.upsilon, "model.ridge")
             return replace(phase, settings=stage_settings(stages, variance, gap))
         if self.form_for(problem) == "one-stage":
             distance = min(D, math.sqrt(2.0 * gap / problem.ridge)) if problem.ridge > 0 else D

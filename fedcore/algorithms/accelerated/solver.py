@@ -70,9 +70,7 @@ class Accelerated(KnownCurvature, Traits):
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         return silo.ask("gradient", sent["w"])
 
-    def server_update(
-        self, state: AcceleratedState, messages: Messages, phase: Phase
-    ) -> AcceleratedState:
+    def server_update(self, state: AcceleratedState, messages: Messages, phase: Phase) -> AcceleratedState:
         coefficients, previous = _coefficients(state, phase)
         middle = coefficients.middle(state.aggregate, previous)
         gradient = regularised(mean_message(messages), middle, state.centre, phase)

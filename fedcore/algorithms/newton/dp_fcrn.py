@@ -125,9 +125,15 @@ class DpFcrn(Traits):
 
         ridge = (silo.ridge, w[chosen]) if silo.ridge else None
         v = noised_descent(
-            gradient, int(chosen.sum()), self.local_steps, silo.phase.settings["steps"], self.cubic, self.radius, ridge,
+            gradient,
+            int(chosen.sum()),
+            self.local_steps,
+            silo.phase.settings["steps"],
+            self.cubic,
+            self.radius,
+            ridge,
             self.average,
-        )  # fmt: skip
+        )
         return self.scale * v
 
     def server_update(self, state: ModelState, messages: Messages, phase: Phase) -> ModelState:

@@ -39,8 +39,10 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
             known.holds(f"a cap ({rule}) of one run admits {len(admitted)}", len(admitted) < 2)
             if admitted:
                 ledger.close_run(admitted[0], 0.75 * charge.mu_squared)
-                known.holds(f"a cap ({rule}) of one run admits one more than {admitted[0]}, of which three fourths are "
-                            "spent", not admits(ledger, "three", charge, cap))  # fmt: skip
+                known.holds(
+                    f"a cap ({rule}) of one run admits one more than {admitted[0]}, of which three fourths are spent",
+                    not admits(ledger, "three", charge, cap),
+                )
     for rule, ledger in _ledgers(subject, folder / "parts"):
         with closing(ledger):
             cap = Cap(1.0, subject.delta, rule)
@@ -53,7 +55,6 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
             both = [admits(ledger, f"delta-{at}", Charge(0.01 * most, 0.1, 0.6 * cap.delta), cap) for at in range(2)]
             # The other rules are about one curve of epsilon over delta, along which charges add up.
             known.holds(f"a cap ({rule}) admits 1.2 of its delta", rule != "basic" or not all(both))
-
 
     charge = charge_of(subject.silo, subject.n, subject.plan)
     cap = Cap(MANY * charge.epsilon, charge.delta, "rdp")

@@ -31,8 +31,10 @@ def squared(events: Iterable[GaussianRelease]) -> float:
     """The largest sum, over positions, of squared Gaussian-DP parameters, as if each answer had been about all."""
     listed = Counter(events)
     borders = sorted({event.start for event in listed})
-    return max((sum(_mu(event, times) for event, times in listed.items() if event.start <= at < event.stop)
-                for at in borders), default=0.0)  # fmt: skip
+    return max(
+        (sum(_mu(event, times) for event, times in listed.items() if event.start <= at < event.stop) for at in borders),
+        default=0.0,
+    )
 
 
 def delta_at_least(events: Iterable[GaussianRelease], epsilon: float) -> float:

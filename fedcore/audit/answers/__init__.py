@@ -11,16 +11,26 @@ from fedcore.audit.answers.largest_eigenvalue import AuditedLargestEigenvalue
 from fedcore.audit.answers.moments import AuditedMoments
 
 _Audited = (
-    type[AuditedGradient] | type[AuditedMoments] | type[AuditedColumnMoments] | type[AuditedHistogram]
-    | type[AuditedLargestEigenvalue] | type[AuditedGradientDifference] | type[AuditedGradientAndHessian]
+    type[AuditedGradient]
+    | type[AuditedMoments]
+    | type[AuditedColumnMoments]
+    | type[AuditedHistogram]
+    | type[AuditedLargestEigenvalue]
+    | type[AuditedGradientDifference]
+    | type[AuditedGradientAndHessian]
     | type[AuditedGradientAndHessianVector]
-)  # fmt: skip
+)
 
 AUDITED: dict[str, _Audited] = {
     kind.watched.name: kind
     for kind in (
-        AuditedGradient, AuditedGradientDifference, AuditedGradientAndHessian,
-        AuditedGradientAndHessianVector, AuditedMoments, AuditedColumnMoments, AuditedHistogram,
+        AuditedGradient,
+        AuditedGradientDifference,
+        AuditedGradientAndHessian,
+        AuditedGradientAndHessianVector,
+        AuditedMoments,
+        AuditedColumnMoments,
+        AuditedHistogram,
         AuditedLargestEigenvalue,
     )
 }

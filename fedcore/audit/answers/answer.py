@@ -54,8 +54,8 @@ class AuditedAnswer(Protocol):
         ...
 
     def folded(self, total: Vector) -> Vector:
-        """The exact sum (numbers,) of records whose parts add up to `total` (d,): that, unless it is a function of it.
-        """
+        """The exact sum (numbers,) of records whose parts add up to `total` (d,): that, unless it
+        is a function of it."""
         ...
 
     def loud(self, norm: float) -> float:

@@ -30,8 +30,8 @@ class WatchedLargestEigenvalue(LargestEigenvalue):
 
 
 class AuditedLargestEigenvalue(AuditedMoments):
-    """A record x adds x x' (p^2,), x cut to norm B; what is sent is the largest singular value of what they add up to.
-    """
+    """A record x adds x x' (p^2,), x cut to norm B; what is sent is the largest singular value of
+    what they add up to."""
 
     watched: ClassVar[type[Any]] = WatchedLargestEigenvalue
     no_canaries: str | None = "an eigenvalue is asked once, and records share it"

@@ -20,6 +20,7 @@ def bias(releases: Releases, false_alarm: float) -> Finding:
     passes.
     """
     residuals = releases.residuals
+
     def by(label: np.ndarray, of: np.ndarray = residuals) -> np.ndarray:
         return np.array([of[label == one].sum(axis=0) / np.sqrt((label == one).sum()) for one in np.unique(label)])
 

@@ -29,9 +29,16 @@ class _GivenKey(MemoryLedger):
     key = b""
 
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0, policy: Cap | None = None,
-    ) -> bytes:  # fmt: skip
+        self,
+        run: str,
+        plan: str,
+        key: bytes,
+        charge: Charge,
+        cap: Cap | None,
+        person: str | None = None,
+        lease: int = 0,
+        policy: Cap | None = None,
+    ) -> bytes:
         return super().open_run(run, plan, self.key, charge, cap, person, lease, policy)
 
     def empty(self) -> None:

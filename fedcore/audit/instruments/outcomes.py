@@ -26,9 +26,34 @@ from fedcore.errors import SiloError
 ASKED = 2
 """Addresses of each data set, the first and the last among them."""
 VALUES = (
-    0.0, -0.0, 1.0, -1.0, 0.5, 1e-3, 5e-324, 1e-310, -1e-200, 1e-160, 1e3, 1e6, -1e9, 1e13, 1e17, 1e30, 1e75, 1e100,
-    1e154, -1e155, 1e200, 1e300, 1.7976931348623157e308, -1.7976931348623157e308, np.nan, np.inf, -np.inf,
-)  # fmt: skip
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1e-3,
+    5e-324,
+    1e-310,
+    -1e-200,
+    1e-160,
+    1e3,
+    1e6,
+    -1e9,
+    1e13,
+    1e17,
+    1e30,
+    1e75,
+    1e100,
+    1e154,
+    -1e155,
+    1e200,
+    1e300,
+    1.7976931348623157e308,
+    -1.7976931348623157e308,
+    np.nan,
+    np.inf,
+    -np.inf,
+)
 """Features of unusual records."""
 NO_CLASS = (0.5, np.nan, np.inf, -np.inf)
 """Labels of unusual records, which no model knows."""

@@ -19,6 +19,8 @@ from fedcore.audit.releases import SHARED, Draw, Releases
 
 COMPARED = 512
 """Most samples of one phase that are all compared with each other."""
+
+
 def samples(releases: Releases, false_alarm: float) -> Finding:
     """Tests who takes part: every record and every place as often as planned, and samples of the planned sizes.
 
@@ -59,9 +61,12 @@ def overlap(releases: Releases, false_alarm: float) -> Finding:
         families[f"phase {phase}, any two samples"] = _closest(mine[:COMPARED])
         index = {(d.scene, d.run, d.address[1], d.ask): d for d in mine}
         for name, step in {
-            "asks of a round": (0, 0, 0, 1), "rounds": (0, 0, 1, 0), "rounds but one": (0, 0, 2, 0),
-            "runs": (0, 1, 0, 0), "silos": (1, 0, 0, 0),
-        }.items():  # fmt: skip
+            "asks of a round": (0, 0, 0, 1),
+            "rounds": (0, 0, 1, 0),
+            "rounds but one": (0, 0, 2, 0),
+            "runs": (0, 1, 0, 0),
+            "silos": (1, 0, 0, 0),
+        }.items():
             both = [_together(pairs) for odd in (0, 1) if (pairs := _apart(index, step, odd))]
             if both:
                 families[f"phase {phase}, {name}"] = np.array(both)

@@ -32,9 +32,10 @@ def exact_sums(subject: Subject, rng: np.random.Generator) -> Finding:
         # Records that share no feature make sums that are apart, and of squares a diagonal.
         sitting = Sitting(plain, mixed_records(plain, rng, on_axis=1.0 if run % 4 == 3 else ON_AXIS))
         for transcript in (
-            sitting.still(f"audit-sums-{run}"), sitting.train(f"audit-sums-training-{run}"),
+            sitting.still(f"audit-sums-{run}"),
+            sitting.train(f"audit-sums-training-{run}"),
             sitting.far(f"audit-sums-far-{run}", 20, rng),
-        ):  # fmt: skip
+        ):
             scale = np.array([event.sensitivity * max(1.0, event.stop - event.start) for event in transcript.events])
             scale *= transcript.unit
             distance = np.linalg.norm(transcript.payload - transcript.exact, axis=1) / scale

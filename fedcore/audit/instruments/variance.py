@@ -94,8 +94,10 @@ def variance_by_part(releases: Releases, false_alarm: float) -> Finding:
         _, at, many = np.unique(label, return_inverse=True, return_counts=True)
         return chi_square(np.bincount(at.ravel(), weights=rows), many * width)
 
-    within = [chi_square(squares[releases.phase == one].sum(axis=0), int((releases.phase == one).sum()))
-              for one in np.unique(releases.phase)]  # fmt: skip
+    within = [
+        chi_square(squares[releases.phase == one].sum(axis=0), int((releases.phase == one).sum()))
+        for one in np.unique(releases.phase)
+    ]
     waves = np.square(dct(releases.residuals, axis=1, norm="ortho")).sum(axis=0)
     families = {
         "coordinate": chi_square(coordinates, releases.count),
@@ -123,6 +125,4 @@ def along(releases: Releases) -> np.ndarray:
     """Residuals along the direction of each release's exact sum, of those that have one (P,): standard normals."""
     size = np.linalg.norm(releases.exact, axis=1)
     moved = size > 0
-    return np.asarray(
-        np.einsum("ij,ij->i", releases.residuals[moved], releases.exact[moved] / size[moved][:, None])
-    )
+    return np.asarray(np.einsum("ij,ij->i", releases.residuals[moved], releases.exact[moved] / size[moved][:, None]))

@@ -131,11 +131,16 @@ def _judge_categories(
 
 
 def _note_near(
-    name: str, what: str, values: Sequence[Value] | None, cells: pa.ChunkedArray, where: NDArray[np.bool_],
-    found: Findings, notes: list[str],
-) -> None:  # fmt: skip
-    """Notes cells that are none of the values, and may mean one in another spelling: these are apart, where in doubt.
-    """
+    name: str,
+    what: str,
+    values: Sequence[Value] | None,
+    cells: pa.ChunkedArray,
+    where: NDArray[np.bool_],
+    found: Findings,
+    notes: list[str],
+) -> None:
+    """Notes cells that are none of the values, and may mean one in another spelling: these are
+    apart, where in doubt."""
     if not values or not found.noting:
         return
     different, places = values_of(cells.filter(pa.array(where)))

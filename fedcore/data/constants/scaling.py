@@ -43,8 +43,8 @@ class PublicScaling(_Scaling):
 
 
 class ReleasedScaling(_Scaling):
-    """Numbers with a range are centred and scaled by what silos release of them, with noise and a charge, beforehand.
-    """
+    """Numbers with a range are centred and scaled by what silos release of them, with noise and a
+    charge, beforehand."""
 
     key: ClassVar[str] = "data.scaling"
 
@@ -163,9 +163,15 @@ def expected(schema: Schema, scaling: ReleasedScaling) -> Scaled:
 def centred(column: Column, centre: float, scale: float, limit: float) -> Column:
     """The column with these in place of its range, in its own units."""
     return Column(
-        name=column.name, centre=centre, scale=scale, limit=limit, log=column.log, missing=column.missing,
-        indicator=column.indicator, fill=column.fill,
-    )  # fmt: skip
+        name=column.name,
+        centre=centre,
+        scale=scale,
+        limit=limit,
+        log=column.log,
+        missing=column.missing,
+        indicator=column.indicator,
+        fill=column.fill,
+    )
 
 
 def _in_own_units(column: Column, centre: float, scale: float) -> tuple[float, float]:

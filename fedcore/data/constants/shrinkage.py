@@ -42,8 +42,8 @@ def centres_and_scales(
 
 
 def _shrunk(means: Vector, noise: float) -> Vector:
-    """Towards 0, the middles of ranges, by as much as noise makes of their size (James and Stein 1961, positive part).
-    """
+    """Towards 0, the middles of ranges, by as much as noise makes of their size (James and Stein
+    1961, positive part)."""
     size = float(np.mean(means**2))
     return means * max(0.0, size - noise**2) / size if size > 0 else means
 

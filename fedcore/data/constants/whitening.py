@@ -77,9 +77,7 @@ def number_places(schema: Schema) -> dict[str, int]:
     """By name of a column that is a number, where its feature is among all."""
     starts = np.cumsum([0, *(len(column.names) for column in schema)])
     return {
-        column.name: int(start)
-        for column, start in zip(schema, starts[:-1], strict=True)
-        if column.categories is None
+        column.name: int(start) for column, start in zip(schema, starts[:-1], strict=True) if column.categories is None
     }
 
 

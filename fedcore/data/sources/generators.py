@@ -78,9 +78,7 @@ def class_counts(folder: str, flavour: Flavour) -> list[int]:
     return [int(n) for n in np.bincount(load_labels(folder, flavour), minlength=CLASSES[flavour])]
 
 
-def similar_digits(
-    how: SimilarityConfig, test_fraction: float, seed: int, public_fraction: float = 0.0
-) -> Generated:
+def similar_digits(how: SimilarityConfig, test_fraction: float, seed: int, public_fraction: float = 0.0) -> Generated:
     """The images of `digits`, dealt out by similarity and labelled by digit. Raises InputError."""
     from sklearn import datasets
 
@@ -106,9 +104,13 @@ def similar_mnist(
 
 
 def _odd_even(
-    images: NDArray[Any], digit: NDArray[np.integer], share: odd_even.Shares, columns: int, seed: int,
+    images: NDArray[Any],
+    digit: NDArray[np.integer],
+    share: odd_even.Shares,
+    columns: int,
+    seed: int,
     homogeneity: float,
-) -> Generated:  # fmt: skip
+) -> Generated:
     """Images (n, pixels) of `columns` pixels in a row, dealt out by digit, labelled by parity and by digit."""
 
     def table(rows: NDArray[np.int64]) -> Table:

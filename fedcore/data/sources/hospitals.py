@@ -25,8 +25,20 @@ from fedcore.data.tabular import Tabular
 HOSPITALS = {"cleveland": 303, "budapest": 294, "zurich-basel": 123, "long-beach": 200}
 """Records of each, in order."""
 COLUMNS = (
-    "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal",
-)  # fmt: skip
+    "age",
+    "sex",
+    "cp",
+    "trestbps",
+    "chol",
+    "fbs",
+    "restecg",
+    "thalach",
+    "exang",
+    "oldpeak",
+    "slope",
+    "ca",
+    "thal",
+)
 LABEL = "disease"
 _FOLDER = Path(__file__).parent / "heart_disease"
 _EVERY = 3  # row that is a test record

@@ -74,9 +74,7 @@ def shares(
     return Shares(*(tuple(int(n) for n in part) for part in (used - test - public, test, public)))
 
 
-def divide(
-    digit: NDArray[np.integer], share: Shares, rng: np.random.Generator, homogeneity: float = 0.0
-) -> Division:
+def divide(digit: NDArray[np.integer], share: Shares, rng: np.random.Generator, homogeneity: float = 0.0) -> Division:
     """Deals out the images whose digits are `digit` (n,), each to one place at most.
 
     Silo (o, e) gets one fifth of what the silos have of digit o and one fifth of digit e, sizes differing by at most

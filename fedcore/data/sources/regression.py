@@ -90,20 +90,36 @@ TABLES: dict[TableName, RegressionTable] = {
     "insurance": RegressionTable(
         insurance.LABEL,
         (-65_000.0, 65_000.0),
-        _standardised({
-            "age": (40, 14, 2), "sex": (0, 1, 1), "bmi": (30, 6, 4), "children": (0, 1, 5), "smoker": (0, 1, 1),
-            "region": (0, 1, 3),
-        }),
+        _standardised(
+            {
+                "age": (40, 14, 2),
+                "sex": (0, 1, 1),
+                "bmi": (30, 6, 4),
+                "children": (0, 1, 5),
+                "smoker": (0, 1, 1),
+                "region": (0, 1, 3),
+            }
+        ),
     ),
     "diabetes": RegressionTable(
         "progression",
         (0.0, 350.0),
-        _standardised({
-            "age": (50, 13, 3), "sex": (1.5, 0.5, 1), "bmi": (26, 4.5, 3), "bp": (95, 14, 3), "s1": (190, 35, 3),
-            "s2": (115, 30, 3), "s3": (50, 13, 3), "s4": (4, 1.3, 3), "s5": (4.6, 0.5, 3), "s6": (90, 12, 3),
-        }),
+        _standardised(
+            {
+                "age": (50, 13, 3),
+                "sex": (1.5, 0.5, 1),
+                "bmi": (26, 4.5, 3),
+                "bp": (95, 14, 3),
+                "s1": (190, 35, 3),
+                "s2": (115, 30, 3),
+                "s3": (50, 13, 3),
+                "s4": (4, 1.3, 3),
+                "s5": (4.6, 0.5, 3),
+                "s6": (90, 12, 3),
+            }
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def silo_sizes(data: RegressionData) -> dict[str, int]:

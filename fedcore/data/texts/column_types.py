@@ -12,9 +12,7 @@ import pyarrow as pa
 
 from fedcore.data.cells import Value, exact_number, value_type
 
-_BYTES = (
-    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary,
-)  # fmt: skip
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 
 
 def misfit(kind: pa.DataType, values: Sequence[Value] | None) -> str | None:

@@ -19,14 +19,16 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ("numbers with a comma, of decimals or of thousands; write 1.234 or 1234", r"[-+]?[0-9]{1,3},[0-9]{3}"),
     ("numbers with separators of thousands; leave these out", r"[-+]?[0-9]{1,3}([,.' ][0-9]{3})+([.,][0-9]*)?"),
     ("numbers with a decimal comma; write a point", rf"[-+]?({_DIGITS})?,{_DIGITS}(e[-+]?{_DIGITS})?"),
-    ("dates or times; write days or years as numbers, by a public rule", (
-        r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ t].*)?|[0-9]+:[0-9]{2}(:[0-9.]+)?")),
+    (
+        "dates or times; write days or years as numbers, by a public rule",
+        (r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ t].*)?|[0-9]+:[0-9]{2}(:[0-9.]+)?"),
+    ),
     ("bounds and no values; take the bound, by a public rule", r"[<>≤≥~=].*[0-9].*"),
     ("negative numbers in brackets or with the sign behind; write the sign in front", r"\([0-9.,]+\)|[0-9.,]+-"),
     ("fractions or ranges; write one number", rf"{_DIGITS}\s*(/|-|\.\.|to)\s*{_DIGITS}"),
     ("infinite", r"[-+]?(inf|infinity|1\.#inf)"),
     ("numbers with a unit; write the number alone", r"[-+]?[0-9][0-9.,]*\s*[^\W\d].*"),
-)  # fmt: skip
+)
 
 
 def described(cells: Iterable[object]) -> str:

@@ -118,6 +118,19 @@ def _as_text(cell: bytes) -> str | None:
 
 
 _NOBODY = frozenset(map(plain, MISSING)) | {
-    "<na>", "nat", "nil", "\\n", "?", "-", "--", ".", "unknown", "inf", "-inf", "+inf", "infinity", "-infinity",
-}  # fmt: skip
+    "<na>",
+    "nat",
+    "nil",
+    "\\n",
+    "?",
+    "-",
+    "--",
+    ".",
+    "unknown",
+    "inf",
+    "-inf",
+    "+inf",
+    "infinity",
+    "-infinity",
+}
 """Texts that stand for no value in tables of databases, statistics and spreadsheets."""

@@ -73,8 +73,8 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True)
 class Eigenvalues:
-    """`values`: largest eigenvalues of second moments as silos released them (N,); `sigmas`: deviations of their noise.
-    """
+    """`values`: largest eigenvalues of second moments as silos released them (N,); `sigmas`:
+    deviations of their noise."""
 
     values: tuple[float, ...]
     sigmas: tuple[float, ...]

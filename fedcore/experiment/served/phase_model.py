@@ -136,9 +136,10 @@ class PhaseModel:
             if not self._is_no_classifier:
                 return network_weights(inner, outer)
             return {
-                "first": np.ascontiguousarray(inner.T), "second": np.ascontiguousarray(half * outer[:, :-1].T),
+                "first": np.ascontiguousarray(inner.T),
+                "second": np.ascontiguousarray(half * outer[:, :-1].T),
                 "biases": half * outer[:, -1] + middle,
-            }  # fmt: skip
+            }
         if self.classes is None:
             return {"coef_": self.w * half}
         rows = self._rows

@@ -28,8 +28,8 @@ from fedcore.silo.answers.moments import bound_of, moment_sum
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Records of each silo, by name, and of the test, as features of a schema; `whitening`: by which they are whitened.
-    """
+    """Records of each silo, by name, and of the test, as features of a schema; `whitening`: by
+    which they are whitened."""
 
     schema: Schema
     silos: Mapping[str, Made]
@@ -46,9 +46,13 @@ class World:
         pairs = config.data.label_values is not None and not model.class_ids
         labels = 2.0 * made.labels - 1.0 if pairs else made.labels
         return prepare_records(
-            made.features, labels, model.bias, model.feature_bound, normalise=model.normalise,
+            made.features,
+            labels,
+            model.bias,
+            model.feature_bound,
+            normalise=model.normalise,
             longest=longest_prepared(self.schema, self.whitening),
-        )  # fmt: skip
+        )
 
 
 def scaled_world(config: ExperimentConfig, world: World, seed: int, known: Whitening | None = None) -> World:

@@ -33,7 +33,8 @@ def check_key(register: Register, silo: str, version: Version) -> None:
         return
     said = "gone" if known is None else "another ledger's"
     raise SiloError(
-        silo, "ledger-lost",
+        silo,
+        "ledger-lost",
         f"the key of its ledger {version.ledger} is {said}, which the register knows: restore ledger, anchor and key, "
         f"or give the ledger up in full by `fedcore budget reconcile {silo}`",
-    )  # fmt: skip
+    )

@@ -21,9 +21,22 @@ from fedcore.ledger.standing import Link
 
 DAY = timedelta(days=1)
 KINDS = (
-    "silo", "version", "records", "moved", "taken", "reserved", "confirmed", "cancelled", "settled", "lost",
-    "given up", "head", "seen", "clock", "cap",
-)  # fmt: skip
+    "silo",
+    "version",
+    "records",
+    "moved",
+    "taken",
+    "reserved",
+    "confirmed",
+    "cancelled",
+    "settled",
+    "lost",
+    "given up",
+    "head",
+    "seen",
+    "clock",
+    "cap",
+)
 
 
 class RegisterEntry(NamedTuple):

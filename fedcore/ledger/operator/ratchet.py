@@ -36,10 +36,11 @@ class Ratchet:
         now, account = self._clock().astimezone(UTC), _account(self._register, self._silo)
         if account.ahead is not None and now < account.ahead - TOLERANCE:
             raise SiloError(
-                self._silo, "clock",
+                self._silo,
+                "clock",
                 f"its clock says {said_time(now)} and has said {said_time(account.ahead)}: nothing new is answered "
                 f"until its operator says which is right, by `fedcore budget clock {self._silo}`",
-            )  # fmt: skip
+            )
         kept = account.latest if account.ahead is None else max(account.latest, account.ahead)
         moment = self._latest = max(now, kept, self._latest)
         if self._expired(moment) and not self._expired(kept):

@@ -89,9 +89,16 @@ class RegisteredLedger(SqliteLedger):
 
     @alone
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0, policy: Cap | None = None,
-    ) -> bytes:  # fmt: skip
+        self,
+        run: str,
+        plan: str,
+        key: bytes,
+        charge: Charge,
+        cap: Cap | None,
+        person: str | None = None,
+        lease: int = 0,
+        policy: Cap | None = None,
+    ) -> bytes:
         if not self.is_run(run):
             reserved = self._mine.runs.get(run)
             caps = [each for each in (policy, cap) if each is not None]
@@ -172,8 +179,8 @@ class RegisteredLedger(SqliteLedger):
             self._note("settled", {"run": run, "charge": charge.json, "head": head_of(self._at)})
 
     def _check_others(self, silo: str, account: Account, mine: Version) -> None:
-        """Raises SiloError if the anchor of another ledger of the account has seen more than the register, or is gone.
-        """
+        """Raises SiloError if the anchor of another ledger of the account has seen more than the
+        register, or is gone."""
         for other in account.sharing(mine.name):
             if other is mine or other.given_up:
                 continue
@@ -230,13 +237,12 @@ def losses(ledger: SqliteLedger, version: Version, order: float | None) -> list[
     """Entries for the reconciliations of a ledger that the register does not know; `order`: the account's."""
     return [
         loss_of(ledger.silo, version.name, link, of_order(charge, order))
-        for link, charge in ledger.losses() if link not in version.reconciled
-    ]  # fmt: skip
+        for link, charge in ledger.losses()
+        if link not in version.reconciled
+    ]
 
 
-def loss_of(
-    silo: str, version: str, link: Link, charge: Charge, runs: int = 0, names: Sequence[str] = ()
-) -> Draft:
+def loss_of(silo: str, version: str, link: Link, charge: Charge, runs: int = 0, names: Sequence[str] = ()) -> Draft:
     """The entry for the reconciliation at `link` of a ledger: what it charged beyond `names`, runs that are known, and
     how many others it lost."""
     body = {"charge": charge.json, "runs": runs, "names": list(names), "head": head_of(link)}
@@ -251,6 +257,7 @@ def unclaimed(silo: str, order: float | None, learnt: bool) -> list[Draft]:
 
 def _lost(silo: str, fault: str) -> SiloError:
     return SiloError(
-        silo, "ledger-lost",
+        silo,
+        "ledger-lost",
         f"{fault}; nothing is answered until `fedcore budget reconcile {silo}` has charged what was open",
-    )  # fmt: skip
+    )

@@ -27,8 +27,8 @@ REPAIRED = ("ledger-lost",)
 
 
 def reconcile(register: Register, silo: str, clock: Callable[[], datetime]) -> list[str]:
-    """Repairs each ledger of a silo's account that does not fit; a line for each, none where all fit. Raises SiloError.
-    """
+    """Repairs each ledger of a silo's account that does not fit; a line for each, none where all
+    fit. Raises SiloError."""
     found = register.accounts.find(silo)
     if found is None:
         raise SiloError(silo, "register", "it is not in the register")

@@ -31,9 +31,13 @@ def statement(register: Register | None, silo: str) -> dict[str, Any] | None:
     charges = [[each for other in account.sharing(version.name) for each in other.charges] for version in versions]
     epsilon = epsilon_of(math.sqrt(most), delta) if delta > 0 else 0.0 if most == 0 else math.inf
     return {
-        "data_versions": list(account.versions), "runs": sum(version.count for version in versions),
-        "epsilon_charged": epsilon if math.isfinite(epsilon) else None, "delta": delta,
-        "clock": said_time(account.latest), "clock_ahead": account.ahead and said_time(account.ahead),
+        "data_versions": list(account.versions),
+        "runs": sum(version.count for version in versions),
+        "epsilon_charged": epsilon if math.isfinite(epsilon) else None,
+        "delta": delta,
+        "clock": said_time(account.latest),
+        "clock_ahead": account.ahead and said_time(account.ahead),
         "caps": caps_shown(account.caps, charges),
-        "declared": [{"entry": number, "declared": said} for number, said in account.said], "head": register.head,
-    }  # fmt: skip
+        "declared": [{"entry": number, "declared": said} for number, said in account.said],
+        "head": register.head,
+    }

@@ -53,9 +53,14 @@ class CubicRounds:
     def question(self, problem: Problem, silo: SiloFacts) -> Question:
         """What the paper's equation 7 is asked. Its bound has k/d in it already."""
         return Question(
-            silo.trained, self.rounds, problem.budget.delta(silo.n), 1, self.bound, "without-replacement",
+            silo.trained,
+            self.rounds,
+            problem.budget.delta(silo.n),
+            1,
+            self.bound,
+            "without-replacement",
             local_steps=self.answers + 1,
-        )  # fmt: skip
+        )
 
 
 def cubic_phase(problem: Problem, asked: CubicRounds, settings: dict[str, Any]) -> Phase:

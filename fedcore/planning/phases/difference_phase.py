@@ -56,16 +56,21 @@ def difference_phase(problem: Problem, cycle: Cycle, slope: float, settings: dic
     sigmas = {stream.name: _planned(problem, stream, cycle) for stream in streams}
     shares = {stream.name: _shares(problem, streams, sigmas, stream, cycle) for stream in streams}
     entrusted = problem.aggregator and True
-    first = assembled(
-        problem, 1, cycle.rounds, shares["restart"], settings=settings, entrusted=entrusted
-    )
+    first = assembled(problem, 1, cycle.rounds, shares["restart"], settings=settings, entrusted=entrusted)
     if not cycle.differences:
         return first
     restart = Part(1, cycle.period, "gradient", problem.clip, first.shares, entrusted=entrusted)
     differences = assembled(
-        problem, 1, cycle.rounds, shares["difference"], settings=settings, entrusted=entrusted, answer=DIFFERENCE,
-        vectors_down=2, parts=(restart,),
-    )  # fmt: skip
+        problem,
+        1,
+        cycle.rounds,
+        shares["difference"],
+        settings=settings,
+        entrusted=entrusted,
+        answer=DIFFERENCE,
+        vectors_down=2,
+        parts=(restart,),
+    )
     return replace(differences, clip=slope)
 
 

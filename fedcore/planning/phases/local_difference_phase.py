@@ -54,9 +54,15 @@ class LocalSteps:
         slack = rounding_of(DIFFERENCE).slack(n, not whole)
         sensitivity = mean_sensitivity(self.slope, self.batch, mechanism, slack)
         return GaussianRelease(
-            0, n, sensitivity, 0.0, count, mechanism, sampling="full" if whole else "without-replacement",
+            0,
+            n,
+            sensitivity,
+            0.0,
+            count,
+            mechanism,
+            sampling="full" if whole else "without-replacement",
             rate=self.batch / n,
-        )  # fmt: skip
+        )
 
 
 def local_difference_phase(
@@ -72,18 +78,20 @@ def local_difference_phase(
     check_answers(2 * cycle.rounds, local.answers * math.ceil(cycle.rounds / problem.n_silos))
     shares = _local_shares(problem, whole, cycle, local)
     steps = Part(
-        2, 2, DIFFERENCE, local.slope, tuple(shares), "without-replacement", local.answers, vectors_down=3,
-        vectors_up=2, in_turn=True,
-    )  # fmt: skip
-    others = tuple(
-        replace(part, every=2 * part.every, shares=_told(part.shares, shares)) for part in whole.parts or ()
+        2,
+        2,
+        DIFFERENCE,
+        local.slope,
+        tuple(shares),
+        "without-replacement",
+        local.answers,
+        vectors_down=3,
+        vectors_up=2,
+        in_turn=True,
     )
+    others = tuple(replace(part, every=2 * part.every, shares=_told(part.shares, shares)) for part in whole.parts or ())
     return replace(
-        whole,
-        rounds=2 * cycle.rounds,
-        shares=_told(whole.shares, shares),
-        **epsilons(shares),
-        parts=(*others, steps),
+        whole, rounds=2 * cycle.rounds, shares=_told(whole.shares, shares), **epsilons(shares), parts=(*others, steps)
     )
 
 
@@ -106,9 +114,7 @@ def _check(problem: Problem, local: LocalSteps, step: float) -> None:
             )
 
 
-def _local_shares(
-    problem: Problem, whole: Phase, cycle: Cycle, local: LocalSteps
-) -> list[Share]:
+def _local_shares(problem: Problem, whole: Phase, cycle: Cycle, local: LocalSteps) -> list[Share]:
     """Of the local steps, with the epsilons of all streams together."""
     shares: list[Share] = []
     alike: dict[tuple[Any, ...], Share] = {}  # silos of one size have one calibration
@@ -138,9 +144,13 @@ def _local_shares(
 
 
 def _sigma(
-    problem: Problem, silo: SiloFacts, full: Sequence[GaussianRelease], event: GaussianRelease, cycle: Cycle,
+    problem: Problem,
+    silo: SiloFacts,
+    full: Sequence[GaussianRelease],
+    event: GaussianRelease,
+    cycle: Cycle,
     local: LocalSteps,
-) -> float:  # fmt: skip
+) -> float:
     budget = problem.budget
     if budget.multiplier is not None or budget.epsilon is None or budget.calibration != "exact":
         return budget.sigma_for(event, silo.n, lambda: _published(problem, silo, cycle, local))
@@ -152,9 +162,13 @@ def _sigma(
     mu = mu_of(epsilon, gaussian_delta(delta, budget.mechanism))
     enough = math.sqrt(event.count / (1.0 - cycle.part)) / mu
     question = {
-        "full": [[each.count, each.sigma / each.sensitivity] for each in full], "sampling": event.sampling,
-        "rate": event.rate, "rounds": event.count, "epsilon": epsilon, "delta": delta,
-    }  # fmt: skip
+        "full": [[each.count, each.sigma / each.sensitivity] for each in full],
+        "sampling": event.sampling,
+        "rate": event.rate,
+        "rounds": event.count,
+        "epsilon": epsilon,
+        "delta": delta,
+    }
     return event.sensitivity * least_short_noise(accounted, enough, epsilon, question)
 
 
@@ -162,9 +176,16 @@ def _published(problem: Problem, silo: SiloFacts, cycle: Cycle, local: LocalStep
     """Proposition E.2 for the local steps, as a formula whose first kind they are."""
     delta, n = problem.budget.delta(silo.n), silo.trained
     question = Question(
-        n, cycle.rounds, delta, local.batch, local.slope, "without-replacement", local_steps=local.steps,
-        period=cycle.period, silos=problem.n_silos,
-    )  # fmt: skip
+        n,
+        cycle.rounds,
+        delta,
+        local.batch,
+        local.slope,
+        "without-replacement",
+        local_steps=local.steps,
+        period=cycle.period,
+        silos=problem.n_silos,
+    )
     found = published(PAPER, question)
     kind: Kind = next(kind for kind in found.kinds if kind.name == "local")
     return replace(found, kinds=(kind,), claim=lambda sigma: crossing(kind.sigma, sigma))

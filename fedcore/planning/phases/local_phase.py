@@ -84,10 +84,16 @@ def local_phases(
         mine = tuple(_accounted(share, problem, steps if at_most_once else steps * length) for share in shares)
         phases.append(
             assembled(
-                problem, index, length, mine, settings, sampling="without-replacement", answers=steps,
+                problem,
+                index,
+                length,
+                mine,
+                settings,
+                sampling="without-replacement",
+                answers=steps,
                 at_most_once=at_most_once,
             )
-        )  # fmt: skip
+        )
     return tuple(phases)
 
 
@@ -165,18 +171,31 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
     slack = CENTRED.slack(n, size != n)
     sensitivity = mean_sensitivity(problem.clip, size, problem.budget.mechanism, slack)
     return GaussianRelease(
-        0, n, sensitivity, 0.0, answers, problem.budget.mechanism,
-        sampling="full" if size == n else "without-replacement", rate=size / n,
-    )  # fmt: skip
+        0,
+        n,
+        sensitivity,
+        0.0,
+        answers,
+        problem.budget.mechanism,
+        sampling="full" if size == n else "without-replacement",
+        rate=size / n,
+    )
 
 
 def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, sample: float) -> Question:
     """What the paper's procedure is asked about a silo that trains on n records: all rounds, a first phase's too."""
     size = sample_size(sample, n)
     return Question(
-        n, rounds, delta, size, problem.clip, "full" if size == n else "without-replacement",
-        local_steps=steps, silos=problem.n_silos, silos_per_round=problem.participation.most,
-    )  # fmt: skip
+        n,
+        rounds,
+        delta,
+        size,
+        problem.clip,
+        "full" if size == n else "without-replacement",
+        local_steps=steps,
+        silos=problem.n_silos,
+        silos_per_round=problem.participation.most,
+    )
 
 
 def _claim(problem: Problem, question: Question, sigma: float) -> float:

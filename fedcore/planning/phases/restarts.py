@@ -17,9 +17,15 @@ Period = int | Literal["theory"] | None
 
 
 def planned_cycle(
-    problem: Problem, rounds: int, period: Period, split: float | None, slope: float, step: float, part: float = 1.0,
+    problem: Problem,
+    rounds: int,
+    period: Period,
+    split: float | None,
+    slope: float,
+    step: float,
+    part: float = 1.0,
     steps: int = 1,
-) -> Cycle:  # fmt: skip
+) -> Cycle:
     """Period and split, given or found. Raises InputError for a period beyond R, and where something that is left open
     follows from an epsilon that is not given, or the problem does not fit DIFF2.
 

@@ -92,9 +92,7 @@ def make_phase(
         sensitivity = mean_sensitivity(problem.clip, used, budget.mechanism, slack)
         answers = rounds if blocks is None else 1
         sampling: Sampling = "full" if expected is None else "poisson"
-        release = GaussianRelease(
-            0, n, sensitivity, sigma, answers, budget.mechanism, sampling=sampling, rate=rate
-        )
+        release = GaussianRelease(0, n, sensitivity, sigma, answers, budget.mechanism, sampling=sampling, rate=rate)
         delta = budget.delta(silo.n)
         formula = paper_formula(schedule, problem.clip, used, rounds, delta, n)
         shares.append(
@@ -112,9 +110,17 @@ def make_phase(
         )
         alike[used, n, silo.n, sigma] = shares[-1]
     return assembled(
-        problem, index, rounds, shares, lam=lam, radius=radius, fresh_blocks=blocks is not None,
-        settings=settings or {}, entrusted=problem.aggregator and True, answer=answer,
-    )  # fmt: skip
+        problem,
+        index,
+        rounds,
+        shares,
+        lam=lam,
+        radius=radius,
+        fresh_blocks=blocks is not None,
+        settings=settings or {},
+        entrusted=problem.aggregator and True,
+        answer=answer,
+    )
 
 
 def check_blocks(problem: Problem, rounds: int) -> None:

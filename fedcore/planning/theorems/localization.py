@@ -51,9 +51,13 @@ class Scheduled(Protocol):
 M = TypeVar("M", bound=Scheduled)
 
 _THEOREMS: dict[str, tuple[object, ...]] = {
-    "rounds": (None,), "lam": (None,), "exponent": (None,), "max_phases": (None,), "batch": (None, "theory"),
+    "rounds": (None,),
+    "lam": (None,),
+    "exponent": (None,),
+    "max_phases": (None,),
+    "batch": (None, "theory"),
     "rounds_scale": (1.0,),
-}  # fmt: skip
+}
 """Hyperparameters that a theorem chooses, with the values that leave it the choice."""
 
 
@@ -165,9 +169,7 @@ def starting_gap(problem: Problem, lam: float, rule: str) -> float:
     return whole if rule == "paper" else min(whole, problem.lipschitz**2 / (2.0 * (lam + problem.ridge)))
 
 
-def theory_rounds(
-    problem: Problem, phase: LocalPhase, gap: float, scale: float = 1.0, batch: int | None = None
-) -> int:
+def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float = 1.0, batch: int | None = None) -> int:
     """R_i = max(1, ceil(scale max(accelerated term, subsampling term))), logarithms below 0 taken as 0.
 
     sqrt((beta + lambda_i)/mu) ln(Delta_i mu M eps^2 n_i^2 / (L^2 d)) with mu = lambda_i + ridge and, if M K_i < N n_i

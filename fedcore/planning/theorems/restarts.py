@@ -39,9 +39,7 @@ MOST_TRIED = 2**20
 AT_A_TIME = 2**16
 
 
-def best_cycle(
-    rounds: int, period: int | None, split: float | None, cost: float, relative: float = math.inf
-) -> Cycle:
+def best_cycle(rounds: int, period: int | None, split: float | None, cost: float, relative: float = math.inf) -> Cycle:
     """The cycle of the least bound, for what is None; `cost`: c, of a step that is given, 0 without noise. `relative`:
     squared norm of a single restart's noise that had the whole budget, over C_1^2; infinite: no period is short enough.
 

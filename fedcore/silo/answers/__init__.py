@@ -16,12 +16,29 @@ from fedcore.silo.answers.moments import Moments
 ANSWERS: dict[str, type[Answer]] = {
     answer.name: answer
     for answer in (
-        Gradient, GradientDifference, GradientAndHessian, GradientAndHessianVector, Moments, ColumnMoments, Histogram,
+        Gradient,
+        GradientDifference,
+        GradientAndHessian,
+        GradientAndHessianVector,
+        Moments,
+        ColumnMoments,
+        Histogram,
         LargestEigenvalue,
     )
 }
 
 __all__ = [
-    "ANSWERS", "Answer", "ColumnMoments", "Gradient", "GradientAndHessian", "GradientAndHessianVector",
-    "GradientDifference", "Histogram", "LargestEigenvalue", "Moments", "Piece", "Sums", "rows_of",
-]  # fmt: skip
+    "ANSWERS",
+    "Answer",
+    "ColumnMoments",
+    "Gradient",
+    "GradientAndHessian",
+    "GradientAndHessianVector",
+    "GradientDifference",
+    "Histogram",
+    "LargestEigenvalue",
+    "Moments",
+    "Piece",
+    "Sums",
+    "rows_of",
+]

@@ -88,8 +88,8 @@ class Piece:
 
 
 def weights_misfit(problem: Problem, loss: Objective, features: int) -> str | None:
-    """Why records of so many features make another model than the problem says, as a public sentence; None: they fit.
-    """
+    """Why records of so many features make another model than the problem says, as a public
+    sentence; None: they fit."""
     held = model_of(loss).weights(features)
     return None if problem.dim == held else f"the plan says {problem.dim} weights, its records have {held}"
 

@@ -24,8 +24,8 @@ from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
 
 class _Frame(NamedTuple):
-    """What all answers of a round have in common. `key`: what they are about. `rows` (n, k): what is kept of records.
-    """
+    """What all answers of a round have in common. `key`: what they are about. `rows` (n, k): what
+    is kept of records."""
 
     key: tuple[int, bytes, bytes]
     rows: Matrix

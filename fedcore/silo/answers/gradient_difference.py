@@ -63,8 +63,8 @@ class GradientDifference:
         return None
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        """Records that are not `chosen` are computed with and count nothing, in their places (`Gradient.clipped_sum`).
-        """
+        """Records that are not `chosen` are computed with and count nothing, in their places
+        (`Gradient.clipped_sum`)."""
         w, before, length = step_of(self.reach, *asked)
         weights, bound = piece.weights, phase.clip * length
         if chosen is not None:

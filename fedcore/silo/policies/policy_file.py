@@ -59,16 +59,18 @@ def policy_of(silo: str, guarded: bool) -> Policy | None:
     if policy is None and guarded:
         folder = Home.current().policies
         raise SiloError(
-            silo, "policy",
+            silo,
+            "policy",
             f"it is guarded and has no policy of what runs may ask for: its operator writes {folder / silo}.yaml, or "
             f"{DEFAULT}.yaml beside it for all silos of that machine; {EXAMPLE} is one to copy, every key explained",
-        )  # fmt: skip
+        )
     if policy is not None and not guarded:
         raise SiloError(
-            silo, "policy",
+            silo,
+            "policy",
             "it has a policy, so it is never opened unguarded: use privacy.noise = guarded with privacy.ledger = "
             "sqlite; simulations run in another FEDCORE_HOME",
-        )  # fmt: skip
+        )
     return policy
 
 

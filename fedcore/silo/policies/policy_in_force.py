@@ -31,9 +31,7 @@ class PolicyInForce:
     """A policy at one silo of n records, or persons of a column. What it refuses is a SiloError with code `policy` and
     the policy's line."""
 
-    def __init__(
-        self, policy: Policy, silo: str, n: int, clock: Clock = utc_now, person: str | None = None
-    ) -> None:
+    def __init__(self, policy: Policy, silo: str, n: int, clock: Clock = utc_now, person: str | None = None) -> None:
         self._policy, self._silo, self._n, self._clock, self._person = policy, silo, n, clock, person
         self._faults: dict[str, str | None] = {}
 

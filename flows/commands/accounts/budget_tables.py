@@ -21,11 +21,17 @@ def accounts_table(accounts: list[dict[str, Any]]) -> Table:
     for each in accounts:
         runs = each["runs"]
         table.add_row(
-            each["silo"], each["data_version"][:12], str(len(runs)), str(sum(run["state"] == "open" for run in runs)),
-            str(sum(run["releases"] for run in runs)), _number(each["epsilon_charged"]), _number(each["epsilon_spent"]),
-            "none" if each["delta"] is None else shown_up(each["delta"], 3), (each["unit"] or "none").split()[0],
+            each["silo"],
+            each["data_version"][:12],
+            str(len(runs)),
+            str(sum(run["state"] == "open" for run in runs)),
+            str(sum(run["releases"] for run in runs)),
+            _number(each["epsilon_charged"]),
+            _number(each["epsilon_spent"]),
+            "none" if each["delta"] is None else shown_up(each["delta"], 3),
+            (each["unit"] or "none").split()[0],
             _number(each["epsilon_whole_silo"]),
-        )  # fmt: skip
+        )
     return table
 
 

@@ -69,11 +69,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 
 @app.command()
 def sigma(
-    n: Records, epsilon: Epsilon, rounds: Rounds = 1, delta: Delta = None, clip: Clip = 1.0, batch: Batch = None,
-    sampling: Sampling = Scheme.full, calibration: Calibrated = "exact", local_steps: LocalSteps = 1,
-    period: Period = 1, silos: Silos = 1, silos_per_round: Picked = None, kept: Kept = 1.0,
-    step_delta: StepDelta = None, paper: Beside = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    n: Records,
+    epsilon: Epsilon,
+    rounds: Rounds = 1,
+    delta: Delta = None,
+    clip: Clip = 1.0,
+    batch: Batch = None,
+    sampling: Sampling = Scheme.full,
+    calibration: Calibrated = "exact",
+    local_steps: LocalSteps = 1,
+    period: Period = 1,
+    silos: Silos = 1,
+    silos_per_round: Picked = None,
+    kept: Kept = 1.0,
+    step_delta: StepDelta = None,
+    paper: Beside = None,
+    as_json: AsJson = False,
+) -> None:
     """The noise that keeps `rounds` answers to an epsilon, or that a paper's formula gives for it.
 
     Accounted is what this noise really spends, at one silo that is asked in every round and watched by the server.
@@ -84,9 +96,13 @@ def sigma(
 
     setting = _setting(n, rounds, delta, clip, batch, sampling)
     question = setting.question(
-        local_steps=local_steps, period=period, silos=silos, silos_per_round=silos_per_round, kept=kept,
+        local_steps=local_steps,
+        period=period,
+        silos=silos,
+        silos_per_round=silos_per_round,
+        kept=kept,
         step_delta=step_delta,
-    )  # fmt: skip
+    )
     if calibration not in ("exact", "paper"):
         show_published(setting, calibration, question, epsilon, as_json, paper)
         return
@@ -104,10 +120,19 @@ def sigma(
 
 @app.command()
 def epsilon(
-    n: Records, sigma: Sigma, rounds: Rounds = 1, delta: Delta = None, clip: Clip = 1.0, batch: Batch = None,
-    sampling: Sampling = Scheme.full, local_steps: LocalSteps = 1, silos: Silos = 1, silos_per_round: Picked = None,
-    paper: Beside = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    n: Records,
+    sigma: Sigma,
+    rounds: Rounds = 1,
+    delta: Delta = None,
+    clip: Clip = 1.0,
+    batch: Batch = None,
+    sampling: Sampling = Scheme.full,
+    local_steps: LocalSteps = 1,
+    silos: Silos = 1,
+    silos_per_round: Picked = None,
+    paper: Beside = None,
+    as_json: AsJson = False,
+) -> None:
     """What this noise really spends, and what the paper's formula would claim.
 
     Accounted is for a silo that answers in every round; under honest silo sampling, for one that is drawn as the server
@@ -120,10 +145,19 @@ def epsilon(
 
 @app.command()
 def rounds(
-    n: Records, epsilon: Epsilon, sigma: Sigma, delta: Delta = None, clip: Clip = 1.0, batch: Batch = None,
-    sampling: Sampling = Scheme.full, local_steps: LocalSteps = 1, silos: Silos = 1, silos_per_round: Picked = None,
-    paper: Beside = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    n: Records,
+    epsilon: Epsilon,
+    sigma: Sigma,
+    delta: Delta = None,
+    clip: Clip = 1.0,
+    batch: Batch = None,
+    sampling: Sampling = Scheme.full,
+    local_steps: LocalSteps = 1,
+    silos: Silos = 1,
+    silos_per_round: Picked = None,
+    paper: Beside = None,
+    as_json: AsJson = False,
+) -> None:
     """How many rounds keep to an epsilon with this noise, at a silo that answers in every one of them."""
     setting = _setting(n, 1, delta, clip, batch, sampling, local_steps)
     question = setting.question(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)

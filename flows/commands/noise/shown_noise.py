@@ -55,9 +55,15 @@ def show_published(setting: Any, name: str, question: Any, target: float, as_jso
 
 
 def show(
-    setting: Any, sigma: float, target: float | None, as_json: bool, more: dict[str, Any] | None = None,
-    epsilons: tuple[float, float] | None = None, beside: Compared | None = None, given: bool = False,
-) -> None:  # fmt: skip
+    setting: Any,
+    sigma: float,
+    target: float | None,
+    as_json: bool,
+    more: dict[str, Any] | None = None,
+    epsilons: tuple[float, float] | None = None,
+    beside: Compared | None = None,
+    given: bool = False,
+) -> None:
     """`given`: sigma is what a person typed, and is shown so; else it is to be applied."""
     shown = beside.epsilons(setting, sigma) if beside is not None else {}
     if epsilons is None:
@@ -65,11 +71,19 @@ def show(
         epsilons = setting.epsilon(sigma), published
     accounted, claimed = epsilons
     values = {
-        "n": setting.n, "rounds": setting.rounds, "batch": setting.size, "sampling": setting.sampling,
-        "adjacency": "replace-one", "clip": setting.clip, "delta": setting.delta, **(more or {}),
-        "sigma": sigma, "epsilon_target": target,
-        "epsilon_accounted": accounted if math.isfinite(accounted) else None, "epsilon_paper": claimed,
-    }  # fmt: skip
+        "n": setting.n,
+        "rounds": setting.rounds,
+        "batch": setting.size,
+        "sampling": setting.sampling,
+        "adjacency": "replace-one",
+        "clip": setting.clip,
+        "delta": setting.delta,
+        **(more or {}),
+        "sigma": sigma,
+        "epsilon_target": target,
+        "epsilon_accounted": accounted if math.isfinite(accounted) else None,
+        "epsilon_paper": claimed,
+    }
     if setting.local_steps > 1:
         values["local_steps"] = setting.local_steps
     values |= shown

@@ -81,32 +81,64 @@ def _weak(right):
 
 
 BUGS = (
-    Bug("grid noise at half", "noise: discrete noise has half of the charged parameter",
-        lambda: anew((SAMPLER, lambda right: lambda s: right(0.5 * s)))),
-    Bug("grid noise at nine tenths", "noise: discrete noise has 10 % too little",
-        lambda: anew((SAMPLER, lambda right: lambda s: right(0.9 * s))), "guarded differences"),
-    Bug("grid noise in steps of 65536", "noise: multiples of 65,536 steps, so a sum's lower digits are bare",
-        lambda: drawn(lambda samples, s: samples & ~np.int64(0xFFFF))),
-    Bug("grid noise in even steps", "noise: even numbers of steps, so the last bit of a rounded sum is bare",
-        lambda: drawn(lambda samples, s: samples & ~np.int64(1))),
+    Bug(
+        "grid noise at half",
+        "noise: discrete noise has half of the charged parameter",
+        lambda: anew((SAMPLER, lambda right: lambda s: right(0.5 * s))),
+    ),
+    Bug(
+        "grid noise at nine tenths",
+        "noise: discrete noise has 10 % too little",
+        lambda: anew((SAMPLER, lambda right: lambda s: right(0.9 * s))),
+        "guarded differences",
+    ),
+    Bug(
+        "grid noise in steps of 65536",
+        "noise: multiples of 65,536 steps, so a sum's lower digits are bare",
+        lambda: drawn(lambda samples, s: samples & ~np.int64(0xFFFF)),
+    ),
+    Bug(
+        "grid noise in even steps",
+        "noise: even numbers of steps, so the last bit of a rounded sum is bare",
+        lambda: drawn(lambda samples, s: samples & ~np.int64(1)),
+    ),
     Bug("grid tails cut", "noise: none beyond 2.5 s, where records are told apart for sure", lambda: drawn(_cut)),
-    Bug("grid noise of one sign", "noise: the first coordinate of each answer has noise of one sign",
-        lambda: drawn(_one_sided)),
-    Bug("sum not on the grid", "grid: what rounding takes off is put back, so digits below a step are bare",
-        lambda: anew((NOISED, _unrounded))),
-    Bug("grid of a sixtyfourth", "grid: steps are noise / 64 and rounding to them is not charged, as large as a record",
-        lambda: anew(("fedcore.mechanisms.grid:FINENESS", lambda right: 2.0**-6),
-                     ("fedcore.mechanisms.grid:grid_sensitivity", lambda right: lambda moved, step, dim: moved))),
-    Bug("guarded last coordinate bare", "noise: guarded silos add none at the last coordinate",
-        lambda: anew((NOISED, _last_bare)), "guarded local steps"),
-    Bug("guarded noise of all rounds", "noise: its key is the run's alone, so all rounds have the same",
-        lambda: keyed(lambda context, total: context[:32])),
-    Bug("guarded noise of two rounds", "noise: rounds 2k and 2k + 1 have the same, whatever the sums",
-        lambda: keyed(lambda context, total: context[:40] + bytes([context[40] // 2]))),
+    Bug(
+        "grid noise of one sign",
+        "noise: the first coordinate of each answer has noise of one sign",
+        lambda: drawn(_one_sided),
+    ),
+    Bug(
+        "sum not on the grid",
+        "grid: what rounding takes off is put back, so digits below a step are bare",
+        lambda: anew((NOISED, _unrounded)),
+    ),
+    Bug(
+        "grid of a sixtyfourth",
+        "grid: steps are noise / 64 and rounding to them is not charged, as large as a record",
+        lambda: anew(
+            ("fedcore.mechanisms.grid:FINENESS", lambda right: 2.0**-6),
+            ("fedcore.mechanisms.grid:grid_sensitivity", lambda right: lambda moved, step, dim: moved),
+        ),
+    ),
+    Bug(
+        "guarded last coordinate bare",
+        "noise: guarded silos add none at the last coordinate",
+        lambda: anew((NOISED, _last_bare)),
+        "guarded local steps",
+    ),
+    Bug(
+        "guarded noise of all rounds",
+        "noise: its key is the run's alone, so all rounds have the same",
+        lambda: keyed(lambda context, total: context[:32]),
+    ),
+    Bug(
+        "guarded noise of two rounds",
+        "noise: rounds 2k and 2k + 1 have the same, whatever the sums",
+        lambda: keyed(lambda context, total: context[:40] + bytes([context[40] // 2])),
+    ),
     Bug("guarded key of eight bits", "noise: the key has 256 values", lambda: anew((NOISED, _weak))),
-)  # fmt: skip
-
-
-BUGS = tuple(
-    Bug(bug.name, bug.breaks, bug.plant, "guarded") if bug.kind == "full batches" else bug for bug in BUGS
 )
+
+
+BUGS = tuple(Bug(bug.name, bug.breaks, bug.plant, "guarded") if bug.kind == "full batches" else bug for bug in BUGS)

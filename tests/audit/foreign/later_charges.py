@@ -68,8 +68,10 @@ BUGS: tuple[Bug, ...] = (
         "differences",
         said(
             "fedcore.planning.phase:Phase.charged",
-            ("for kind in self.kinds for event in kind.charged(silo)",
-             "for kind in self.kinds[:1] for event in kind.charged(silo)"),
+            (
+                "for kind in self.kinds for event in kind.charged(silo)",
+                "for kind in self.kinds[:1] for event in kind.charged(silo)",
+            ),
         ),
     ),
     bug(
@@ -152,8 +154,10 @@ BUGS: tuple[Bug, ...] = (
         ),
         said(
             MEMORY + "close_run",
-            ("if run in self._runs and run not in self._closed:",
-             "if run in self._charges and run not in self._closed:"),
+            (
+                "if run in self._runs and run not in self._closed:",
+                "if run in self._charges and run not in self._closed:",
+            ),
         ),
     ),
     bug(
@@ -172,10 +176,7 @@ BUGS: tuple[Bug, ...] = (
         "a round more than planned",
         "approval: one more round is answered than was charged",
         "guarded moments",
-        said(
-            "fedcore.planning.plan:Plan.has",
-            ("self.phases[phase - 1].rounds", "self.phases[phase - 1].rounds + 1"),
-        ),
+        said("fedcore.planning.plan:Plan.has", ("self.phases[phase - 1].rounds", "self.phases[phase - 1].rounds + 1")),
     ),
     bug(
         "another question at the same address",
@@ -204,8 +205,10 @@ BUGS: tuple[Bug, ...] = (
         "network of numbers",
         said(
             MEMORY + "charges",
-            ("return dict(self._charges)",
-             "return {run: charge for run, charge in self._charges.items() if run not in self._closed}"),
+            (
+                "return dict(self._charges)",
+                "return {run: charge for run, charge in self._charges.items() if run not in self._closed}",
+            ),
         ),
     ),
 )

@@ -184,8 +184,10 @@ BUGS: tuple[Bug, ...] = (
         "pieces",
         said(
             GRADIENT + "of",
-            ("model.bounds(X, y, problem.clip)",
-             "model.bounds(X, y, min(problem.clip, float(np.median(row_norms(X)))))"),
+            (
+                "model.bounds(X, y, problem.clip)",
+                "model.bounds(X, y, min(problem.clip, float(np.median(row_norms(X)))))",
+            ),
         ),
     ),
     bug(
@@ -219,7 +221,9 @@ BUGS: tuple[Bug, ...] = (
         "features centred by their own mean",
         "clipping: every record is moved by the mean of all, so each record moves all parts of a sum",
         "differences of softmax",
-        said("fedcore.silo.private_silo:PrivateSilo._finite", ("X = self._records.X",
-             "X = self._records.X - np.nanmean(self._records.X, axis=0)")),
+        said(
+            "fedcore.silo.private_silo:PrivateSilo._finite",
+            ("X = self._records.X", "X = self._records.X - np.nanmean(self._records.X, axis=0)"),
+        ),
     ),
 )

@@ -167,10 +167,7 @@ BUGS: tuple[Bug, ...] = (
         "guarded differences",
         said(
             RELEASED,
-            (
-                "else self._scaled_grid(scale)",
-                "else piece.__dict__.setdefault('scaled', self._scaled_grid(scale))",
-            ),
+            ("else self._scaled_grid(scale)", "else piece.__dict__.setdefault('scaled', self._scaled_grid(scale))"),
         ),
     ),
     bug(
@@ -179,8 +176,10 @@ BUGS: tuple[Bug, ...] = (
         "guarded local steps",
         said(
             "fedcore.silo.round_view:RoundView._next_context",
-            ('return self._address + self.asked.to_bytes(8, "little") + self._query',
-             "return self._address + self._query"),
+            (
+                'return self._address + self.asked.to_bytes(8, "little") + self._query',
+                "return self._address + self._query",
+            ),
         ),
     ),
 )

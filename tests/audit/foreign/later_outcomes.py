@@ -17,16 +17,23 @@ BUGS: tuple[Bug, ...] = (
         "guarded",
         said(
             SUM,
-            ("if not math.isfinite(total[0]):",
-             "if not math.isfinite(total[0]):\n        raise FloatingPointError('a sum is not finite')"),
+            (
+                "if not math.isfinite(total[0]):",
+                "if not math.isfinite(total[0]):\n        raise FloatingPointError('a sum is not finite')",
+            ),
         ),
     ),
     bug(
         "sums that are not numbers are zero",
         "outcomes: one record whose label is no number takes the parts of all others out of the sum",
         "restarts",
-        said(SUM, ("if not math.isfinite(total[0]):", "if math.isnan(total[0]):\n        return np.zeros_like(total)\n"
-                   "    if not math.isfinite(total[0]):")),
+        said(
+            SUM,
+            (
+                "if not math.isfinite(total[0]):",
+                "if math.isnan(total[0]):\n        return np.zeros_like(total)\n    if not math.isfinite(total[0]):",
+            ),
+        ),
     ),
     bug(
         "records that are checked",
@@ -47,8 +54,10 @@ BUGS: tuple[Bug, ...] = (
         "softmax",
         said(
             "fedcore.losses.softmax:Softmax.one_hot",
-            ("return np.asarray(y == np.arange(float(classes))[:, None]).T",
-             "return np.eye(classes, dtype=bool)[np.nan_to_num(y).astype(np.int64)]"),
+            (
+                "return np.asarray(y == np.arange(float(classes))[:, None]).T",
+                "return np.eye(classes, dtype=bool)[np.nan_to_num(y).astype(np.int64)]",
+            ),
         ),
     ),
     bug(
@@ -109,8 +118,10 @@ BUGS: tuple[Bug, ...] = (
         "guarded largest eigenvalue",
         said(
             "fedcore.silo.answers.largest_eigenvalue:largest_eigenvalue",
-            ("return np.asarray(np.linalg.eigvalsh(total)[-1:], dtype=np.float64)",
-             "found = np.linalg.eigvalsh(total)\n    return found[found > 0.0][-1:]"),
+            (
+                "return np.asarray(np.linalg.eigvalsh(total)[-1:], dtype=np.float64)",
+                "found = np.linalg.eigvalsh(total)\n    return found[found > 0.0][-1:]",
+            ),
         ),
     ),
     bug(
@@ -119,10 +130,7 @@ BUGS: tuple[Bug, ...] = (
         "largest eigenvalue",
         said(
             SILO + "answer",
-            (
-                "self.computed += 1",
-                "self.computed += 1 + int((~np.isfinite(self._records.X)).any(axis=1).sum())",
-            ),
+            ("self.computed += 1", "self.computed += 1 + int((~np.isfinite(self._records.X)).any(axis=1).sum())"),
         ),
     ),
     bug(
@@ -137,9 +145,11 @@ BUGS: tuple[Bug, ...] = (
         "guarded local steps",
         said(
             "fedcore.silo.answers.gradient:Gradient.of",
-            ("model = model_of(loss)",
-             "if len(np.unique(y)) < 2:\n        raise ValueError('labels of one class only')\n"
-             "    model = model_of(loss)"),
+            (
+                "model = model_of(loss)",
+                "if len(np.unique(y)) < 2:\n        raise ValueError('labels of one class only')\n"
+                "    model = model_of(loss)",
+            ),
         ),
     ),
 )

@@ -44,8 +44,7 @@ BUGS: tuple[Bug, ...] = (
         "sampling: the records of training are in the histogram of held-out ones too, and pay twice",
         "evaluations of classes",
         said(
-            SILO + "_piece",
-            (AT, "at = slice((0 if phase.evaluates else event.start) * places, event.stop * places)"),
+            SILO + "_piece", (AT, "at = slice((0 if phase.evaluates else event.start) * places, event.stop * places)")
         ),
     ),
     bug(

@@ -173,8 +173,10 @@ def _of_label(right):
         right(self, run, plan, method, loss, lease)
         approved = self._runs[run]
         order = np.argsort(np.nan_to_num(approved.y), kind="stable")
-        answers = {kind: replace(answer, bounds=answer.bounds[order]) if hasattr(answer, "bounds") else answer
-                   for kind, answer in approved.answers.items()}  # fmt: skip
+        answers = {
+            kind: replace(answer, bounds=answer.bounds[order]) if hasattr(answer, "bounds") else answer
+            for kind, answer in approved.answers.items()
+        }
         self._runs[run] = replace(approved, X=approved.X[order], y=approved.y[order], answers=answers)
 
     return approve
@@ -195,60 +197,157 @@ def _other_kind(right):
 
 
 BUGS = (
-    Bug("pieces share a record", "places: each piece has one record of the next, which pays for one of the two",
-        lambda: cut(lambda start, stop, round, n: (start, min(stop + 1, n))), "pieces"),
-    Bug("blocks share a record", "places: each fresh block has one record of the next, which is in two answers",
-        lambda: cut(lambda start, stop, round, n: (start, min(stop + 1, n))), "disjoint blocks"),
-    Bug("blocks used twice", "places: round 2k is about the block of round 2k - 1, charged as one of its own",
+    Bug(
+        "pieces share a record",
+        "places: each piece has one record of the next, which pays for one of the two",
+        lambda: cut(lambda start, stop, round, n: (start, min(stop + 1, n))),
+        "pieces",
+    ),
+    Bug(
+        "blocks share a record",
+        "places: each fresh block has one record of the next, which is in two answers",
+        lambda: cut(lambda start, stop, round, n: (start, min(stop + 1, n))),
+        "disjoint blocks",
+    ),
+    Bug(
+        "blocks used twice",
+        "places: round 2k is about the block of round 2k - 1, charged as one of its own",
         lambda: cut(lambda start, stop, round, n: (start, stop) if round % 2 else (2 * start - stop, start)),
-        "disjoint blocks"),
-    Bug("last block is the first", "places: the last round is about the first block again",
+        "disjoint blocks",
+    ),
+    Bug(
+        "last block is the first",
+        "places: the last round is about the first block again",
         lambda: cut(lambda start, stop, round, n: (0, stop - start) if stop == n else (start, stop)),
-        "disjoint blocks"),
-    Bug("blocks grow", "places: a fresh block is all records up to its end, so first records are in all answers",
-        lambda: cut(lambda start, stop, round, n: (0, stop)), "disjoint blocks"),
-    Bug("later pieces begin early", "places: a piece begins a quarter of its length before its start",
-        lambda: cut(lambda start, stop, round, n: (start - (stop - start) // 4 if start else start, stop)), "pieces"),
-    Bug("held out records trained on", "held out: training is about all records, evaluations about some of them again",
-        lambda: cut(lambda start, stop, round, n: (0, n) if start == 0 else (start, stop)), "evaluations"),
-    Bug("file sorted on opening", "places: records are sorted by a feature, so one that is replaced moves others",
-        lambda: opened(_sorted), "disjoint blocks"),
-    Bug("split by class", "places: the split follows from labels, so one that changes moves others to other pieces",
-        lambda: as_if(("fedcore.silo.private_silo:PrivateSilo.approve", _of_label)), "pieces"),
-    Bug("features centred on opening", "sums: features are centred at their own mean, without noise",
-        lambda: opened(_centred)),
-    Bug("features standardised on opening", "sums: columns are divided by their own deviation, without noise",
-        lambda: opened(_standardised), "coins"),
-    Bug("rows over the median length", "sums: rows are divided by the records' median length, without noise",
-        lambda: opened(_by_median)),
-    Bug("labels over the largest", "sums: labels are divided by the largest, so one of them moves all gradients",
-        lambda: opened(_largest_label)),
-    Bug("classes balanced on opening", "sums: records of the larger class are left out, as many as labels decide",
-        lambda: opened(_balanced)),
-    Bug("missing labels by majority", "sums: labels that are none become those of the majority, which one may turn",
-        lambda: opened(_filled)),
-    Bug("another model at a known address", "address: a second model is answered at a known address, and not charged",
-        lambda: as_if((ANSWER, _anew))),
-    Bug("answers after the end", "address: a closed run, which is refunded, gives new answers without a charge",
-        lambda: as_if((ANSWER, _closed_answers))),
-    Bug("drawn anew when asked again", "address: a question that is repeated has new noise, and is not charged again",
-        lambda: as_if((ANSWER, _repeated))),
-    Bug("drawn anew under a new lease", "resume: a new lease has new noise at addresses that were answered",
-        lambda: as_if(("fedcore.silo.private_silo:PrivateSilo.approve", _by_lease),
-                      ("fedcore.ledger.memory:MemoryLedger.commit", _forgives))),
-    Bug("drawn anew when approved again", "resume: a run that is approved again has new noise at old addresses",
-        lambda: as_if(("fedcore.silo.private_silo:PrivateSilo.approve", _by_approval),
-                      ("fedcore.ledger.memory:MemoryLedger.commit", _forgives)), "coins"),
-    Bug("five rounds more", "address: rounds after the last of a plan are answered, beyond its charge",
-        lambda: as_if(("fedcore.planning.plan:Plan.has", _further)), "pieces"),
-    Bug("each tenth row not found", "address: each tenth round is answered as often as it is asked, charged once",
-        lambda: as_if(("fedcore.ledger.memory:MemoryLedger.find", _blind))),
-    Bug("half of a step's length", "noise: noise of a difference is for half of the step, clipping for all of it",
-        lambda: as_if((SCALE, lambda right: classmethod(lambda cls, problem, *asked:
-                       0.5 * right.__func__(cls, problem, *asked)))), "differences"),
-    Bug("length held at one", "noise: steps longer than 1 have noise for a length of 1",
-        lambda: as_if((SCALE, lambda right: classmethod(lambda cls, problem, *asked:
-                       min(1.0, right.__func__(cls, problem, *asked))))), "differences"),
-    Bug("noise of the other kind", "noise: differences have that of restarts, less than half of their own",
-        lambda: as_if((PIECE, _other_kind)), "differences"),
-)  # fmt: skip
+        "disjoint blocks",
+    ),
+    Bug(
+        "blocks grow",
+        "places: a fresh block is all records up to its end, so first records are in all answers",
+        lambda: cut(lambda start, stop, round, n: (0, stop)),
+        "disjoint blocks",
+    ),
+    Bug(
+        "later pieces begin early",
+        "places: a piece begins a quarter of its length before its start",
+        lambda: cut(lambda start, stop, round, n: (start - (stop - start) // 4 if start else start, stop)),
+        "pieces",
+    ),
+    Bug(
+        "held out records trained on",
+        "held out: training is about all records, evaluations about some of them again",
+        lambda: cut(lambda start, stop, round, n: (0, n) if start == 0 else (start, stop)),
+        "evaluations",
+    ),
+    Bug(
+        "file sorted on opening",
+        "places: records are sorted by a feature, so one that is replaced moves others",
+        lambda: opened(_sorted),
+        "disjoint blocks",
+    ),
+    Bug(
+        "split by class",
+        "places: the split follows from labels, so one that changes moves others to other pieces",
+        lambda: as_if(("fedcore.silo.private_silo:PrivateSilo.approve", _of_label)),
+        "pieces",
+    ),
+    Bug(
+        "features centred on opening",
+        "sums: features are centred at their own mean, without noise",
+        lambda: opened(_centred),
+    ),
+    Bug(
+        "features standardised on opening",
+        "sums: columns are divided by their own deviation, without noise",
+        lambda: opened(_standardised),
+        "coins",
+    ),
+    Bug(
+        "rows over the median length",
+        "sums: rows are divided by the records' median length, without noise",
+        lambda: opened(_by_median),
+    ),
+    Bug(
+        "labels over the largest",
+        "sums: labels are divided by the largest, so one of them moves all gradients",
+        lambda: opened(_largest_label),
+    ),
+    Bug(
+        "classes balanced on opening",
+        "sums: records of the larger class are left out, as many as labels decide",
+        lambda: opened(_balanced),
+    ),
+    Bug(
+        "missing labels by majority",
+        "sums: labels that are none become those of the majority, which one may turn",
+        lambda: opened(_filled),
+    ),
+    Bug(
+        "another model at a known address",
+        "address: a second model is answered at a known address, and not charged",
+        lambda: as_if((ANSWER, _anew)),
+    ),
+    Bug(
+        "answers after the end",
+        "address: a closed run, which is refunded, gives new answers without a charge",
+        lambda: as_if((ANSWER, _closed_answers)),
+    ),
+    Bug(
+        "drawn anew when asked again",
+        "address: a question that is repeated has new noise, and is not charged again",
+        lambda: as_if((ANSWER, _repeated)),
+    ),
+    Bug(
+        "drawn anew under a new lease",
+        "resume: a new lease has new noise at addresses that were answered",
+        lambda: as_if(
+            ("fedcore.silo.private_silo:PrivateSilo.approve", _by_lease),
+            ("fedcore.ledger.memory:MemoryLedger.commit", _forgives),
+        ),
+    ),
+    Bug(
+        "drawn anew when approved again",
+        "resume: a run that is approved again has new noise at old addresses",
+        lambda: as_if(
+            ("fedcore.silo.private_silo:PrivateSilo.approve", _by_approval),
+            ("fedcore.ledger.memory:MemoryLedger.commit", _forgives),
+        ),
+        "coins",
+    ),
+    Bug(
+        "five rounds more",
+        "address: rounds after the last of a plan are answered, beyond its charge",
+        lambda: as_if(("fedcore.planning.plan:Plan.has", _further)),
+        "pieces",
+    ),
+    Bug(
+        "each tenth row not found",
+        "address: each tenth round is answered as often as it is asked, charged once",
+        lambda: as_if(("fedcore.ledger.memory:MemoryLedger.find", _blind)),
+    ),
+    Bug(
+        "half of a step's length",
+        "noise: noise of a difference is for half of the step, clipping for all of it",
+        lambda: as_if(
+            (SCALE, lambda right: classmethod(lambda cls, problem, *asked: 0.5 * right.__func__(cls, problem, *asked)))
+        ),
+        "differences",
+    ),
+    Bug(
+        "length held at one",
+        "noise: steps longer than 1 have noise for a length of 1",
+        lambda: as_if(
+            (
+                SCALE,
+                lambda right: classmethod(lambda cls, problem, *asked: min(1.0, right.__func__(cls, problem, *asked))),
+            )
+        ),
+        "differences",
+    ),
+    Bug(
+        "noise of the other kind",
+        "noise: differences have that of restarts, less than half of their own",
+        lambda: as_if((PIECE, _other_kind)),
+        "differences",
+    ),
+)

@@ -17,30 +17,34 @@ BUGS: tuple[Bug, ...] = (
         "phases are disjoint",
         "the worst position pays its dearest kind of answer and not all of them, restarts without differences",
         "guarded differences",
-        said(f"{_COMPOSITION}:_worst_mu_squared",
-             ("math.fsum(here.elements())", "max((mu * times for mu, times in here.items()), default=0.0)")),
+        said(
+            f"{_COMPOSITION}:_worst_mu_squared",
+            ("math.fsum(here.elements())", "max((mu * times for mu, times in here.items()), default=0.0)"),
+        ),
     ),
     bug(
         "answers of this process",
         "a statement counts as many events as the process has computed, so a resumed run's are less",
         "guarded",
-        said("fedcore.silo.account:account",
-             ("events = silo.ledger.events(run)", "events = silo.ledger.events(run)[: silo.computed]")),
+        said(
+            "fedcore.silo.account:account",
+            ("events = silo.ledger.events(run)", "events = silo.ledger.events(run)[: silo.computed]"),
+        ),
     ),
     bug(
         "a round is an answer",
         "a phase's events are as many as its rounds, so local steps cost a plan as if each round had one",
         "guarded local steps",
-        said("fedcore.planning.phase:Phase.events",
-             ("count = self.most_answers if not", "count = self.rounds if not")),
+        said("fedcore.planning.phase:Phase.events", ("count = self.most_answers if not", "count = self.rounds if not")),
     ),
     bug(
         "a round's event is one answer",
         "what is committed of a round has one answer, whatever the number of its steps, and closes at less",
         "local steps",
-        said("fedcore.silo.round_view:RoundView.event", (
-            "return self._piece.event", "return replace(self._piece.event, count=1)",
-        )),
+        said(
+            "fedcore.silo.round_view:RoundView.event",
+            ("return self._piece.event", "return replace(self._piece.event, count=1)"),
+        ),
     ),
     bug(
         "decimal logarithms of delta",
@@ -53,20 +57,28 @@ BUGS: tuple[Bug, ...] = (
         "a record comes or goes",
         "sensitivities are those of one record more or less, half of what one that is replaced moves",
         "guarded largest eigenvalue",
-        said("fedcore.accounting.events:GaussianRelease.gdp_mu_squared",
-             ("(self.sensitivity / self.sigma)", "(self.sensitivity / 2.0 / self.sigma)")),
-        said("fedcore.accounting.calibration:Budget.sigma_for", (
-            "return event.sensitivity * math.sqrt(event.count) / mu_of(self.epsilon, left)",
-            "return event.sensitivity / 2.0 * math.sqrt(event.count) / mu_of(self.epsilon, left)",
-        )),
+        said(
+            "fedcore.accounting.events:GaussianRelease.gdp_mu_squared",
+            ("(self.sensitivity / self.sigma)", "(self.sensitivity / 2.0 / self.sigma)"),
+        ),
+        said(
+            "fedcore.accounting.calibration:Budget.sigma_for",
+            (
+                "return event.sensitivity * math.sqrt(event.count) / mu_of(self.epsilon, left)",
+                "return event.sensitivity / 2.0 * math.sqrt(event.count) / mu_of(self.epsilon, left)",
+            ),
+        ),
     ),
     bug(
         "kinds of noise to the next quarter",
         "multipliers are rounded up to quarters to have few kinds, so noise is found at the lower end of one",
         "coins",
-        said(f"{_COMPOSITION}:settled", (
-            "return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)",
-            "return math.ldexp(math.ceil(mantissa * 4.0), exponent - 2)",
-        )),
+        said(
+            f"{_COMPOSITION}:settled",
+            (
+                "return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)",
+                "return math.ldexp(math.ceil(mantissa * 4.0), exponent - 2)",
+            ),
+        ),
     ),
-)  # fmt: skip
+)

@@ -11,8 +11,10 @@ BUGS: tuple[Bug, ...] = (
         "a round too many",
         "the round after the last one is a round of the plan, too, and is answered beyond the charge",
         "full batches",
-        said("fedcore.planning.plan:Plan.has", 
-             ("<= self.phases[phase - 1].rounds", "<= self.phases[phase - 1].rounds + 1")),
+        said(
+            "fedcore.planning.plan:Plan.has",
+            ("<= self.phases[phase - 1].rounds", "<= self.phases[phase - 1].rounds + 1"),
+        ),
     ),
     bug(
         "the first block in all rounds",
@@ -25,45 +27,58 @@ BUGS: tuple[Bug, ...] = (
         "a kept piece answers for the first block, and the ledger is told of the block that was its turn",
         "disjoint blocks",
         said(f"{_SILO}._piece", ("question.round if phase.fresh_blocks else 0)", "0)")),
-        said("fedcore.silo.round_view:RoundView.event", (
-            "return self._piece.event", "return self._phase.event(self._silo, self._place[2])",
-        )),
+        said(
+            "fedcore.silo.round_view:RoundView.event",
+            ("return self._piece.event", "return self._phase.event(self._silo, self._place[2])"),
+        ),
     ),
     bug(
         "blocks that share a record",
         "a block begins with the last record of the one before, which pays for one of both",
         "disjoint blocks",
-        said(f"{_SILO}._piece", (
-            "at = slice(event.start * places,", "at = slice((event.start - (question.round > 1)) * places,",
-        )),
+        said(
+            f"{_SILO}._piece",
+            ("at = slice(event.start * places,", "at = slice((event.start - (question.round > 1)) * places,"),
+        ),
     ),
     bug(
         "a piece for all runs",
         "what is kept of a phase is found by its number, so a second run has the first one's noise",
         "guarded moments",
-        said(f"{_SILO}._piece", (
-            "self._pieces.get(question.run)", "self._pieces.get('last')",
-        ), ("self._pieces[question.run] = slot", "self._pieces['last'] = slot")),
+        said(
+            f"{_SILO}._piece",
+            ("self._pieces.get(question.run)", "self._pieces.get('last')"),
+            ("self._pieces[question.run] = slot", "self._pieces['last'] = slot"),
+        ),
     ),
     bug(
         "bounds for all runs",
         "bounds are made once for a silo, and a second run, whose order is another, has them awry",
         "full batches",
-        said(f"{_SILO}.approve", (
-            "answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}",
-            "answers = self.__dict__.setdefault('answers', {kind: ANSWERS[kind].of(problem, loss, X, y, bound) "
-            "for kind in kinds})",
-        )),
+        said(
+            f"{_SILO}.approve",
+            (
+                "answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}",
+                "answers = self.__dict__.setdefault('answers', {kind: ANSWERS[kind].of(problem, loss, X, y, bound) "
+                "for kind in kinds})",
+            ),
+        ),
     ),
     bug(
         "a phase's event is that of its first round",
         "rounds between restarts are noised by the event of a restart, in units of another answer",
         "guarded differences",
-        said(f"{_SILO}._piece", (
-            "event = phase.event(self.name, question.round)",
-            "event = run.plan.phases[question.phase - 1].event(self.name, 1)",
-        ), ("grid_of(self.name, run.plan.problem, phase, event)",
-            "grid_of(self.name, run.plan.problem, run.plan.phases[0].at(1), event)")),
+        said(
+            f"{_SILO}._piece",
+            (
+                "event = phase.event(self.name, question.round)",
+                "event = run.plan.phases[question.phase - 1].event(self.name, 1)",
+            ),
+            (
+                "grid_of(self.name, run.plan.problem, phase, event)",
+                "grid_of(self.name, run.plan.problem, run.plan.phases[0].at(1), event)",
+            ),
+        ),
     ),
     bug(
         "one step more than planned",
@@ -76,18 +91,22 @@ BUGS: tuple[Bug, ...] = (
         "a step's length kept by its end",
         "a length is looked up by where the step ends, so a long one has a short one's noise",
         "differences",
-        said("fedcore.silo.answers.gradient_difference:GradientDifference.scale", (
-            "return step_of(reach_of(problem), *asked)[2]",
-            "kept = cls.__dict__.get('_lengths') or {}\n    cls._lengths = kept\n"
-            "    return kept.setdefault(asked[0].tobytes(), step_of(reach_of(problem), *asked)[2])",
-        )),
+        said(
+            "fedcore.silo.answers.gradient_difference:GradientDifference.scale",
+            (
+                "return step_of(reach_of(problem), *asked)[2]",
+                "kept = cls.__dict__.get('_lengths') or {}\n    cls._lengths = kept\n"
+                "    return kept.setdefault(asked[0].tobytes(), step_of(reach_of(problem), *asked)[2])",
+            ),
+        ),
     ),
     bug(
         "evaluated on the last records of training",
         "an evaluation's piece begins two records early, among those that were trained on",
         "evaluations",
-        said(f"{_SILO}._piece", (
-            "at = slice(event.start * places,", "at = slice((event.start - 2 * phase.evaluates) * places,",
-        )),
+        said(
+            f"{_SILO}._piece",
+            ("at = slice(event.start * places,", "at = slice((event.start - 2 * phase.evaluates) * places,"),
+        ),
     ),
-)  # fmt: skip
+)

@@ -13,9 +13,13 @@ BUGS: tuple[Bug, ...] = (
         "tables for powers of two only",
         "to keep few tables s is rounded down to a power of two, up to half of the noise",
         "guarded",
-        said(_NOISED, (
-            _ADDED, "discrete_gaussian(2.0 ** (math.frexp(grid.noise / grid.step)[1] - 1)).add(Keystream(key), steps)",
-        )),
+        said(
+            _NOISED,
+            (
+                _ADDED,
+                "discrete_gaussian(2.0 ** (math.frexp(grid.noise / grid.step)[1] - 1)).add(Keystream(key), steps)",
+            ),
+        ),
     ),
     bug(
         "the last sample of a piece is not drawn",
@@ -27,17 +31,26 @@ BUGS: tuple[Bug, ...] = (
         "too few samples are repeated",
         "samples that were rejected are made up for by the first ones again, which cancel in a difference",
         "guarded moments",
-        said(f"{_SAMPLER}.draw",
-             ("words = stream.words(n + n // 32 + 8)", "words = stream.words(n)"),
-             ("np.concatenate((kept, self.draw(stream, n - kept.size)))", "np.resize(kept, n)")),
+        said(
+            f"{_SAMPLER}.draw",
+            ("words = stream.words(n + n // 32 + 8)", "words = stream.words(n)"),
+            ("np.concatenate((kept, self.draw(stream, n - kept.size)))", "np.resize(kept, n)"),
+        ),
     ),
     bug(
         "a sampler kept by length",
         "the sampler of the first sum of a length serves later ones with more noise to add",
         "guarded differences",
-        said(_NOISED, (_ADDED, (
-            "self.__dict__.setdefault(grid.dim, discrete_gaussian(grid.noise / grid.step)).add(Keystream(key), steps)"
-        ))),
+        said(
+            _NOISED,
+            (
+                _ADDED,
+                (
+                    "self.__dict__.setdefault(grid.dim, discrete_gaussian(grid.noise / grid.step))"
+                    ".add(Keystream(key), steps)"
+                ),
+            ),
+        ),
     ),
     bug(
         "noise on what is not zero",
@@ -49,15 +62,18 @@ BUGS: tuple[Bug, ...] = (
         "sampled sums of guarded silos have floating noise",
         "where records are sampled there is no grid, and noise is NumPy's doubles, whose set of values tells",
         "guarded local steps",
-        said("fedcore.silo.private_silo:PrivateSilo._piece",
-             ("if self._guarded else", "if self._guarded and phase.rate == 1 else")),
+        said(
+            "fedcore.silo.private_silo:PrivateSilo._piece",
+            ("if self._guarded else", "if self._guarded and phase.rate == 1 else"),
+        ),
     ),
     bug(
         "a run's key from its name",
         "arguments in another order make the run's id the key, so whoever knows the run knows its noise",
         "guarded column moments",
-        said("fedcore.silo.private_silo:PrivateSilo.approve", (
-            "derive(self._key, self.name, run, agreed, ", "derive(run.encode(), self.name, agreed, ",
-        )),
+        said(
+            "fedcore.silo.private_silo:PrivateSilo.approve",
+            ("derive(self._key, self.name, run, agreed, ", "derive(run.encode(), self.name, agreed, "),
+        ),
     ),
-)  # fmt: skip
+)

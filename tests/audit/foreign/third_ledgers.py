@@ -14,15 +14,18 @@ BUGS: tuple[Bug, ...] = (
         "a closed run costs its kinds of answers",
         "equal events count once when a run is closed, so all rounds of a phase cost what one of them does",
         "guarded",
-        said("fedcore.accounting.composition:worst_mu_squared",
-             ("Counter(events).items()", "dict.fromkeys(events, 1).items()")),
+        said(
+            "fedcore.accounting.composition:worst_mu_squared",
+            ("Counter(events).items()", "dict.fromkeys(events, 1).items()"),
+        ),
     ),
     bug(
         "forgotten runs are closed at nothing",
         "a run whose records the site has let go of is closed as if it had released nothing",
         "guarded differences",
-        said(f"{_SILO}.close_run",
-             ("self.ledger.events(run))", "self.ledger.events(run) if run in self._runs else ())")),
+        said(
+            f"{_SILO}.close_run", ("self.ledger.events(run))", "self.ledger.events(run) if run in self._runs else ())")
+        ),
     ),
     bug(
         "rounds out of order are not found",
@@ -34,26 +37,31 @@ BUGS: tuple[Bug, ...] = (
         "older rounds may be asked about other models",
         "only the newest release is held against another question, so a round is answered for many models",
         "coins",
-        said(f"{_SILO}.answer", 
-             ("if row.query_digest != digest:", "if row.payload is not None and row.query_digest != digest:")),
-        said(f"{_MEMORY}.commit", (
-            "(old.payload is not None or old.payload_digest != row.payload_digest)", "old.payload is not None",
-        )),
+        said(
+            f"{_SILO}.answer",
+            ("if row.query_digest != digest:", "if row.payload is not None and row.query_digest != digest:"),
+        ),
+        said(
+            f"{_MEMORY}.commit",
+            ("(old.payload is not None or old.payload_digest != row.payload_digest)", "old.payload is not None"),
+        ),
     ),
     bug(
         "a closed run goes on when it is approved again",
         "an approval opens a closed run, whose charge has fallen to what it had spent until then",
         "restarts",
-        said(f"{_MEMORY}.open_run",
-             ("self.fence(run, lease)", "self._closed.discard(run)\n    self.fence(run, lease)")),
+        said(
+            f"{_MEMORY}.open_run", ("self.fence(run, lease)", "self._closed.discard(run)\n    self.fence(run, lease)")
+        ),
     ),
     bug(
         "charges go with a forgotten run",
         "what a closed run was charged is let go of with its rows, so the silo seems to have spent nothing",
         "pieces",
-        said(f"{_MEMORY}.forget_run", (
-            "self._runs[run] = (*self", "self._charges.pop(run, None)\n        self._runs[run] = (*self",
-        )),
+        said(
+            f"{_MEMORY}.forget_run",
+            ("self._runs[run] = (*self", "self._charges.pop(run, None)\n        self._runs[run] = (*self"),
+        ),
     ),
     bug(
         "rows go with a forgotten run",
@@ -65,22 +73,26 @@ BUGS: tuple[Bug, ...] = (
         "a run goes on with a newer plan",
         "another plan of the same run takes the place of the first one, at the charge of the first one",
         "full batches",
-        said(f"{_MEMORY}.open_run", (
-            "same_plan(self._silo, run, known[0], plan)", "self._runs[run] = known = (plan, known[1], known[2])",
-        )),
+        said(
+            f"{_MEMORY}.open_run",
+            ("same_plan(self._silo, run, known[0], plan)", "self._runs[run] = known = (plan, known[1], known[2])"),
+        ),
     ),
     bug(
         "commits in fives",
         "releases are committed five at a time, so what was sent since is in no ledger and no charge",
         "guarded differences",
-        said(f"{_SILO}.answer", (
-            _COMMIT,
-            "waiting = self.__dict__.setdefault('waiting', {}).setdefault(run, [])\n"
-            "    waiting.append((run, Row(index, round, digest, view.event, digested, payload), approved.lease))\n"
-            "    last = index == len(approved.plan.phases) and round == approved.plan.phases[-1].rounds\n"
-            "    while len(waiting) >= 5 or (waiting and last):\n"
-            "        self.ledger.commit(*waiting.pop(0))",
-        )),
+        said(
+            f"{_SILO}.answer",
+            (
+                _COMMIT,
+                "waiting = self.__dict__.setdefault('waiting', {}).setdefault(run, [])\n"
+                "    waiting.append((run, Row(index, round, digest, view.event, digested, payload), approved.lease))\n"
+                "    last = index == len(approved.plan.phases) and round == approved.plan.phases[-1].rounds\n"
+                "    while len(waiting) >= 5 or (waiting and last):\n"
+                "        self.ledger.commit(*waiting.pop(0))",
+            ),
+        ),
     ),
     bug(
         "a commit that fails is tried once",
@@ -92,10 +104,13 @@ BUGS: tuple[Bug, ...] = (
         "events of this process",
         "releases of before a restart are not read, so a resumed run is accounted and closed without them",
         "guarded",
-        said("fedcore.ledger.chained_file:ChainedFile._known_rows", (
-            "run not in self._rows and run in self._standing.approvals",
-            "run not in self._rows and run in self._standing.closings",
-        )),
+        said(
+            "fedcore.ledger.chained_file:ChainedFile._known_rows",
+            (
+                "run not in self._rows and run in self._standing.approvals",
+                "run not in self._rows and run in self._standing.closings",
+            ),
+        ),
     ),
     bug(
         "another split after a restart",
@@ -107,18 +122,25 @@ BUGS: tuple[Bug, ...] = (
         "noise anew for a question again",
         "an older answer is made again with other noise and sent, until noise averages out",
         "network",
-        said("fedcore.silo.round_view:RoundView._next_context", (
-            "self.asked += 1", "import os\n    self.asked += 1\n    return self._address + os.urandom(8) + self._query",
-        )),
+        said(
+            "fedcore.silo.round_view:RoundView._next_context",
+            (
+                "self.asked += 1",
+                "import os\n    self.asked += 1\n    return self._address + os.urandom(8) + self._query",
+            ),
+        ),
         said(f"{_SILO}.answer", (_COMMIT, f"if row is None:\n        {_COMMIT}")),
     ),
     bug(
         "closed pro rata",
         "a closed run's epsilon falls with its part of mu^2, where it falls with the root",
         "guarded",
-        said("fedcore.ledger.ledger:settled", (
-            "pieces=pieces, divergence=None)",
-            "pieces=pieces, divergence=None, epsilon=charge.epsilon * min(1.0, mu_squared / charge.mu_squared))",
-        )),
+        said(
+            "fedcore.ledger.ledger:settled",
+            (
+                "pieces=pieces, divergence=None)",
+                "pieces=pieces, divergence=None, epsilon=charge.epsilon * min(1.0, mu_squared / charge.mu_squared))",
+            ),
+        ),
     ),
-)  # fmt: skip
+)

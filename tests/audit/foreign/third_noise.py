@@ -28,7 +28,8 @@ BUGS: tuple[Bug, ...] = (
     bug(
         "mirrored pairs of noise",
         "each draw serves two coordinates with opposite signs, so their sum has no noise at all",
-        "full batches", new_at(_DRAW, _keeping),
+        "full batches",
+        new_at(_DRAW, _keeping),
     ),
     bug(
         "outliers of noise are cut",
@@ -58,18 +59,21 @@ BUGS: tuple[Bug, ...] = (
         "noise drawn once for a piece",
         "rounds about one piece share one noise vector, so their differences are exact",
         "pieces",
-        said(_RELEASED, (
-            "noise = self._noise.draw(key, context, total)",
-            "noise = piece.__dict__.setdefault('drawn', self._noise.draw(key, context, total)).copy()",
-        )),
+        said(
+            _RELEASED,
+            (
+                "noise = self._noise.draw(key, context, total)",
+                "noise = piece.__dict__.setdefault('drawn', self._noise.draw(key, context, total)).copy()",
+            ),
+        ),
     ),
     bug(
         "sums that were made together count as released",
         "in a site of several silos the sum of the shared pass is divided and sent without noise",
         "restarts",
-        said("fedcore.silo.round_view:RoundView.ask", (
-            "if total is None:", "if total is not None:\n        return total / self._piece.count\n    else:",
-        )),
+        said(
+            "fedcore.silo.round_view:RoundView.ask",
+            ("if total is None:", "if total is not None:\n        return total / self._piece.count\n    else:"),
+        ),
     ),
-)  # fmt: skip
-
+)

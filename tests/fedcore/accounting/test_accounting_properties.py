@@ -28,9 +28,14 @@ N = 1000
 def events(draw, sampling: str) -> GaussianRelease:
     rate = 1.0 if sampling == "full" else draw(st.integers(1, N - 1)) / N
     return GaussianRelease(
-        0, N, draw(st.floats(1e-3, 10.0)), draw(st.floats(0.05, 50.0)), draw(st.integers(1, 60)), sampling=sampling,
+        0,
+        N,
+        draw(st.floats(1e-3, 10.0)),
+        draw(st.floats(0.05, 50.0)),
+        draw(st.integers(1, 60)),
+        sampling=sampling,
         rate=rate,
-    )  # fmt: skip
+    )
 
 
 DELTAS = st.floats(-12, -3).map(lambda power: 10.0**power)

@@ -198,13 +198,7 @@ def test_no_setting_is_accounted_too_low(tallies):
 @pytest.mark.minutes
 @pytest.mark.hours
 @pytest.mark.parametrize(
-    "name, above",
-    [
-        ("full", TIGHT),
-        ("poisson", TIGHT),
-        ("fixed, z >= 6", LOUD_ABOVE),
-        ("fixed, z < 6", QUIET_ABOVE),
-    ],
+    "name, above", [("full", TIGHT), ("poisson", TIGHT), ("fixed, z >= 6", LOUD_ABOVE), ("fixed, z < 6", QUIET_ABOVE)]
 )
 def test_no_setting_is_accounted_too_high(tallies, name, above):
     assert tallies[name].too_high(above) == []

@@ -136,8 +136,14 @@ def test_printed_sigmas_by_hand():
     assert paper_formula("one-pass", 0.5, 20, 10, 1e-6).epsilon(0.0) == math.inf
 
 
-EXPERIMENTS = {0.75: (0.06801, 0.05388), 1.5: (0.03401, 0.02830), 3: (0.01700, 0.01501), 6: (0.00850, 0.00811),
-               12: (0.00425, 0.00450), 18: (0.00283, 0.00325)}  # fmt: skip
+EXPERIMENTS = {
+    0.75: (0.06801, 0.05388),
+    1.5: (0.03401, 0.02830),
+    3: (0.01700, 0.01501),
+    6: (0.00850, 0.00811),
+    12: (0.00425, 0.00450),
+    18: (0.00283, 0.00325),
+}
 """By epsilon sigma / L of the experiments' formula and the exact one, of full batches: table 7.5 of the spec."""
 
 

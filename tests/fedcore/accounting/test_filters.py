@@ -117,8 +117,11 @@ def test_no_charge_makes_room_under_a_cap(part, wrong):
 def test_a_setting_refuses_noise_and_targets_that_are_none(wrong):
     for sampling in ("full", "poisson", "once"):
         setting = Setting(100, 5, 1e-5, None if sampling == "full" else 10, sampling=sampling)
-        for call in (setting.epsilon, lambda sigma, known=setting: known.rounds_for(1.0, sigma),
-                     lambda sigma, known=setting: known.honest_sampling(sigma, 0.5)):  # fmt: skip
+        for call in (
+            setting.epsilon,
+            lambda sigma, known=setting: known.rounds_for(1.0, sigma),
+            lambda sigma, known=setting: known.honest_sampling(sigma, 0.5),
+        ):
             with pytest.raises(InputError, match=r"sigma = .* must be a number, at least 0"):
                 call(wrong)
         for call in (setting.sigma, lambda epsilon, known=setting: known.rounds_for(epsilon, 1.0)):

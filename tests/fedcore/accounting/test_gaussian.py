@@ -173,8 +173,12 @@ def test_is_never_below_a_lower_estimate_of_the_library(sigma, rounds):
 
 release = st.builds(
     lambda start, length, s, sigma, count: GaussianRelease(start, start + length, s, sigma, count),
-    st.integers(0, 12), st.integers(1, 9), st.floats(1e-3, 10), st.floats(1e-2, 10), st.integers(1, 4),
-)  # fmt: skip
+    st.integers(0, 12),
+    st.integers(1, 9),
+    st.floats(1e-3, 10),
+    st.floats(1e-2, 10),
+    st.integers(1, 4),
+)
 
 
 @given(st.lists(release, min_size=1, max_size=9))

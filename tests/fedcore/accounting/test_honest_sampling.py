@@ -167,9 +167,16 @@ def test_settings_of_the_paper_cost_what_the_spec_computed(row):
 
 @pytest.mark.parametrize(
     "multiplier, server, certified",
-    [(2, 213, 65.9), (3, 102, 33.7), (5, 45.0, 16.0), (10, 17.0, 6.58), (20, 7.14, 2.91), (30, 4.44, 1.85),
-     (120, 0.95, 0.41)],
-)  # fmt: skip
+    [
+        (2, 213, 65.9),
+        (3, 102, 33.7),
+        (5, 45.0, 16.0),
+        (10, 17.0, 6.58),
+        (20, 7.14, 2.91),
+        (30, 4.44, 1.85),
+        (120, 0.95, 0.41),
+    ],
+)
 def test_more_noise_is_cheaper_as_the_spec_computed(multiplier, server, certified):
     """The saturation table of 5.5: what the paper's own bound hardly sees."""
     assert spent([sampled(multiplier, 20_000)], 2.5e-6) == pytest.approx(server, rel=6e-3)

@@ -54,9 +54,10 @@ def test_no_curve_is_below_the_truth(q, z):
     with mpmath.workdps(400):
         for index, epsilon in enumerate(EPSILONS):
             for found, true in (
-                (poissons[index], of_poisson(q, z, epsilon)), (fixed[index], of_fixed_size(q, z, epsilon)),
+                (poissons[index], of_poisson(q, z, epsilon)),
+                (fixed[index], of_fixed_size(q, z, epsilon)),
                 (whole[index], of_gaussian(z, epsilon)),
-            ):  # fmt: skip
+            ):
                 assert mpf(float(found)) >= true, (epsilon, found)
                 assert true < 1e-306 or mpf(float(found)) <= true * (1 + mpf("1e-4")), (epsilon, found)
 
@@ -78,9 +79,16 @@ def test_where_the_librarys_own_curve_is_too_low(z, q, epsilon, library):
 @pytest.mark.parametrize("sampling, truth", [("poisson", of_poisson), ("without-replacement", of_fixed_size)])
 @pytest.mark.parametrize(
     "q, z, delta",
-    [(0.5, 0.05, 4e-14), (0.5, 0.02, 1e-6), (1e-4, 0.2, 1e-30), (0.01, 5.0, 1e-250), (0.99, 0.05, 1e-100),
-     (1 - 1e-9, 1.0, 4e-14), (1e-9, 0.05, 1e-12)],
-)  # fmt: skip
+    [
+        (0.5, 0.05, 4e-14),
+        (0.5, 0.02, 1e-6),
+        (1e-4, 0.2, 1e-30),
+        (0.01, 5.0, 1e-250),
+        (0.99, 0.05, 1e-100),
+        (1 - 1e-9, 1.0, 4e-14),
+        (1e-9, 0.05, 1e-12),
+    ],
+)
 def test_one_answer_never_spends_less_than_its_curve_says(sampling, truth, q, z, delta):
     """At the epsilon that is said, the true delta is at most the one asked for: checked and not solved again."""
     found = spent([GaussianRelease(0, 1, 1.0, z, sampling=sampling, rate=q)], delta)

@@ -109,8 +109,9 @@ def test_that_rule_holds_everywhere(silos, picked, tenths, steps, sigma_g):
 
 def test_formulas_about_one_silo_are_not_asked_about_others():
     asked = question(steps=1)
-    assert claims("gao-2024", asked, 0.1) == {"gao-2024": Setting(4000, 400, 2.5e-6, 800, 1.0, asked.sampling).paper
-                                              .epsilon(0.1)}  # fmt: skip
+    assert claims("gao-2024", asked, 0.1) == {
+        "gao-2024": Setting(4000, 400, 2.5e-6, 800, 1.0, asked.sampling).paper.epsilon(0.1)
+    }
     assert list(claims(SERVER, asked, 0.1)) == [SERVER]
     with pytest.raises(InputError, match="no published formula is called nobel-2022"):
         claims("nobel-2022", asked, 0.1)
@@ -195,10 +196,22 @@ def test_accounted_rounds_of_local_steps(sigma_g, steps, epsilon):
     setting = Setting(4000, 1, 2.5e-6, 800, 1.0, "without-replacement", steps)
     found = setting.rounds_for(epsilon, sigma_of(sigma_g))
     costs = [
-        spent([GaussianRelease(0, 4000, 2 * (1 + 1e-6) / 800, sigma_of(sigma_g), t * steps,
-                               sampling="without-replacement", rate=0.2)], 2.5e-6)
+        spent(
+            [
+                GaussianRelease(
+                    0,
+                    4000,
+                    2 * (1 + 1e-6) / 800,
+                    sigma_of(sigma_g),
+                    t * steps,
+                    sampling="without-replacement",
+                    rate=0.2,
+                )
+            ],
+            2.5e-6,
+        )
         for t in (found, found + 1)
-    ]  # fmt: skip
+    ]
     assert costs[0] <= epsilon < costs[1]
 
 

@@ -121,11 +121,18 @@ def test_noble_rounds_of_table_1():
     for sigma_g, steps, rounds in [(10, 1, 542), (10, 40, 72), (20, 10, 451), (40, 20, 360), (80, 5, 506)]:
         found = [
             ask(
-                "noble-2022-numeric", n=4000, rounds=t, delta=2.5e-6, batch=800, local_steps=steps, silos=100,
-                silos_per_round=5, **DRAWN,
+                "noble-2022-numeric",
+                n=4000,
+                rounds=t,
+                delta=2.5e-6,
+                batch=800,
+                local_steps=steps,
+                silos=100,
+                silos_per_round=5,
+                **DRAWN,
             ).epsilon(2 / 800 * sigma_g)
             for t in (rounds, rounds + 1)
-        ]  # fmt: skip
+        ]
         assert found[0] <= 3 < found[1]
 
 

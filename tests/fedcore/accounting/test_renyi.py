@@ -13,9 +13,15 @@ from fedcore.accounting.divergences.renyi import conversion, full, implied_order
 from tests.fedcore.accounting.reference_accountant import poisson as reference
 
 CASES = [
-    (1.0109, 0.3, 1.1), (2.0, 1e-4, 2.0), (3.8284271247461903, 0.1, 3.728782), (3.8284271247461903, 0.01, 1.182219),
-    (6.1873582, 0.999, 0.8), (30.0, 0.02, 5.0), (181.0, 0.05, 40.0), (2.5, 0.2, 0.4),
-]  # fmt: skip
+    (1.0109, 0.3, 1.1),
+    (2.0, 1e-4, 2.0),
+    (3.8284271247461903, 0.1, 3.728782),
+    (3.8284271247461903, 0.01, 1.182219),
+    (6.1873582, 0.999, 0.8),
+    (30.0, 0.02, 5.0),
+    (181.0, 0.05, 40.0),
+    (2.5, 0.2, 0.4),
+]
 
 
 def whole(order, multiplier):
@@ -124,8 +130,10 @@ def test_what_a_filter_admits_is_within_the_cap_as_a_plan_that_was_fixed(rate, m
     """34 runs of epsilon 1 at delta 1e-5, composed by an accountant that shares no code, stay below 8; so does one."""
     one = reference(rate, multiplier, rounds, 1e-5)
     assert one.upper <= 1.0005 and one.lower >= 0.998
-    runs = math.floor((8 - conversion(implied_order(8.0, 1e-5), 1e-5))
-                      / (rounds * sampled(implied_order(8.0, 1e-5), "poisson", rate, multiplier)))  # fmt: skip
+    runs = math.floor(
+        (8 - conversion(implied_order(8.0, 1e-5), 1e-5))
+        / (rounds * sampled(implied_order(8.0, 1e-5), "poisson", rate, multiplier))
+    )
     assert runs == 34
     assert reference(rate, multiplier, rounds * runs, 1e-5).upper < 8
 
@@ -142,21 +150,36 @@ def test_whatever_the_noise_there_is_a_number_and_never_more_than_of_all_records
                     last = found
 
 
-@pytest.mark.parametrize("asked", [
-    (1.0, "poisson", 0.1, 1.0), (0.5, "poisson", 0.1, 1.0), (math.nan, "poisson", 0.1, 1.0),
-    (math.inf, "poisson", 0.1, 1.0), ("2", "poisson", 0.1, 1.0), (True, "poisson", 0.1, 1.0),
-    (2.0, "with-replacement", 0.1, 1.0), (2.0, "shuffled", 0.1, 1.0), (2.0, None, 0.1, 1.0), (2.0, "poisson", 0.0, 1.0),
-    (2.0, "poisson", 1.1, 1.0), (2.0, "poisson", math.nan, 1.0), (2.0, "poisson", 0.1, 0.0),
-    (2.0, "poisson", 0.1, -1.0), (2.0, "without-replacement", 0.1, math.nan), (2.0, "without-replacement", -0.1, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (1.0, "poisson", 0.1, 1.0),
+        (0.5, "poisson", 0.1, 1.0),
+        (math.nan, "poisson", 0.1, 1.0),
+        (math.inf, "poisson", 0.1, 1.0),
+        ("2", "poisson", 0.1, 1.0),
+        (True, "poisson", 0.1, 1.0),
+        (2.0, "with-replacement", 0.1, 1.0),
+        (2.0, "shuffled", 0.1, 1.0),
+        (2.0, None, 0.1, 1.0),
+        (2.0, "poisson", 0.0, 1.0),
+        (2.0, "poisson", 1.1, 1.0),
+        (2.0, "poisson", math.nan, 1.0),
+        (2.0, "poisson", 0.1, 0.0),
+        (2.0, "poisson", 0.1, -1.0),
+        (2.0, "without-replacement", 0.1, math.nan),
+        (2.0, "without-replacement", -0.1, 1.0),
+    ],
+)
 def test_what_has_no_divergence_here_is_refused(asked):
     with pytest.raises(ValueError, match=r"no Renyi divergence is known|is no order"):
         sampled(*asked)
 
 
-@pytest.mark.parametrize("epsilon, delta", [
-    (math.nan, 1e-5), (0.0, 1e-5), (-1.0, 1e-5), (1.0, 0.0), (1.0, 1.0), (1.0, math.nan), (1.0, -1e-5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "epsilon, delta",
+    [(math.nan, 1e-5), (0.0, 1e-5), (-1.0, 1e-5), (1.0, 0.0), (1.0, 1.0), (1.0, math.nan), (1.0, -1e-5)],
+)
 def test_no_order_follows_from_what_is_no_cap(epsilon, delta):
     with pytest.raises(ValueError, match="no cap has"):
         implied_order(epsilon, delta)

@@ -178,12 +178,14 @@ def test_phases_that_only_some_rounds_sample_cost_the_largest():
 
 
 def guarded(folder, model=None, **algorithm):
-    made = ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
-        "model": model or {},
-        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
-        "algorithm": {"name": "mbsgd", "rounds": 5, "batch": 15, **algorithm},
-    })  # fmt: skip
+    made = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
+            "model": model or {},
+            "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
+            "algorithm": {"name": "mbsgd", "rounds": 5, "batch": 15, **algorithm},
+        }
+    )
     experiment = Experiment.prepare(made, folder / "silos")
     folders = LedgerFolders.below(folder)
     backend = registered(experiment, folders).in_process(folders)

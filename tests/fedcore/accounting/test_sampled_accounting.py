@@ -73,9 +73,11 @@ def test_poisson_agrees_with_the_library_where_its_rounding_does_not_show(rate, 
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
     one = from_gaussian_mechanism(
-        2 * multiplier, value_discretization_interval=1e-4, sampling_prob=rate,
+        2 * multiplier,
+        value_discretization_interval=1e-4,
+        sampling_prob=rate,
         neighboring_relation=NeighboringRelation.REPLACE_ONE,
-    )  # fmt: skip
+    )
     library = one.self_compose(rounds).get_epsilon_for_delta(1e-5)
     assert spent([sampled("poisson", rate, multiplier, rounds)], 1e-5) == pytest.approx(library, rel=2e-3)
 

@@ -24,12 +24,14 @@ from fedcore.errors import InputError
 
 DELTA = 1e-5
 RUNS = {  # of epsilon 1 at delta 1e-5: sampling, rate, noise over sensitivity, rounds
-    "poisson 0.1": ("poisson", 0.1, 3.728782, 100), "poisson 0.01": ("poisson", 0.01, 1.182219, 1000),
-    "poisson 0.5": ("poisson", 0.5, 13.18762, 50), "full": ("full", 1.0, 23.59459, 40),
+    "poisson 0.1": ("poisson", 0.1, 3.728782, 100),
+    "poisson 0.01": ("poisson", 0.01, 1.182219, 1000),
+    "poisson 0.5": ("poisson", 0.5, 13.18762, 50),
+    "full": ("full", 1.0, 23.59459, 40),
     "fixed 0.1": ("without-replacement", 0.1, 4.113473, 100),
     "fixed 0.01": ("without-replacement", 0.01, 1.587617, 1000),
     "fixed 0.5": ("without-replacement", 0.5, 13.41023, 50),
-}  # fmt: skip
+}
 
 
 def charge(name: str) -> Charge:
@@ -47,10 +49,18 @@ def fits(cap: Cap, one: Charge, order: float | None = None) -> int:
     return count
 
 
-@pytest.mark.parametrize("name, of_eight, of_four, as_full", [
-    ("poisson 0.1", 34, 10, 0), ("poisson 0.01", 34, 10, 0), ("poisson 0.5", 34, 10, 8), ("full", 34, 10, 34),
-    ("fixed 0.1", 34, 10, 0), ("fixed 0.01", 34, 10, 0), ("fixed 0.5", 34, 10, 8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, of_eight, of_four, as_full",
+    [
+        ("poisson 0.1", 34, 10, 0),
+        ("poisson 0.01", 34, 10, 0),
+        ("poisson 0.5", 34, 10, 8),
+        ("full", 34, 10, 34),
+        ("fixed 0.1", 34, 10, 0),
+        ("fixed 0.01", 34, 10, 0),
+        ("fixed 0.5", 34, 10, 8),
+    ],
+)
 def test_runs_that_fit(name, of_eight, of_four, as_full):
     """The table of the issue; `as_full`: what fitted while a sample counted as all records."""
     one = charge(name)
@@ -60,8 +70,15 @@ def test_runs_that_fit(name, of_eight, of_four, as_full):
     expected = {34: 38, 8: 9, 0: 0}[as_full]
     assert fits(Cap(8.0, DELTA, "gdp"), one) == expected
     room, cost = Cap(8.0, DELTA).room(Cap(8.0, DELTA).order), one.rho(Cap(8.0, DELTA).order)
-    share = {"poisson 0.1": 34.24, "poisson 0.01": 34.25, "poisson 0.5": 34.22, "full": 34.22, "fixed 0.1": 34.70,
-             "fixed 0.01": 34.56, "fixed 0.5": 34.34}[name]  # fmt: skip
+    share = {
+        "poisson 0.1": 34.24,
+        "poisson 0.01": 34.25,
+        "poisson 0.5": 34.22,
+        "full": 34.22,
+        "fixed 0.1": 34.70,
+        "fixed 0.01": 34.56,
+        "fixed 0.5": 34.34,
+    }[name]
     assert share <= room / cost < share + 0.01
 
 
@@ -120,16 +137,40 @@ def test_a_charge_is_read_back_as_it_was_written():
     assert pieces_from(json.loads(json.dumps(pieces_json(kept.pieces)))) == kept.pieces
 
 
-@pytest.mark.parametrize("change", [
-    {"rho": -1e-9}, {"rho": math.nan}, {"rho": "0.1"}, {"order": 1.0}, {"order": 0.5}, {"order": math.nan},
-    {"order": math.inf}, {"order": "2.7"}, {"formula": 0}, {"formula": 1.0}, {"formula": True}, {"formula": None},
-    {"surplus": 1}, {"mu_squared": -1.0}, {"epsilon": "1"}, {"delta": math.nan}, {"delta": True},
-    {"pieces": [[-1.0, []]]}, {"pieces": [[math.nan, []]]}, {"pieces": [[0.0, [["poisson", 0.0, 1.0, 1]]]]},
-    {"pieces": [[0.0, [["poisson", 0.1, math.nan, 1]]]]}, {"pieces": [[0.0, [["poisson", 0.1, 1.0, 0]]]]},
-    {"pieces": [[0.0, [["poisson", 0.1, 1.0, -4]]]]}, {"pieces": [[0.0, [["poisson", 0.1, 1.0, 1.5]]]]},
-    {"pieces": [[0.0, [["with-replacement", 0.1, 1.0, 1]]]]}, {"pieces": [[0.0, [["poisson", 0.1, 1.0]]]]},
-    {"pieces": [[0.0, [["poisson", 0.1, 1.0, 1], ["poisson", 0.1, 1.0, 1]]]]}, {"pieces": 7}, {"pieces": [[0.0]]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rho": -1e-9},
+        {"rho": math.nan},
+        {"rho": "0.1"},
+        {"order": 1.0},
+        {"order": 0.5},
+        {"order": math.nan},
+        {"order": math.inf},
+        {"order": "2.7"},
+        {"formula": 0},
+        {"formula": 1.0},
+        {"formula": True},
+        {"formula": None},
+        {"surplus": 1},
+        {"mu_squared": -1.0},
+        {"epsilon": "1"},
+        {"delta": math.nan},
+        {"delta": True},
+        {"pieces": [[-1.0, []]]},
+        {"pieces": [[math.nan, []]]},
+        {"pieces": [[0.0, [["poisson", 0.0, 1.0, 1]]]]},
+        {"pieces": [[0.0, [["poisson", 0.1, math.nan, 1]]]]},
+        {"pieces": [[0.0, [["poisson", 0.1, 1.0, 0]]]]},
+        {"pieces": [[0.0, [["poisson", 0.1, 1.0, -4]]]]},
+        {"pieces": [[0.0, [["poisson", 0.1, 1.0, 1.5]]]]},
+        {"pieces": [[0.0, [["with-replacement", 0.1, 1.0, 1]]]]},
+        {"pieces": [[0.0, [["poisson", 0.1, 1.0]]]]},
+        {"pieces": [[0.0, [["poisson", 0.1, 1.0, 1], ["poisson", 0.1, 1.0, 1]]]]},
+        {"pieces": 7},
+        {"pieces": [[0.0]]},
+    ],
+)
 def test_what_is_no_charge_is_not_read(change):
     kept = Charge.of([GaussianRelease(0, 9, 1.0, 3.3, 4, sampling="poisson", rate=0.3)], DELTA).at(2.7)
     with pytest.raises((ValueError, TypeError)):
@@ -153,11 +194,26 @@ def test_a_charge_by_a_newer_formula_passes_no_cap_of_its_rule():
     assert Cap(8.0, DELTA, "gdp").admits([newer])  # mu^2 is what it says it is
 
 
-@pytest.mark.parametrize("values", [
-    (math.nan, DELTA, "gdp"), (-8.0, DELTA, "gdp"), (0.0, DELTA, "rdp"), (math.inf, DELTA, "gdp"), ("8", DELTA, "gdp"),
-    (True, DELTA, "gdp"), (None, DELTA, "gdp"), (8.0, math.nan, "gdp"), (8.0, 0.0, "basic"), (8.0, 1.0, "gdp"),
-    (8.0, -DELTA, "rdp"), (8.0, "1e-5", "rdp"), (8.0, DELTA, "pld"), (8.0, DELTA, None), (8.0, DELTA, "GDP"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values",
+    [
+        (math.nan, DELTA, "gdp"),
+        (-8.0, DELTA, "gdp"),
+        (0.0, DELTA, "rdp"),
+        (math.inf, DELTA, "gdp"),
+        ("8", DELTA, "gdp"),
+        (True, DELTA, "gdp"),
+        (None, DELTA, "gdp"),
+        (8.0, math.nan, "gdp"),
+        (8.0, 0.0, "basic"),
+        (8.0, 1.0, "gdp"),
+        (8.0, -DELTA, "rdp"),
+        (8.0, "1e-5", "rdp"),
+        (8.0, DELTA, "pld"),
+        (8.0, DELTA, None),
+        (8.0, DELTA, "GDP"),
+    ],
+)
 def test_no_cap_is_made_of_what_is_none(values):
     with pytest.raises(InputError, match=r"^cap: (epsilon|delta) = |^cap: there is no rule"):
         Cap(*values)
@@ -172,7 +228,10 @@ def test_a_cap_counts_at_no_order_that_is_none(order):
 
 
 def test_a_piece_and_a_kind_refuse_truth_values():
-    for make in (lambda: Kind("poisson", True, 1.0, 1), lambda: Kind("poisson", 0.5, 1.0, True),
-                 lambda: Piece(True, ())):  # fmt: skip
+    for make in (
+        lambda: Kind("poisson", True, 1.0, 1),
+        lambda: Kind("poisson", 0.5, 1.0, True),
+        lambda: Piece(True, ()),
+    ):
         with pytest.raises(ValueError, match=r"^no answers"):
             make()

@@ -59,9 +59,13 @@ ATTACKS = {
     "many rounds": (*opposite(8.0, 1, 30), 8.0, 1, 40),
     # Others at both ends and beside, in the plane; the target's means lie 1/1.2 apart around the middle.
     "all around": (
-        np.array([[-0.41, 0.0], [0.41, 0.0]]), np.array([[0.41, 0.6], [-0.41, -0.6], [0.8, 0.0]]), 1.2, 1, 2
+        np.array([[-0.41, 0.0], [0.41, 0.0]]),
+        np.array([[0.41, 0.6], [-0.41, -0.6], [0.8, 0.0]]),
+        1.2,
+        1,
+        2,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -147,9 +151,10 @@ def test_many_messages_and_rounds_are_a_gaussian_mechanism():
     assert wanted < found < 1.15 * wanted
 
 
-@pytest.mark.parametrize("records, rounds, messages, epsilon, delta", [
-    (1, 100, 1000, 1.0, 1e-6), (10, 100, 1000, 1.0, 1e-6), (10, 100, 25, 1.0, 1e-6), (2, 1, 300, 0.2, 1e-7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "records, rounds, messages, epsilon, delta",
+    [(1, 100, 1000, 1.0, 1e-6), (10, 100, 1000, 1.0, 1e-6), (10, 100, 25, 1.0, 1e-6), (2, 1, 300, 0.2, 1e-7)],
+)
 def test_calibrated_noise_meets_the_target_and_not_by_much(records, rounds, messages, epsilon, delta):
     found = shuffled_multiplier(records, rounds, messages, epsilon, delta)
     assert shuffled_epsilon(found, records, rounds, messages, delta, epsilon) <= epsilon
@@ -169,10 +174,18 @@ def test_the_spec_s_example_needs_far_less_noise_than_locally():
     assert 2 / 10 * shuffled_multiplier(10, 100, 1000, 1.0, 1e-6) < local / 3
 
 
-@pytest.mark.parametrize("wrong", [
-    {"multiplier": 0.0}, {"multiplier": math.nan}, {"records": 0}, {"rounds": 0}, {"messages": 0}, {"delta": 0.0},
-    {"delta": 1.0},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"multiplier": 0.0},
+        {"multiplier": math.nan},
+        {"records": 0},
+        {"rounds": 0},
+        {"messages": 0},
+        {"delta": 0.0},
+        {"delta": 1.0},
+    ],
+)
 def test_nonsense_is_refused(wrong):
     given = {"multiplier": 3.0, "records": 2, "rounds": 4, "messages": 9, "delta": 1e-3}
     with pytest.raises(ValueError):

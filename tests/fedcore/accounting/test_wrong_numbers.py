@@ -58,12 +58,31 @@ def test_what_is_no_number_is_no_noise_and_no_target(value):
             call(value)
 
 
-@pytest.mark.parametrize("change", [
-    {"sigma": "1"}, {"sigma": None}, {"sigma": True}, {"sensitivity": True},
-    {"sensitivity": "1"}, {"sensitivity": 0.0}, {"count": 2.5}, {"count": True}, {"count": "2"}, {"count": -3},
-    {"count": 0}, {"start": -5}, {"start": 0.5}, {"start": math.nan}, {"stop": math.inf}, {"stop": 8.5}, {"stop": 0},
-    {"stop": "9"}, {"rate": True},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sigma": "1"},
+        {"sigma": None},
+        {"sigma": True},
+        {"sensitivity": True},
+        {"sensitivity": "1"},
+        {"sensitivity": 0.0},
+        {"count": 2.5},
+        {"count": True},
+        {"count": "2"},
+        {"count": -3},
+        {"count": 0},
+        {"start": -5},
+        {"start": 0.5},
+        {"start": math.nan},
+        {"stop": math.inf},
+        {"stop": 8.5},
+        {"stop": 0},
+        {"stop": "9"},
+        {"rate": True},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("sampling", ["full", "poisson", "without-replacement"])
 def test_an_event_of_what_is_no_number_has_no_price(sampling, change):
     """-5 counted as a position, and 2.5 answers had a price."""
@@ -97,10 +116,21 @@ def test_a_mu_that_is_none_has_no_curve(mu):
             call(1.0, math.nan)
 
 
-@pytest.mark.parametrize("values", [
-    (-1.0, 10), (0.0, 10), (math.nan, 10), (math.inf, 10), (1.0, 0), (1.0, -4), (1.0, math.nan), (1.0, math.inf),
-    (1.0, 10, "gaussian", -1.0), (1.0, 10, "gaussian", math.nan),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values",
+    [
+        (-1.0, 10),
+        (0.0, 10),
+        (math.nan, 10),
+        (math.inf, 10),
+        (1.0, 0),
+        (1.0, -4),
+        (1.0, math.nan),
+        (1.0, math.inf),
+        (1.0, 10, "gaussian", -1.0),
+        (1.0, 10, "gaussian", math.nan),
+    ],
+)
 def test_no_sensitivity_is_negative_or_nothing(values):
     with pytest.raises(ValueError, match="no sum changes by"):
         mean_sensitivity(*values)

@@ -21,13 +21,18 @@ def facts(**changes) -> Facts:
 
 
 def row(errors: dict[str, float], ties: tuple[str, ...] = (), **changes) -> Row:
-    return Row.model_validate({
-        "figure": "made", "facts": facts(**changes), "measure": "test error", "errors": errors,
-        "tied": [min(errors, key=errors.get), *ties],
-        "settings": {method: {"algorithm.rounds": 10} for method in errors},
-        "rounds": {method: 10 if method != "scaffold" else 20 for method in errors},
-        "floats": {method: 100.0 if method != "newton" else 1000.0 for method in errors},
-    })  # fmt: skip
+    return Row.model_validate(
+        {
+            "figure": "made",
+            "facts": facts(**changes),
+            "measure": "test error",
+            "errors": errors,
+            "tied": [min(errors, key=errors.get), *ties],
+            "settings": {method: {"algorithm.rounds": 10} for method in errors},
+            "rounds": {method: 10 if method != "scaffold" else 20 for method in errors},
+            "floats": {method: 100.0 if method != "newton" else 1000.0 for method in errors},
+        }
+    )
 
 
 def test_noise_is_the_term_that_the_bounds_share():
@@ -38,10 +43,14 @@ def test_noise_is_the_term_that_the_bounds_share():
 
 
 def test_facts_are_those_of_the_plan():
-    config = ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 8, "records": 50, "features": 6}, "algorithm": {"name": "mbsgd"},
-        "privacy": {"epsilon": 3, "delta": 1e-4}, "participation": {"silos_per_round": 2},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 8, "records": 50, "features": 6},
+            "algorithm": {"name": "mbsgd"},
+            "privacy": {"epsilon": 3, "delta": 1e-4},
+            "participation": {"silos_per_round": 2},
+        }
+    )
     assert Facts.of(config) == facts(silos=8, per_round=2, records=50, weights=7, epsilon=3, delta=1e-4)
     assert not Facts.of(config).all_silos
 
@@ -51,13 +60,19 @@ def test_noise_of_unequal_silos_is_that_of_their_mean(weights):
     """By drawing it: silos of 20 to 200 records add noise of deviation sqrt(d ln(1/delta)) / (n epsilon) to a mean that
     counts them alike or by records; four of six answer."""
     sizes = [20, 40, 50, 100, 150, 200]
-    config = ExperimentConfig.model_validate({
-        "data": {
-            "source": "simulated", "silos": 6, "records": sizes, "features": {"a": {"range": [0, 1], "missing": []}},
-        },
-        "algorithm": {"name": "mbsgd"}, "privacy": {"epsilon": 2, "delta": 1e-4},
-        "participation": {"silos_per_round": 4, "weights": weights},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {
+                "source": "simulated",
+                "silos": 6,
+                "records": sizes,
+                "features": {"a": {"range": [0, 1], "missing": []}},
+            },
+            "algorithm": {"name": "mbsgd"},
+            "privacy": {"epsilon": 2, "delta": 1e-4},
+            "participation": {"silos_per_round": 4, "weights": weights},
+        }
+    )
     found = Facts.of(config)
     rng, n = np.random.default_rng(20), np.array(sizes)
     share = np.ones(6) if weights == "equal" else n / n.mean()
@@ -162,10 +177,15 @@ def test_settings_are_those_of_the_nearest_row_that_one_can_afford():
 @pytest.mark.parametrize(
     "damage",
     [
-        {"rounds": {"newton": 10}}, {"floats": {"newton": 100.0}}, {"settings": {"newton": {}}}, {"tied": ["other"]},
-        {"tied": []}, {"errors": {"mbsgd": -0.1, "newton": 0.1}}, {"errors": {"mbsgd": math.nan, "newton": 0.1}},
+        {"rounds": {"newton": 10}},
+        {"floats": {"newton": 100.0}},
+        {"settings": {"newton": {}}},
+        {"tied": ["other"]},
+        {"tied": []},
+        {"errors": {"mbsgd": -0.1, "newton": 0.1}},
+        {"errors": {"mbsgd": math.nan, "newton": 0.1}},
     ],
-)  # fmt: skip
+)
 def test_a_row_that_does_not_fit_together_is_refused(damage):
     values = row({"mbsgd": 0.2, "newton": 0.1}).model_dump()
     assert Row.model_validate(values)

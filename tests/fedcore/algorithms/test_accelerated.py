@@ -88,8 +88,17 @@ WEIGHTS = {"ash": 0.5, "birch": 0.7, "cedar": 1.8}
 def test_each_form_by_hand(federate, toy, kind, form, ridge, more):
     """Two of three silos in a round, and no noise: V^2 is of who takes part, and of blocks; the domain binds."""
     R, D, L, beta, N, M = 15, 0.6, 0.8, 2.0, 3, 2
-    federation = federate(kind(rounds=R, form=form, **more), toy, epsilon=None, diameter=D, clip=L, smoothness=beta,
-                          ridge=ridge, participants=M, weights=tuple(WEIGHTS.values()))  # fmt: skip
+    federation = federate(
+        kind(rounds=R, form=form, **more),
+        toy,
+        epsilon=None,
+        diameter=D,
+        clip=L,
+        smoothness=beta,
+        ridge=ridge,
+        participants=M,
+        weights=tuple(WEIGHTS.values()),
+    )
     squares = np.array([c**2 for c in WEIGHTS.values()])
     V2 = squares.mean() * L**2 / M * (N - M) / (N - 1)
     if kind is OnePassAcceleratedMbsgd:

@@ -67,9 +67,14 @@ def deviations(federation, wanted):
 def test_it_is_unbiased_and_its_variance_is_the_specs(law, batch, epsilon, federate):
     data, rounds = records(), 2500
     federation = federate(
-        Mbsgd(step=STEP, rounds=rounds, batch=batch), data, epsilon=epsilon, delta=DELTA, clip=CLIP, weights=WEIGHTS,
+        Mbsgd(step=STEP, rounds=rounds, batch=batch),
+        data,
+        epsilon=epsilon,
+        delta=DELTA,
+        clip=CLIP,
+        weights=WEIGHTS,
         participants=law,
-    )  # fmt: skip
+    )
     shares = federation.plan.phases[0].by_silo
     # K_i / n_i is the same at all silos.
     rate = 1.0 if batch is None else batch / min(SIZES.values())

@@ -21,7 +21,7 @@ def rough(rng, silos=3, d=4):
     """Silos of unequal sizes whose gradients are long."""
     return {
         f"s{i}": (3 * rng.standard_normal((9 + 4 * i, d)), 5 * rng.standard_normal(9 + 4 * i)) for i in range(silos)
-    }  # fmt: skip
+    }
 
 
 def test_the_recursion_by_hand_with_both_bounds_at_work(federate):
@@ -206,9 +206,7 @@ def test_a_silo_refuses_another_silos_turn(federate):
     data = {name: (np.ones((12, 2)), np.arange(12.0)) for name in "abc"}
     federation = federate(Diff2Bvr(rounds=7, period=3, local_steps=3, batch=4, split=0.5), data, epsilon=1.0)
     w = np.zeros(2)
-    query = Query(
-        "run", federation.plan.digest, 1, 2, ("a",), {"w": w, "before": w}, {"a": {"estimate": w}}
-    )
+    query = Query("run", federation.plan.digest, 1, 2, ("a",), {"w": w, "before": w}, {"a": {"estimate": w}})
     with pytest.raises(SiloError, match=r"round 1\.2 is the turn of silo b"):
         federation.ask(query)
     assert not federation.silos["a"].ledger.rows("run")
@@ -252,9 +250,13 @@ def test_a_model_of_several_classes_takes_it_too(federate):
     method = Diff2(rounds=20, period=6, step=0.2, slope=50.0)
     still = federate(method, data, epsilon=None, loss=SoftmaxRegression(3), clip=50.0, smoothness=np.inf)
     plain = federate(
-        Mbsgd(rounds=20, step=0.2, average="last"), data, epsilon=None, loss=SoftmaxRegression(3), clip=50.0,
+        Mbsgd(rounds=20, step=0.2, average="last"),
+        data,
+        epsilon=None,
+        loss=SoftmaxRegression(3),
+        clip=50.0,
         smoothness=np.inf,
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(still.final(), plain.final(), rtol=1e-9)
 
 
@@ -279,19 +281,20 @@ def test_a_rounds_curve_by_hand(federate):
     method = Diff2(rounds=5, period=3, step=0.5, slope=0.5)
     federation = federate(method, ONE, epsilon=None, clip=3.0, diameter=100.0)
     states = [method.init(np.zeros(1)), *(state for _, _, state in federation.play())]
-    found = [
-        list(method.curve(*pair, federation.plan.phases[0]).values()) for pair in pairwise(states)
-    ]  # fmt: skip
+    found = [list(method.curve(*pair, federation.plan.phases[0]).values()) for pair in pairwise(states)]
     wanted = [
-        (1, 0, 3, 0, 1), (0, 0.5, 0.25, 0, 0.75), (0, 0.375, 0.1875, 0, 0.5625), (1, 0.28125, 3, 0, 0.3828125),
+        (1, 0, 3, 0, 1),
+        (0, 0.5, 0.25, 0, 0.75),
+        (0, 0.375, 0.1875, 0, 0.5625),
+        (1, 0.28125, 3, 0, 0.3828125),
         (0, 0.19140625, 0.095703125, 0, 0.287109375),
-    ]  # fmt: skip
+    ]
     np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 
-@pytest.mark.parametrize("method", [
-    Diff2(rounds=9, period=4, step=0.01), Diff2Bvr(rounds=9, period=4, step=0.01, local_steps=3, batch=2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method", [Diff2(rounds=9, period=4, step=0.01), Diff2Bvr(rounds=9, period=4, step=0.01, local_steps=3, batch=2)]
+)
 def test_the_noise_of_a_rounds_curve_is_that_of_the_mean_of_its_answers(method, federate):
     """Of records whose gradients are all zero answers are noise. Turns of local steps have no such number."""
     data = {name: (np.zeros((10, 2000)), np.ones(10)) for name in "abc"}

@@ -95,9 +95,9 @@ def test_noise_that_hides_curvature_lengthens_no_step(federate, silos):
     assert np.linalg.norm(state.w) < 20 and np.linalg.norm(noise) > 1
 
 
-@pytest.mark.parametrize("loss, smoothness, said", [
-    (SoftmaxRegression(3), 0.5, "linear model"), (Logistic(), math.inf, "smoothness"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "loss, smoothness, said", [(SoftmaxRegression(3), 0.5, "linear model"), (Logistic(), math.inf, "smoothness")]
+)
 def test_other_models_and_losses_without_a_hessian_are_refused(federate, silos, loss, smoothness, said):
     with pytest.raises((InputError, SiloError), match=said):
         federate(NoisedNewton(), silos, loss=loss, smoothness=smoothness, diameter=10.0)
@@ -169,13 +169,16 @@ def test_answers_of_a_round_are_about_one_record(federate, silos):
     assert silo.ledger.rows("run")[0].event.count == 1
 
 
-@pytest.mark.parametrize("method, calibration, said", [
-    (NoisedNewton(), "paper", "no paper has this method; choose exact"),
-    (DpFcrn(), "paper", "for one record a round; choose exact, or paper with algorithm.sampling = record"),
-    (DpFcrn(sampling="record"), "experiments", "for one record a round"),
-    (NoisedNewton(rounds=2, period=3), "exact", r"algorithm\.period = 3 must be at most algorithm\.rounds = 2"),
-    (DpFcrn(step_rule="paper"), "exact", r"needs algorithm\.convexity, or model\.ridge, above 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method, calibration, said",
+    [
+        (NoisedNewton(), "paper", "no paper has this method; choose exact"),
+        (DpFcrn(), "paper", "for one record a round; choose exact, or paper with algorithm.sampling = record"),
+        (DpFcrn(sampling="record"), "experiments", "for one record a round"),
+        (NoisedNewton(rounds=2, period=3), "exact", r"algorithm\.period = 3 must be at most algorithm\.rounds = 2"),
+        (DpFcrn(step_rule="paper"), "exact", r"needs algorithm\.convexity, or model\.ridge, above 0"),
+    ],
+)
 def test_what_has_no_noise_or_no_schedule_is_refused_in_a_sentence(federate, silos, method, calibration, said):
     with pytest.raises(InputError, match=said):
         federate(method, silos, epsilon=0.8, calibration=calibration, **SMOOTH)

@@ -195,10 +195,7 @@ def one_record_silos(x, y, copies=64):
     return {f"s{i:02}": (np.tile(row, (copies, 1)), np.full(copies, label)) for i, (row, label) in pairs}
 
 
-METHODS = [
-    LocalizedSubgradient(lam=0.002, exponent=1.0, rounds=(800, 400, 200, 100)),
-    MbSubgradient(rounds=2000),
-]
+METHODS = [LocalizedSubgradient(lam=0.002, exponent=1.0, rounds=(800, 400, 200, 100)), MbSubgradient(rounds=2000)]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -322,9 +319,11 @@ def test_without_a_config_the_schedules_refuse_too(method):
 
 
 SMOOTHINGS = [
-    {"name": "moreau"}, {"name": "convolution"}, {"name": "moreau", "beta": 3.0},
+    {"name": "moreau"},
+    {"name": "convolution"},
+    {"name": "moreau", "beta": 3.0},
     {"name": "convolution", "estimate": "sampled"},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)

@@ -43,9 +43,15 @@ def test_logistic_loss_reaches_the_logistic_regression_of_scikit_learn(federate,
     """Its objective is the sum of losses + |w|^2 / (2 C): ours, times n, at C = 1 / (n ridge)."""
     ridge, (data, X, y) = 0.05, blobs()
     found = federate(
-        method, data, epsilon=None, loss=Logistic(), clip=1e6, smoothness=0.25 * (X**2).sum(1).max(), diameter=20.0,
+        method,
+        data,
+        epsilon=None,
+        loss=Logistic(),
+        clip=1e6,
+        smoothness=0.25 * (X**2).sum(1).max(),
+        diameter=20.0,
         ridge=ridge,
-    ).final()  # fmt: skip
+    ).final()
     model = LogisticRegression(C=1 / (len(y) * ridge), fit_intercept=False, solver="newton-cholesky", tol=1e-12)
     wanted = model.fit(X, y).coef_[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-8 if isinstance(method, Mbsgd) else 1e-3)
@@ -127,9 +133,15 @@ def test_the_subgradient_step_is_that_of_the_larger_strong_convexity(federate):
     X = rng.standard_normal((64, 2))
     y = X @ [1.0, -1.0] + rng.standard_normal(64)
     found = federate(
-        MbSubgradient(rounds=20000, lam=1e-9), {"a": (X, y)}, epsilon=None, loss=Absolute(), clip=1e3,
-        smoothness=math.inf, diameter=50.0, ridge=0.5,
-    ).final()  # fmt: skip
+        MbSubgradient(rounds=20000, lam=1e-9),
+        {"a": (X, y)},
+        epsilon=None,
+        loss=Absolute(),
+        clip=1e3,
+        smoothness=math.inf,
+        diameter=50.0,
+        ridge=0.5,
+    ).final()
 
     def dual(a):  # max over |a_i| <= 1/n of sum a_i y_i - |X'a|^2 / (2 ridge); w = X'a / ridge
         return -(a @ y) + (X.T @ a) @ (X.T @ a) / (2 * 0.5), -y + X @ (X.T @ a) / 0.5

@@ -11,10 +11,12 @@ import pytest
 NAMES = {
     "mnist": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
     "emnist-mnist": (
-        "emnist-mnist-train-images-idx3-ubyte", "emnist-mnist-train-labels-idx1-ubyte",
-        "emnist-mnist-test-images-idx3-ubyte", "emnist-mnist-test-labels-idx1-ubyte",
+        "emnist-mnist-train-images-idx3-ubyte",
+        "emnist-mnist-train-labels-idx1-ubyte",
+        "emnist-mnist-test-images-idx3-ubyte",
+        "emnist-mnist-test-labels-idx1-ubyte",
     ),
-}  # fmt: skip
+}
 
 
 def write_idx(path: Path, shape: Sequence[int], entries: bytes) -> Path:

@@ -20,9 +20,17 @@ from tasks.statement import privacy_tags
 from tests.registers import register_all
 
 DEFAULT = {
-    "silos": 4, "records": 60, "test_fraction": 0.2, "features": 40, "classes": 10, "alpha": 0.0, "beta": 0.0,
-    "flip": 0.05, "standardise": "none", "seed": 0,
-}  # fmt: skip
+    "silos": 4,
+    "records": 60,
+    "test_fraction": 0.2,
+    "features": 40,
+    "classes": 10,
+    "alpha": 0.0,
+    "beta": 0.0,
+    "flip": 0.05,
+    "standardise": "none",
+    "seed": 0,
+}
 MODEL = ModelConfig.model_validate({"loss": {"name": "softmax"}})
 
 
@@ -189,21 +197,35 @@ def test_planning_and_running_agree(tmp_path):
         assert records.y.tolist() == table.labels.tolist()
     assert ready.test.n == 18
     assert AlphaBetaData() == AlphaBetaData(
-        silos=100, records=5000, test_fraction=0.2, features=40, classes=10, alpha=0, beta=0, flip=0.05,
+        silos=100,
+        records=5000,
+        test_fraction=0.2,
+        features=40,
+        classes=10,
+        alpha=0,
+        beta=0,
+        flip=0.05,
         standardise="none",
-    )  # fmt: skip
+    )
     assert make_problem(config(), planned, dim).dim == 4 * 7
 
 
 def config(standardise="none"):
-    return ExperimentConfig.model_validate({
-        "data": {
-            "source": "synthetic-alpha-beta", "silos": 3, "records": 30, "features": 6, "classes": 4,
-            "standardise": standardise,
-        },
-        "model": {"loss": {"name": "softmax"}}, "privacy": {"epsilon": 2},
-        "algorithm": {"name": "mbsgd", "rounds": 2},
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "data": {
+                "source": "synthetic-alpha-beta",
+                "silos": 3,
+                "records": 30,
+                "features": 6,
+                "classes": 4,
+                "standardise": standardise,
+            },
+            "model": {"loss": {"name": "softmax"}},
+            "privacy": {"epsilon": 2},
+            "algorithm": {"name": "mbsgd", "rounds": 2},
+        }
+    )
 
 
 @pytest.mark.usefixtures("policies")

@@ -69,9 +69,7 @@ def test_classes_of_each_source():
 
 def test_multinomial_labels_follow_the_softmax_law():
     """Within cells of the most probable class, the frequency of each class against its mean probability."""
-    made = synthetic(
-        SyntheticData(silos=1, records=40_000, features=3, heterogeneity=0, test_records=1, classes=4), 5
-    )
+    made = synthetic(SyntheticData(silos=1, records=40_000, features=3, heterogeneity=0, test_records=1, classes=4), 5)
     X, y = made.silos["silo-000"].features, made.silos["silo-000"].labels
     W = stream(5, 101).standard_normal((4, 3))
     p = softmax(X @ W.T, axis=1)

@@ -207,19 +207,25 @@ def test_planning_refuses_what_running_would(tmp_path, folder, changes, words):
 
 
 def test_an_experiment_on_principal_components_of_images(tmp_path, folder):
-    config = ExperimentConfig.model_validate({
-        "data": {"source": "mnist", "folder": folder, "pca": {"dimension": 5, "fraction": 0.2}},
-        "privacy": {"epsilon": 1.0, "delta": 1e-3}, "algorithm": {"name": "mbsgd", "rounds": 2},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "mnist", "folder": folder, "pca": {"dimension": 5, "fraction": 0.2}},
+            "privacy": {"epsilon": 1.0, "delta": 1e-3},
+            "algorithm": {"name": "mbsgd", "rounds": 2},
+        }
+    )
     experiment = Experiment.prepare(config, tmp_path / "silos")
     assert experiment.plan.problem.dim == 6 and len(experiment.plan.problem.silos) == 25
 
 
 def released(folder, **pca):
-    return ExperimentConfig.model_validate({
-        "data": {"source": "mnist", "folder": folder, "pca": {"dimension": 5, "constants": "released", **pca}},
-        "privacy": {"trust": "none"}, "algorithm": {"name": "mbsgd", "rounds": 2},
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "data": {"source": "mnist", "folder": folder, "pca": {"dimension": 5, "constants": "released", **pca}},
+            "privacy": {"trust": "none"},
+            "algorithm": {"name": "mbsgd", "rounds": 2},
+        }
+    )
 
 
 def moments_of(made, root):

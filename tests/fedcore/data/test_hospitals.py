@@ -17,9 +17,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.models.config import ModelConfig
 
 FOLDER = Path(generated.__file__).parent / "sources" / "heart_disease"
-SCHEMA = {
-    "age": {"range": [30, 80]}, "chol": {"range": [120, 350], "missing": [0]}, "cp": {"categories": [1, 2, 3, 4]},
-}  # fmt: skip
+SCHEMA = {"age": {"range": [30, 80]}, "chol": {"range": [120, 350], "missing": [0]}, "cp": {"categories": [1, 2, 3, 4]}}
 SIZES = {"cleveland": (199, 104), "budapest": (172, 89), "zurich-basel": (30, 16), "long-beach": (85, 45)}
 
 
@@ -84,9 +82,7 @@ def test_silos_hold_their_rows_as_they_are_in_the_files(split, tmp_path):
 
 def test_seeds_ask_the_same_records_on_one_account(tmp_path):
     data = validated(HospitalsData, {"features": SCHEMA}, "test")
-    versions = [
-        {source.version for source in prepare(data, ModelConfig(), seed, tmp_path).sources} for seed in (0, 1)
-    ]
+    versions = [{source.version for source in prepare(data, ModelConfig(), seed, tmp_path).sources} for seed in (0, 1)]
     assert versions[0] == versions[1] and len(versions[0]) == 4
     other = validated(HospitalsData, {"features": {"sex": {"range": [0, 1]}}, "split": "flamby"}, "test")
     assert records_of(data) == records_of(other)

@@ -47,9 +47,10 @@ def test_every_record_of_the_file_is_in_one_place(tmp_path, monkeypatch, block, 
     assert not np.array_equal(other.test.features, made.test.features)
 
 
-@pytest.mark.parametrize("suffix, pack, right", [
-    (".gz", gzip.compress, "gzipped, as"), (".bz2", bz2.compress, "packed as"), (".xz", lzma.compress, "packed as"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "suffix, pack, right",
+    [(".gz", gzip.compress, "gzipped, as"), (".bz2", bz2.compress, "packed as"), (".xz", lzma.compress, "packed as")],
+)
 def test_packed_files_are_the_same_data(tmp_path, suffix, pack, right):
     plain = written(tmp_path / "a")
     packed = tmp_path / f"b{suffix}"
@@ -76,18 +77,21 @@ def test_comments_and_empty_lines_are_no_records_and_only_the_first_are_read_if_
         silo_sizes(section(path, records=99))
 
 
-@pytest.mark.parametrize("line, said", [
-    ("1 1:2 x", "it must be: label index:value"),
-    ("1 1:2 3:", "it must be: label index:value"),
-    ("1 3:1 2:1", "it must be: .* with indices that rise"),
-    ("1 8:1", r"an index is beyond data\.features = 7"),
-    ("1 0:1", "indices begin at 1"),
-    ("3 1:1", r"its label must be one of data\.classes = \[-1\.0, 1\.0\]"),
-    ("nan 1:1", "its label must be one of"),
-    ("1 1:inf", "a value is not finite"),
-    ("1 1:1e999", "a value is not finite"),
-    ("\xff\xfe", "it must be: label"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("1 1:2 x", "it must be: label index:value"),
+        ("1 1:2 3:", "it must be: label index:value"),
+        ("1 3:1 2:1", "it must be: .* with indices that rise"),
+        ("1 8:1", r"an index is beyond data\.features = 7"),
+        ("1 0:1", "indices begin at 1"),
+        ("3 1:1", r"its label must be one of data\.classes = \[-1\.0, 1\.0\]"),
+        ("nan 1:1", "its label must be one of"),
+        ("1 1:inf", "a value is not finite"),
+        ("1 1:1e999", "a value is not finite"),
+        ("\xff\xfe", "it must be: label"),
+    ],
+)
 def test_a_line_that_does_not_parse_is_named_by_file_and_number(tmp_path, line, said):
     path = written(tmp_path / "a")
     lines = path.read_text().splitlines()
@@ -97,11 +101,14 @@ def test_a_line_that_does_not_parse_is_named_by_file_and_number(tmp_path, line, 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("changes, said", [
-    ({"silos": 22}, r"silos = 22: 53 records, of which data\.test_fraction = 0\.2 sets aside 11, leave 1 to each"),
-    ({"test_fraction": 0.01}, r"test_fraction = 0\.01 sets aside 1 of 53 records, but two at least are needed"),
-    ({"path": "/nowhere/a"}, r"data\.path = /nowhere/a: cannot be read \(No such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"silos": 22}, r"silos = 22: 53 records, of which data\.test_fraction = 0\.2 sets aside 11, leave 1 to each"),
+        ({"test_fraction": 0.01}, r"test_fraction = 0\.01 sets aside 1 of 53 records, but two at least are needed"),
+        ({"path": "/nowhere/a"}, r"data\.path = /nowhere/a: cannot be read \(No such file"),
+    ],
+)
 def test_what_does_not_fit_is_told_in_a_sentence(tmp_path, changes, said):
     path = written(tmp_path / "a")
     with pytest.raises(InputError, match=said):

@@ -128,9 +128,12 @@ def test_silos_of_emnist_balanced(tmp_path, idx):
     """All 47 classes, 5 images each, dealt out by similarity; only this split has a meaning for them."""
     labels = [number % 47 for number in range(235)]
     data = MnistData(
-        folder=balanced(tmp_path / "a", idx, labels), flavour="emnist-balanced", split="similarity", labels="digit",
+        folder=balanced(tmp_path / "a", idx, labels),
+        flavour="emnist-balanced",
+        split="similarity",
+        labels="digit",
         similarity={"silos": 47, "records": 5, "gamma": 0.2, "rest": "sorted-blocks"},
-    )  # fmt: skip
+    )
     model = ModelConfig.model_validate({"loss": {"name": "softmax"}, "bias": False, "feature_bound": 100.0})
     assert data.label_values == tuple(range(47))
     ready = prepare(data, model, 0, tmp_path / "silos")

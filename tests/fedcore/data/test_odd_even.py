@@ -33,8 +33,11 @@ def test_silos_of_the_paper():
 @settings(max_examples=40)
 @given(
     st.lists(st.integers(20, 60), min_size=10, max_size=10),
-    st.floats(0.02, 0.4), st.sampled_from([0.0, 0.1, 0.25]), st.booleans(), st.integers(0, 9),
-)  # fmt: skip
+    st.floats(0.02, 0.4),
+    st.sampled_from([0.0, 0.1, 0.25]),
+    st.booleans(),
+    st.integers(0, 9),
+)
 def test_every_image_is_in_one_place_and_silos_hold_their_two_digits(counts, test, public, some, seed):
     rng = np.random.default_rng(seed)
     digit = rng.permutation(np.repeat(np.arange(10), counts))

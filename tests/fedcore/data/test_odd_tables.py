@@ -28,10 +28,19 @@ N = 24
 def source(path, *schema, classes=(0, 1), **changes):
     described = schema or (AGE,)
     return SiloSource(
-        name="north", path=str(path), format="csv" if str(path).endswith(".csv") else "parquet",
-        features=tuple(column.name for column in described), label="ill", classes=classes, bias=True,
-        feature_bound=1.0, divide_by=1.0, version="v", schema=described, **changes,
-    )  # fmt: skip
+        name="north",
+        path=str(path),
+        format="csv" if str(path).endswith(".csv") else "parquet",
+        features=tuple(column.name for column in described),
+        label="ill",
+        classes=classes,
+        bias=True,
+        feature_bound=1.0,
+        divide_by=1.0,
+        version="v",
+        schema=described,
+        **changes,
+    )
 
 
 @pytest.fixture
@@ -127,9 +136,15 @@ def test_a_date_is_no_number_and_a_plan_says_so(parquet, tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "type", "categories"),
-    [([1, 2], None, (1, "x")), ([True], None, ("true", "x")), ([1.5], None, ("1.5",)), (["x"], None, (7, "x")),
-     ([None], pa.null(), ("x",)), (["x"], pa.dictionary(pa.int8(), pa.string()), ("x",))],
-)  # fmt: skip
+    [
+        ([1, 2], None, (1, "x")),
+        ([True], None, ("true", "x")),
+        ([1.5], None, ("1.5",)),
+        (["x"], None, (7, "x")),
+        ([None], pa.null(), ("x",)),
+        (["x"], pa.dictionary(pa.int8(), pa.string()), ("x",)),
+    ],
+)
 def test_a_type_in_which_a_cell_may_fit_is_taken(parquet, values, type, categories):
     assert count_records(source(parquet(values, type), AGE, kind(*categories))) == N
 
@@ -196,19 +211,30 @@ NUMERALS = [
     ('"1,0{}"', "24 seem numbers with a comma, of decimals or of thousands"),
     ('"1,0{},000.5"', "24 seem numbers with separators of thousands"),
     ("1\u202f0{}", "24 seem numbers with separators of thousands"),
-    ("{}%", "24 seem percentages"), ("{} %", "24 seem percentages"),
-    ("€{}", "24 seem sums of money"), ("{} $", "24 seem sums of money"),
-    ("{} years", "24 seem numbers with a unit"), ("{}kg", "24 seem numbers with a unit"),
-    ("<{}", "24 seem bounds and no values"), ("≥ {}", "24 seem bounds and no values"),
-    ("({})", "24 seem negative numbers in brackets"), ("{}-", "24 seem negative numbers in brackets"),
-    ("1_0{}", "24 seem numbers with an integer's underscores"), ("0x{}", "24 seem hexadecimal numbers"),
-    ("{}-40", "24 seem fractions or ranges"), ("{}/40", "24 seem fractions or ranges"),
-    ("2020-01-{}", "24 seem dates or times"), ("1.1.20{}", "24 seem dates or times"), ("{}:00", "24 seem dates"),
+    ("{}%", "24 seem percentages"),
+    ("{} %", "24 seem percentages"),
+    ("€{}", "24 seem sums of money"),
+    ("{} $", "24 seem sums of money"),
+    ("{} years", "24 seem numbers with a unit"),
+    ("{}kg", "24 seem numbers with a unit"),
+    ("<{}", "24 seem bounds and no values"),
+    ("≥ {}", "24 seem bounds and no values"),
+    ("({})", "24 seem negative numbers in brackets"),
+    ("{}-", "24 seem negative numbers in brackets"),
+    ("1_0{}", "24 seem numbers with an integer's underscores"),
+    ("0x{}", "24 seem hexadecimal numbers"),
+    ("{}-40", "24 seem fractions or ranges"),
+    ("{}/40", "24 seem fractions or ranges"),
+    ("2020-01-{}", "24 seem dates or times"),
+    ("1.1.20{}", "24 seem dates or times"),
+    ("{}:00", "24 seem dates"),
     ("\N{MINUS SIGN}{}", "24 seem numbers in other digits, or with characters that nobody sees"),
-    ("yes", "24 seem answers; write 1 and 0"), ("unknown", "24 seem codes for a missing value"),
-    ("?", "24 seem codes for a missing value"), ("{}e999", "24 seem numbers beyond what a float holds"),
+    ("yes", "24 seem answers; write 1 and 0"),
+    ("unknown", "24 seem codes for a missing value"),
+    ("?", "24 seem codes for a missing value"),
+    ("{}e999", "24 seem numbers beyond what a float holds"),
     ("-inf", "24 seem infinite"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("form", "words"), NUMERALS)

@@ -30,9 +30,13 @@ MODEL = ModelConfig()
 
 def data(folder, *names, **more) -> FilesData:
     values = {
-        "source": "files", "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in names],
-        "features": {"age": {"range": [0, 100]}}, "label": "ill", "person": "patient", **more,
-    }  # fmt: skip
+        "source": "files",
+        "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in names],
+        "features": {"age": {"range": [0, 100]}},
+        "label": "ill",
+        "person": "patient",
+        **more,
+    }
     return FilesData.model_validate(values)
 
 
@@ -138,10 +142,14 @@ def test_where_the_rows_of_a_person_stand_in_the_file_moves_nobody(tmp_path):
 def test_parquet_and_named_columns_count_the_same_persons(tmp_path):
     table = pa.table({"patient": [3, 1, 3, 2], "age": [0.1, 0.2, 0.3, 0.4], "ill": [0, 1, 1, 0]})
     pa.parquet.write_table(table, tmp_path / "north.parquet")
-    asked = FilesData.model_validate({
-        "silos": [{"name": "north", "path": str(tmp_path / "north.parquet")}], "features": ["age"], "label": "ill",
-        "person": "patient",
-    })  # fmt: skip
+    asked = FilesData.model_validate(
+        {
+            "silos": [{"name": "north", "path": str(tmp_path / "north.parquet")}],
+            "features": ["age"],
+            "label": "ill",
+            "person": "patient",
+        }
+    )
     (found,), _ = facts(asked, MODEL, 0)
     (source,) = file_sources(asked, MODEL)
     assert found.n == open_records(source).n == 3

@@ -34,8 +34,15 @@ REGIONS = ["southwest", "southeast", "northwest", "northeast"]
 def person(k: int) -> list[object]:
     """A made-up row, whose charges neither grow nor fall with its number; no two are alike."""
     charges = 1000 + (k * 7919) % 1361 * 40.5
-    return [18 + k % 47, ["female", "male"][k % 2], 16 + k % 37 + 0.25, k % 6, ["yes", "no"][k % 3 > 0],
-            REGIONS[k % 4], charges]  # fmt: skip
+    return [
+        18 + k % 47,
+        ["female", "male"][k % 2],
+        16 + k % 37 + 0.25,
+        k % 6,
+        ["yes", "no"][k % 3 > 0],
+        REGIONS[k % 4],
+        charges,
+    ]
 
 
 def write(folder: Path, rows: list[list[object]], header: list[str] = HEADER) -> str:
@@ -93,8 +100,15 @@ def test_features_and_labels_are_scaled_by_public_constants_alone(tmp_path):
 
     def by_hand(row: list[object]) -> list[float]:
         age, sex, bmi, children, smoker, region, _ = row
-        raw = [(age - 40) / 14, float(sex == "male"), min((bmi - 30) / 6, 4), children, float(smoker == "yes"),
-               sorted(REGIONS).index(region), 1]  # fmt: skip
+        raw = [
+            (age - 40) / 14,
+            float(sex == "male"),
+            min((bmi - 30) / 6, 4),
+            children,
+            float(smoker == "yes"),
+            sorted(REGIONS).index(region),
+            1,
+        ]
         return [value / longest for value in raw]
 
     held = [open_records(source) for source in ready.sources]
@@ -150,7 +164,7 @@ def test_another_folder_with_the_same_file_is_the_same_data(charges, tmp_path):
         (lambda rows: (put(rows, 5, 5, ""), HEADER), r"'region' of record 6 is missing; it must be one of north"),
         (lambda rows: (rows[:5], HEADER), r"data\.silos = 3: 5 records in groups of 2 leave 1 to the last silo"),
     ],
-)  # fmt: skip
+)
 def test_files_that_do_not_fit_are_refused_with_a_sentence(change, sentence, tmp_path):
     rows, header = change([person(k) for k in range(12)])
     data = RegressionData(table="insurance", folder=write(tmp_path / "in", rows, header), silos=3)

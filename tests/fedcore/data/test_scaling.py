@@ -43,8 +43,10 @@ def test_numbers_with_a_range_have_the_public_mean_and_deviation_within_it(tmp_p
     assert whitening is None
     judge = StandardScaler().fit(np.clip(ages, 20, 80)[:, None])
     assert (made[0].centre, made[0].scale, made[0].limit) == (
-        pytest.approx(judge.mean_[0]), pytest.approx(judge.scale_[0]), 2.5
-    )  # fmt: skip
+        pytest.approx(judge.mean_[0]),
+        pytest.approx(judge.scale_[0]),
+        2.5,
+    )
     logs = np.log(np.clip(doses[doses > 0], 0.1, 1000))
     assert np.log(made[1].centre) == pytest.approx(logs.mean()) and np.log(made[1].scale) == pytest.approx(logs.std())
     assert made[1].missing == (0,) and made[2:] == SCHEMA[2:]
@@ -53,9 +55,10 @@ def test_numbers_with_a_range_have_the_public_mean_and_deviation_within_it(tmp_p
 def config(folder, **changes):
     values = {
         "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("a", "b")],
-        "features": [column.model_dump(exclude_defaults=True) for column in SCHEMA], "label": "y",
+        "features": [column.model_dump(exclude_defaults=True) for column in SCHEMA],
+        "label": "y",
         "scaling": {"path": str(folder / "public.csv")},
-    }  # fmt: skip
+    }
     return validated(FilesData, {**values, **changes}, "test")
 
 
@@ -150,10 +153,12 @@ def test_constants_of_exact_moments_are_mean_and_deviation_in_own_units():
 @pytest.mark.parametrize(
     "column",
     [
-        Column(name="x", range=(-8e307, 8e307)), Column(name="x", range=(0, 5e-324)),
-        Column(name="x", range=(1e-300, 1e300), log=True), Column(name="x", range=(1, 1 + 1e-15), log=True),
+        Column(name="x", range=(-8e307, 8e307)),
+        Column(name="x", range=(0, 5e-324)),
+        Column(name="x", range=(1e-300, 1e300), log=True),
+        Column(name="x", range=(1, 1 + 1e-15), log=True),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("moments", [(0.0, 0.0), (1.0, 1.0), (-1.0, 1.0), (-90.0, -7.0)])
 def test_extreme_ranges_and_moments_make_columns_that_can_be_used(column, moments):
     found = centres_and_scales(*(np.array([m]) for m in moments), 0.05)
@@ -194,9 +199,11 @@ def test_constants_are_recorded_once_and_damage_is_told(tmp_path):
     with pytest.raises(InputError, match=r"released/scaling: scales\.bin is missing or damaged; move the folder away"):
         write_scales(tmp_path, 2, "a test", lambda: first)
     for bad in (
-        pack({"centres": np.zeros(2)}), pack({"centres": np.zeros(2), "scales": np.ones(3)}),
-        pack({"centres": np.zeros(2), "scales": np.array([1.0, 0.0])}), b"",
-    ):  # fmt: skip
+        pack({"centres": np.zeros(2)}),
+        pack({"centres": np.zeros(2), "scales": np.ones(3)}),
+        pack({"centres": np.zeros(2), "scales": np.array([1.0, 0.0])}),
+        b"",
+    ):
         with pytest.raises(ValueError):
             Scales.from_bytes(bad)
     assert Scales.from_bytes(first.to_bytes()).digest == first.digest

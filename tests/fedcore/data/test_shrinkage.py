@@ -40,9 +40,7 @@ def test_little_noise_changes_little():
     np.testing.assert_allclose(scales, X.std(axis=0), rtol=0.05)
 
 
-@given(
-    st.lists(st.tuples(st.floats(-50, 50), st.floats(-50, 50)), min_size=1, max_size=6), st.floats(1e-6, 30)
-)
+@given(st.lists(st.tuples(st.floats(-50, 50), st.floats(-50, 50)), min_size=1, max_size=6), st.floats(1e-6, 30))
 def test_whatever_was_released_they_are_finite_and_in_bounds_and_do_not_hang_on_the_order(pairs, noise):
     means, squares = np.array(pairs).T
     centres, scales = centres_and_scales(means, squares, noise)

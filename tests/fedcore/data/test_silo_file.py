@@ -160,16 +160,8 @@ def test_a_source_travels(parquet_file):
 
 GOOD = "1,2,0\n3,4,1\n"
 CSV_FAULTS = [
-    (
-        "age,dose,y\n" + GOOD + f"{SECRET},4,1\n",
-        "not-numeric",
-        "feature column(s) 'age' that are not numeric",
-    ),
-    (
-        "age,dose,y\n" + GOOD + "4711,,1\n",
-        "missing-value",
-        "'dose' that hold missing or non-finite values; fix or",
-    ),
+    ("age,dose,y\n" + GOOD + f"{SECRET},4,1\n", "not-numeric", "feature column(s) 'age' that are not numeric"),
+    ("age,dose,y\n" + GOOD + "4711,,1\n", "missing-value", "'dose' that hold missing or non-finite values; fix or"),
     ("age,dose,y\n" + GOOD + "4711,NaN,1\n", "missing-value", "by a public rule"),
     ("age,dose,y\n" + GOOD + "-inf,4711,1\n", "missing-value", "'age' that hold"),
     ("age,dose,y\n" + GOOD + "1e999,4711,1\n", "missing-value", "'age' that hold"),
@@ -179,11 +171,7 @@ CSV_FAULTS = [
     ("age,y\n1,0\n4711,1\n", "missing-column", "has no column 'dose'; it has 'age', 'y'"),
     ("age,y,y,dose\n1,0,0,1\n4711,1,1,1\n", "repeated-column", "has column 'y' more than once"),
     ("age;dose;y\n4711;2;0\n1;2;0\n", "missing-column", "which must be a comma-separated header"),
-    (
-        f"{SECRET},4711,0\n1,2,0\n",
-        "missing-column",
-        "none of the columns 'age', 'dose', 'y' in its first line",
-    ),
+    (f"{SECRET},4711,0\n1,2,0\n", "missing-column", "none of the columns 'age', 'dose', 'y' in its first line"),
     ("age,4711.5,y\n1,2,0\n3,4,1\n", "missing-column", "has no column 'dose'; it has 'age', 'y'"),
     ("age,dose,y\n" + GOOD + f"{SECRET},4\n", "unreadable-file", "must be comma-separated UTF-8 text"),
     ("age,dose,y\n" + GOOD + f"{SECRET},4,1,7\n", "unreadable-file", "another number of cells"),
@@ -260,12 +248,7 @@ def test_files_that_are_not_there_or_not_whole(tmp_path, read, suffix):
 def test_damaged_parquet(parquet_file, read):
     path = parquet_file(**{**TWO, "note": [SECRET, SECRET]})
     whole = path.read_bytes()
-    for damaged in (
-        b"",
-        SECRET.encode() * 9,
-        whole[: len(whole) // 2],
-        whole[: len(whole) // 2] + whole[-40:],
-    ):
+    for damaged in (b"", SECRET.encode() * 9, whole[: len(whole) // 2], whole[: len(whole) // 2] + whole[-40:]):
         path.write_bytes(damaged)
         error = refused(source(path), read)
         assert error.code == "unreadable-file" and "Parquet" in error.sentence

@@ -111,9 +111,14 @@ def test_a_tenth_of_the_paper_s_emnist_leaves_users_a_little_short():
 
 @settings(max_examples=25)
 @given(
-    st.floats(0, 1), st.sampled_from(["one-class", "sorted-blocks"]), st.integers(1, 30),
-    st.one_of(st.none(), st.integers(40, 55)), st.floats(0.05, 0.5), st.integers(0, 2**40), st.sampled_from([0.0, 0.1]),
-)  # fmt: skip
+    st.floats(0, 1),
+    st.sampled_from(["one-class", "sorted-blocks"]),
+    st.integers(1, 30),
+    st.one_of(st.none(), st.integers(40, 55)),
+    st.floats(0.05, 0.5),
+    st.integers(0, 2**40),
+    st.sampled_from([0.0, 0.1]),
+)
 def test_images_are_divided_as_the_shares_say_and_each_is_in_one_place(gamma, rest, silos, records, test, seed, public):
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 180))
     how = SimilarityConfig(silos=silos, records=records, gamma=gamma, rest=rest)
@@ -224,10 +229,14 @@ def test_planning_and_running_agree_for_a_folder_and_no_image_is_read_for_sizes(
 
 
 def test_released_constants_are_of_these_silos(tmp_path):
-    config = ExperimentConfig.model_validate({
-        "data": {"source": "digits", **ALIKE, "pca": {"constants": "released", "epsilon": 1, "dimension": 3}},
-        "model": {"loss": {"name": "softmax"}}, "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "digits", **ALIKE, "pca": {"constants": "released", "epsilon": 1, "dimension": 3}},
+            "model": {"loss": {"name": "softmax"}},
+            "privacy": {"epsilon": 1},
+            "algorithm": {"name": "mbsgd"},
+        }
+    )
     run = StatisticsRun.prepare(config, tmp_path / "silos")
     odd_even = config.model_copy(update={"data": DigitsData(labels="digit", pca=config.data.pca)})
     assert len(run.dataset.sources) == 20 and run.run != StatisticsRun.prepare(odd_even, tmp_path / "silos").run

@@ -15,12 +15,14 @@ from fedcore.models.config import ModelConfig
 from fedcore.planning.problem import SiloFacts
 
 COLUMNS = [
-    {"name": "age", "range": [20, 90]}, {"name": "dose", "range": [0.1, 1000], "log": True},
-    {"name": "count", "centre": 4, "scale": 3, "log": True, "plus": 1}, {"name": "score", "centre": 2, "scale": 0.5},
+    {"name": "age", "range": [20, 90]},
+    {"name": "dose", "range": [0.1, 1000], "log": True},
+    {"name": "count", "centre": 4, "scale": 3, "log": True, "plus": 1},
+    {"name": "score", "centre": 2, "scale": 0.5},
     {"name": "kind", "categories": [1, 2, 7], "missing": []},
     {"name": "oxygen", "range": [50, 100], "missing": [-9], "fill": 97},
     {"name": "pulse", "range": [40, 180], "missing": [], "indicator": False},
-]  # fmt: skip
+]
 SCHEMA = tuple(Column.model_validate(column) for column in COLUMNS)
 
 

@@ -91,9 +91,29 @@ def test_what_may_be_one_person_is_one(spellings):
 
 
 APART = [
-    "7", "8", "-7", "7a", "7.5", "12e45678", "1200e45676", "120e45677", "1e3", "1000", "10 00", "x", "0x7", "a_b", "ab",
-    "9007199254740993.0", "9007199254740992.0", "9007199254740993.5", "1/2", "é", "e", "2020-01-02",
-]  # fmt: skip
+    "7",
+    "8",
+    "-7",
+    "7a",
+    "7.5",
+    "12e45678",
+    "1200e45676",
+    "120e45677",
+    "1e3",
+    "1000",
+    "10 00",
+    "x",
+    "0x7",
+    "a_b",
+    "ab",
+    "9007199254740993.0",
+    "9007199254740992.0",
+    "9007199254740993.5",
+    "1/2",
+    "é",
+    "e",
+    "2020-01-02",
+]
 
 
 def test_what_cannot_be_one_person_is_several():
@@ -120,9 +140,32 @@ def test_numbers_are_one_person_exactly_where_they_are_equal(one, other):
 
 @pytest.mark.parametrize(
     "cell",
-    ["", " ", "NA", "<NA>", "NaN", "NaT", "None", "none", "NULL", "\\N", "?", "-", "\N{EM DASH}", ".", "unknown",
-     "\u200b", "\0", "inf", None, float("nan"), float("inf"), b"", b"NA"],
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "NA",
+        "<NA>",
+        "NaN",
+        "NaT",
+        "None",
+        "none",
+        "NULL",
+        "\\N",
+        "?",
+        "-",
+        "\N{EM DASH}",
+        ".",
+        "unknown",
+        "\u200b",
+        "\0",
+        "inf",
+        None,
+        float("nan"),
+        float("inf"),
+        b"",
+        b"NA",
+    ],
+)
 def test_a_code_for_nobody_is_no_person(cell):
     assert likeness(cell) is None
     if not isinstance(cell, float) and not (isinstance(cell, str) and not cell.isprintable()):
@@ -149,8 +192,17 @@ def test_an_operator_hears_of_merges_exponents_and_floats_that_are_too_short():
 
 
 def test_where_in_doubt_values_of_categories_and_classes_are_apart():
-    for cell, value in (("007", 7), ("7", "07"), ("12e4", 120000), ("x", "X"), ("12e4", "120000"), (120000, "12e4"),
-                        (unicodedata.normalize("NFD", "é"), "é"), (b"x", "x"), ("1", "１")):  # fmt: skip
+    for cell, value in (
+        ("007", 7),
+        ("7", "07"),
+        ("12e4", 120000),
+        ("x", "X"),
+        ("12e4", "120000"),
+        (120000, "12e4"),
+        (unicodedata.normalize("NFD", "é"), "é"),
+        (b"x", "x"),
+        ("1", "１"),
+    ):
         assert not is_same(cell, value) and Alike([value, "other"]).nearly(cell)
     for cell, value in (("1.0", 1), (1.0, "1"), ("true", 1), (" x ", "x"), ("1e+05", 100000), (Decimal("0.10"), 0.1)):
         assert is_same(cell, value)
@@ -174,11 +226,14 @@ def test_looking_a_cell_up_finds_what_comparing_it_with_each_value_finds():
             fits = fits or [place for place, value in enumerate(values) if same_number(cell, value)]
             assert places.of(cell) == (fits[0] if len(fits) == 1 else None)
             close = [
-                value for value in values
+                value
+                for value in values
                 if likeness(cell) is not None
-                and (likeness(cell) == likeness(value) or (exact_number(cell) is not None
-                                                           and exact_number(cell) == exact_number(value)))
-            ]  # fmt: skip
+                and (
+                    likeness(cell) == likeness(value)
+                    or (exact_number(cell) is not None and exact_number(cell) == exact_number(value))
+                )
+            ]
             said = alike.nearly(cell)
             assert (said is None) == (not close) and (said is None or said.startswith(f"{close[0]!r} ("))
 

@@ -27,15 +27,31 @@ from fedcore.models.config import ModelConfig
 Row = list[object]
 
 CALIFORNIA = [
-    "longitude", "latitude", "housing_median_age", "total_rooms", "total_bedrooms", "population", "households",
-    "median_income", "median_house_value", "ocean_proximity",
-]  # fmt: skip
+    "longitude",
+    "latitude",
+    "housing_median_age",
+    "total_rooms",
+    "total_bedrooms",
+    "population",
+    "households",
+    "median_income",
+    "median_house_value",
+    "ocean_proximity",
+]
 TURBINE = ["AT", "AP", "AH", "AFDP", "GTEP", "TIT", "TAT", "TEY", "CDP", "CO", "NOX"]
 JOINED = [
-    "Ambient temperature", "Ambient pressure", "Ambient humidity", "Air filter difference pressure",
-    "Gas turbine exhaust pressure", "Turbine inlet temperature", "Turbine after temperature",
-    "Compressor discharge pressure", "Turbine energy yield", "Carbon monoxide", "Nitrogen oxides",
-]  # fmt: skip
+    "Ambient temperature",
+    "Ambient pressure",
+    "Ambient humidity",
+    "Air filter difference pressure",
+    "Gas turbine exhaust pressure",
+    "Turbine inlet temperature",
+    "Turbine after temperature",
+    "Compressor discharge pressure",
+    "Turbine energy yield",
+    "Carbon monoxide",
+    "Nitrogen oxides",
+]
 SQUARED = validated(ModelConfig, {"loss": {"name": "squared"}, "clip": 1}, "test")
 SOFTMAX = validated(ModelConfig, {"loss": {"name": "softmax"}}, "test")
 
@@ -43,13 +59,34 @@ SOFTMAX = validated(ModelConfig, {"loss": {"name": "softmax"}}, "test")
 def district(k: int) -> Row:
     """A made-up record, no two alike, as are those that follow."""
     rooms = "" if k == 3 else 400 + k
-    return [-120 + k / 100, 34 + k % 7, 10 + k % 40, 2000 + 7 * k, rooms, 1000 + k, 450 + k % 90, 2.5 + k % 5,
-            90000 + 1000 * k, "NEAR BAY"]  # fmt: skip
+    return [
+        -120 + k / 100,
+        34 + k % 7,
+        10 + k % 40,
+        2000 + 7 * k,
+        rooms,
+        1000 + k,
+        450 + k % 90,
+        2.5 + k % 5,
+        90000 + 1000 * k,
+        "NEAR BAY",
+    ]
 
 
 def hour(k: int) -> Row:
-    return [15 + k / 50, 1010 + k % 9, 70 + k % 20, 4.1, 25 + k % 4, 1080.5, 548.25, 130 + k % 30, 11 + k % 3 / 2,
-            0.5 + k / 40, 60 + k % 20]  # fmt: skip
+    return [
+        15 + k / 50,
+        1010 + k % 9,
+        70 + k % 20,
+        4.1,
+        25 + k % 4,
+        1080.5,
+        548.25,
+        130 + k % 30,
+        11 + k % 3 / 2,
+        0.5 + k / 40,
+        60 + k % 20,
+    ]
 
 
 def post(k: int) -> Row:
@@ -64,8 +101,20 @@ def patch(k: int) -> Row:
 
 def connection(k: int) -> Row:
     start = [k, ["tcp", "udp", "icmp"][k % 3], ["http", "private", "ecr_i"][k % 3], ["SF", "S0", "REJ"][k % 3], 200 * k]
-    return [*start, 0, *[0] * 5, k % 2, *[0] * 10, 5 + k, 4, *[0.25] * 7, 255, k, *[0.5] * 8,
-            ["normal.", "smurf.", "spy."][k % 3]]  # fmt: skip
+    return [
+        *start,
+        0,
+        *[0] * 5,
+        k % 2,
+        *[0] * 10,
+        5 + k,
+        4,
+        *[0.25] * 7,
+        255,
+        k,
+        *[0.5] * 8,
+        ["normal.", "smurf.", "spy."][k % 3],
+    ]
 
 
 def write(path: Path, rows: list[Row], header: list[str] | None = None) -> None:
@@ -111,8 +160,12 @@ def by_hand(table: str, row: Row) -> list[float]:
 
 
 ROWS: dict[str, Callable[[int], Row]] = {
-    "california": district, "gas-turbine": hour, "blog-feedback": post, "covertype": patch, "kdd99": connection,
-}  # fmt: skip
+    "california": district,
+    "gas-turbine": hour,
+    "blog-feedback": post,
+    "covertype": patch,
+    "kdd99": connection,
+}
 
 
 @pytest.mark.parametrize("table", ROWS)
@@ -204,8 +257,10 @@ def test_what_becomes_of_cells_by_hand(tmp_path):
 def test_a_table_may_come_in_other_files(tmp_path):
     write(tmp_path / "torgo" / "cal_housing.data", [district(k)[:9] for k in range(20) if k != 3])
     assert silo_sizes(TablesData(table="california", folder=str(tmp_path / "torgo"), silos=3)) == {
-        "silo-000": 5, "silo-001": 5, "silo-002": 5,
-    }  # fmt: skip
+        "silo-000": 5,
+        "silo-001": 5,
+        "silo-002": 5,
+    }
     for year, first in (("2011", 0), ("2012", 10)):
         write(tmp_path / "uci" / f"gt_{year}.csv", [hour(k) for k in range(first, first + 10)], TURBINE)
     joined = TablesData(table="gas-turbine", folder=made(tmp_path / "joined", "gas-turbine", 20), silos=2)
@@ -261,7 +316,7 @@ def put(rows: list[Row], row: int, column: int, value: object) -> list[Row]:
         ("covertype", lambda rows: put(rows, 4, 54, 8), "'cover_type' of record 5 is '8'; it must be one of 1, 2, 3"),
         ("covertype", lambda rows: put(rows, 4, 0, "high"), "'elevation' of record 5 is 'high'"),
     ],
-)  # fmt: skip
+)
 def test_cells_and_lines_that_do_not_fit_are_refused_with_a_sentence(table, change, sentence, tmp_path):
     headers = {"gas-turbine": JOINED, "california": CALIFORNIA}
     name = Path(made(tmp_path / "in", table, 1)).iterdir().__next__().name
@@ -342,8 +397,10 @@ def test_another_header_is_refused(header, tmp_path):
 )
 def test_keys_that_do_not_fit_are_refused_with_a_sentence(changes, sentence):
     base = {
-        "model": {"loss": {"name": "squared"}, "clip": 1}, "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"},
-    }  # fmt: skip
+        "model": {"loss": {"name": "squared"}, "clip": 1},
+        "privacy": {"epsilon": 1},
+        "algorithm": {"name": "mbsgd"},
+    }
     with pytest.raises(InputError, match=sentence):
         make_plan(validated(ExperimentConfig, {**base, "data": {"source": "tables", **changes}}, "test"))
 
@@ -357,9 +414,11 @@ def test_keys_that_do_not_fit_are_refused_with_a_sentence(changes, sentence):
 )
 def test_a_loss_that_does_not_fit_the_label_is_refused(table, loss, sentence):
     values = {
-        "data": {"source": "tables", "table": table}, "model": {"loss": {"name": loss}}, "privacy": {"epsilon": 1},
+        "data": {"source": "tables", "table": table},
+        "model": {"loss": {"name": loss}},
+        "privacy": {"epsilon": 1},
         "algorithm": {"name": "mbsgd"},
-    }  # fmt: skip
+    }
     with pytest.raises(InputError, match=sentence):
         validated(ExperimentConfig, values, "test")
 

@@ -169,11 +169,16 @@ def test_no_record_is_longer_whatever_the_matrix(values, matrix):
 @pytest.mark.parametrize(
     "change",
     [
-        {"columns": ("a", "a")}, {"matrix": ((1.0, 0.0),)}, {"matrix": ((1.0,), (0.0, 1.0))}, {"limit": 0.0},
+        {"columns": ("a", "a")},
+        {"matrix": ((1.0, 0.0),)},
+        {"matrix": ((1.0,), (0.0, 1.0))},
+        {"limit": 0.0},
         {"limit": 1e-160},
-        {"matrix": ((1.0, 2e6), (0.0, 1.0))}, {"matrix": ((1.0, math.nan), (0.0, 1.0))}, {"columns": ()},
+        {"matrix": ((1.0, 2e6), (0.0, 1.0))},
+        {"matrix": ((1.0, math.nan), (0.0, 1.0))},
+        {"columns": ()},
     ],
-)  # fmt: skip
+)
 def test_what_is_no_matrix_of_the_columns_is_refused(change):
     with pytest.raises(ValidationError):
         Whitening(**{"columns": ("a", "c"), "limit": 2.0, "matrix": ((1.0, 0.0), (0.0, 1.0)), **change})
@@ -193,12 +198,11 @@ def write(path, n, seed, rho=0.95):
 
 def config(folder, **scaling):
     values = {
-        "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("n", "s")], "label": "y",
-        "features": {
-            "a": {"range": [0, 100], "missing": []}, "sex": {"categories": [0, 1]}, "c": {"range": [0, 10]}
-        },
+        "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("n", "s")],
+        "label": "y",
+        "features": {"a": {"range": [0, 100], "missing": []}, "sex": {"categories": [0, 1]}, "c": {"range": [0, 10]}},
         "scaling": {"path": str(folder / "public.csv"), "whiten": True, **scaling},
-    }  # fmt: skip
+    }
     return validated(FilesData, values, "test")
 
 
@@ -287,9 +291,10 @@ def test_a_site_takes_only_what_fits_its_schema(files):
     assert SiteSpec.from_bytes(spec.to_bytes()) == spec
     fits = "whitened by columns that its schema has as numbers"
     wrong = [
-        ({"schema": None}, fits), ({"whitening": Whitening.of(("a", "sex"), 3.0, M)}, fits),
+        ({"schema": None}, fits),
+        ({"whitening": Whitening.of(("a", "sex"), 3.0, M)}, fits),
         ({"schema": (*source.schema, source.schema[0])}, "has a column twice"),
-    ]  # fmt: skip
+    ]
     for bad, words in wrong:
         other = dataclasses.replace(source, **bad)
         assert isinstance(other, SiloSource)

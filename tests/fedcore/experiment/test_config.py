@@ -89,7 +89,8 @@ WRONG = {
     "data={split: similarity, labels: digit}": ["'logistic'", "has 10: choose model.loss.name = softmax"],
     "data.similarity={gamma: 0.5}": ["data.similarity has no meaning with split = odd-even"],
     "data={split: similarity, labels: digit, homogeneity: 0.5}": [
-        "data.homogeneity = 0.5 has no meaning with split = similarity", "data.similarity.gamma",
+        "data.homogeneity = 0.5 has no meaning with split = similarity",
+        "data.similarity.gamma",
     ],
     "data.homogeneity=1.5": ["data.homogeneity = 1.5"],
     "data={split: similarity, labels: digit, similarity: {gamma: 1.1}}": [

@@ -36,16 +36,23 @@ def kinds():
     for package in (fedcore, flows):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
-    return {*(each for each in sections() if each.__module__.startswith(("fedcore.", "flows."))), *METHODS.values(),
-            *OBJECTIVES.values()}  # fmt: skip
+    return {
+        *(each for each in sections() if each.__module__.startswith(("fedcore.", "flows."))),
+        *METHODS.values(),
+        *OBJECTIVES.values(),
+    }
 
 
 def counts():
     return sorted(
-        ((kind, name) for kind in kinds() for name, hint in typing.get_type_hints(kind).items()
-         if name in kind.__pydantic_fields__ and whole(hint) and (kind.__name__, name) not in VALUES_OF_A_COLUMN),
+        (
+            (kind, name)
+            for kind in kinds()
+            for name, hint in typing.get_type_hints(kind).items()
+            if name in kind.__pydantic_fields__ and whole(hint) and (kind.__name__, name) not in VALUES_OF_A_COLUMN
+        ),
         key=lambda pair: (pair[0].__module__, pair[0].__name__, pair[1]),
-    )  # fmt: skip
+    )
 
 
 def refused(kind, name, value):
@@ -65,9 +72,11 @@ def test_every_whole_number_has_an_upper_bound():
     found = counts()
     assert len(found) > 60
     free = [
-        f"{kind.__module__}.{kind.__name__}.{name}" for kind, name in found
-        for value in (LARGE, [LARGE], [LARGE, LARGE], {"a": LARGE}) if not refused(kind, name, value)
-    ]  # fmt: skip
+        f"{kind.__module__}.{kind.__name__}.{name}"
+        for kind, name in found
+        for value in (LARGE, [LARGE], [LARGE, LARGE], {"a": LARGE})
+        if not refused(kind, name, value)
+    ]
     assert not free
 
 

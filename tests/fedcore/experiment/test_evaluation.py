@@ -32,8 +32,9 @@ def test_two_classes_are_measured_as_by_scikit_learn():
     assert found["test_loss"] == pytest.approx(metrics.log_loss(numbers, 1 / (1 + np.exp(-X @ w))))
     recalls = metrics.recall_score(numbers, predicted, average=None)
     assert list(found["test_recall"].values()) == pytest.approx(list(recalls)) and list(found["test_recall"]) == [
-        "no", "yes",
-    ]  # fmt: skip
+        "no",
+        "yes",
+    ]
     constant = DummyClassifier(strategy="most_frequent").fit(X, numbers).score(X, numbers)
     assert found["majority_error"] == pytest.approx(1 - constant)
 
@@ -90,9 +91,7 @@ def test_errors_by_silo_are_those_of_each_part_alone():
     parts = (("a", 50), ("b", 230), ("c", 20))
     found = measures(Linear(Logistic()), w, Records(X, y), (0, 1), parts=parts)
     bounds = {"a": (0, 50), "b": (50, 280), "c": (280, 300)}
-    alone = {
-        name: measures(Linear(Logistic()), w, Records(X[i:j], y[i:j]), (0, 1)) for name, (i, j) in bounds.items()
-    }
+    alone = {name: measures(Linear(Logistic()), w, Records(X[i:j], y[i:j]), (0, 1)) for name, (i, j) in bounds.items()}
     assert found["test_errors"] == {name: each["test_error"] for name, each in alone.items()}
     assert found["silo_mean_error"] == pytest.approx(np.mean([each["test_error"] for each in alone.values()]))
     majority = np.mean([each["majority_error"] for each in alone.values()])

@@ -200,20 +200,25 @@ def test_plan_digest_is_the_same_in_another_process():
         [sys.executable, "-c", code],
         input="\n".join(c.model_dump_json() for c in made),
         env=os.environ | {"PYTHONHASHSEED": "1"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(done.stdout) == [[make_plan(c).digest, run_id(c)] for c in made]
 
 
 def test_plan_digest_covers_what_a_silo_must_agree_to():
     base = make_plan(config()).digest
     changes = [
-        {"privacy": {"epsilon": 4.000001}}, {"privacy": {"epsilon": 4, "delta": 1e-6}},
-        {"privacy": {"epsilon": 4, "calibration": "paper"}}, {"privacy": {"trust": "none"}},
-        {"model": {"diameter": 10, "clip": 0.9}}, {"model": {"diameter": 11}},
+        {"privacy": {"epsilon": 4.000001}},
+        {"privacy": {"epsilon": 4, "delta": 1e-6}},
+        {"privacy": {"epsilon": 4, "calibration": "paper"}},
+        {"privacy": {"trust": "none"}},
+        {"model": {"diameter": 10, "clip": 0.9}},
+        {"model": {"diameter": 11}},
         {"algorithm": {"name": "localized-mbsgd", "rounds": [8, 5, 4]}},
         {"algorithm": {"name": "localized-mbsgd", "rounds": [8, 5, 3], "max_phases": 2}},
         {"participation": {"silos_per_round": 3}},
-    ]  # fmt: skip
+    ]
     digests = {make_plan(config(**change)).digest for change in changes}
     assert len({base, *digests}) == len(changes) + 1

@@ -136,9 +136,15 @@ def held(error, low, high, alone):
     alike = {"value": alone, "low": alone - 0.01, "high": alone + 0.01}
     less = {"value": alone - error, "low": alone - high, "high": alone - low}
     return {
-        "phase": 2, "records": 80, "error": ends, "majority_error": alike, "gain": less, "recall": {}, "auc": None,
+        "phase": 2,
+        "records": 80,
+        "error": ends,
+        "majority_error": alike,
+        "gain": less,
+        "recall": {},
+        "auc": None,
         "silos": {},
-    }  # fmt: skip
+    }
 
 
 def test_a_result_without_test_data_is_judged_by_its_last_evaluation():

@@ -28,24 +28,57 @@ def leaves(values, path=()):
 
 
 RESULT = {
-    "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.homogeneity=0.5", "data.source=synthetic",
-    "data.pca={}", "data.pca.dimension=20", "data.pca.constants=simulation", "data.pca.fraction=0.2",
-    "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
-    "model.ridge=0.01", "model.normalise=features",
-    "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
-    "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
-    "algorithm.max_phases=2", "algorithm.average=last", "algorithm.schedule=manual", "algorithm.batch=5",
-    "participation.silos_per_round=3", "participation.silos_per_round=[3]", "participation.silos_per_round=[3, 3, 1]",
-    "participation.silos_per_round={binomial: 0.5}", "participation.weights=records",
-}  # fmt: skip
+    "name=other",
+    "seed=1",
+    "repetition=1",
+    "data.test_fraction=0.3",
+    "data.homogeneity=0.5",
+    "data.source=synthetic",
+    "data.pca={}",
+    "data.pca.dimension=20",
+    "data.pca.constants=simulation",
+    "data.pca.fraction=0.2",
+    "model.loss.name=huber",
+    "model.bias=false",
+    "model.feature_bound=2",
+    "model.clip=0.5",
+    "model.diameter=5",
+    "model.ridge=0.01",
+    "model.normalise=features",
+    "privacy.epsilon=2",
+    "privacy.delta=1e-6",
+    "privacy.calibration=paper",
+    "privacy.ledger=sqlite",
+    "algorithm.name=mbsgd",
+    "algorithm.step=1",
+    "algorithm.rounds=4",
+    "algorithm.lam=null",
+    "algorithm.exponent=2",
+    "algorithm.max_phases=2",
+    "algorithm.average=last",
+    "algorithm.schedule=manual",
+    "algorithm.batch=5",
+    "participation.silos_per_round=3",
+    "participation.silos_per_round=[3]",
+    "participation.silos_per_round=[3, 3, 1]",
+    "participation.silos_per_round={binomial: 0.5}",
+    "participation.weights=records",
+}
 EXECUTION = {
-    "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",
+    "cluster.backend=in-process",
+    "cluster.workers=7",
+    "cluster.address=tcp://a:1",
+    "cluster.deadline=5",
     "cluster.insecure=true",
-    "orchestration.tasks=phase", "orchestration.checkpoint=behind",
-    "orchestration.scheduled=repetition", "tracking.mlflow=false",
-    "tracking.evaluate_every=9", "tracking.evaluate_from=0.5", "tracking.simulation_metrics=false",
+    "orchestration.tasks=phase",
+    "orchestration.checkpoint=behind",
+    "orchestration.scheduled=repetition",
+    "tracking.mlflow=false",
+    "tracking.evaluate_every=9",
+    "tracking.evaluate_from=0.5",
+    "tracking.simulation_metrics=false",
     "tracking.register_models=none",
-}  # fmt: skip
+}
 
 
 def test_every_key_that_makes_the_result_makes_the_identity(file):
@@ -90,8 +123,14 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     shuffled = ["privacy.trust=shuffler", "privacy.ledger=sqlite", "algorithm.name=mbsgd"]
     ids["shuffler.minimum"] = run_id(load_experiment(file, [*shuffled, "shuffler.minimum=9"]))
     ids["shuffler"] = run_id(load_experiment(file, shuffled))
-    for same in ("shuffler={}", "shuffler.deadline=9", "shuffler.address=host:7", "shuffler.minimum=null",
-                 "shuffler={address: 'host:7', secret: a}", "shuffler={address: 'host:7', secret: b}"):  # fmt: skip
+    for same in (
+        "shuffler={}",
+        "shuffler.deadline=9",
+        "shuffler.address=host:7",
+        "shuffler.minimum=null",
+        "shuffler={address: 'host:7', secret: a}",
+        "shuffler={address: 'host:7', secret: b}",
+    ):
         assert run_id(load_experiment(file, [*shuffled, same])) == ids["shuffler"]
     assert "shuffler" not in canonical(base)
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
@@ -123,9 +162,14 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
 def test_every_key_of_a_folder_of_images_makes_the_identity(file):
     start = ["data.source=mnist", "data.folder=a"]
     changes = {
-        "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}",
-        "labels": "digit", "homogeneity": "1",
-    }  # fmt: skip
+        "folder": "b",
+        "flavour": "emnist-mnist",
+        "per_digit": "9",
+        "test_fraction": "0.3",
+        "pca": "{dimension: 3}",
+        "labels": "digit",
+        "homogeneity": "1",
+    }
     start.append("model.loss.name=softmax")
     alike = [*start, "data.labels=digit", "data.split=similarity"]
     ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
@@ -137,9 +181,16 @@ def test_every_key_of_a_folder_of_images_makes_the_identity(file):
 def test_every_key_of_alpha_beta_data_makes_the_identity(file):
     start = ["data.source=synthetic-alpha-beta", "model.loss.name=softmax"]
     changes = {
-        "silos": 3, "records": 60, "test_fraction": 0.3, "features": 7, "classes": 4, "alpha": 1, "beta": 1, "flip": 0,
+        "silos": 3,
+        "records": 60,
+        "test_fraction": 0.3,
+        "features": 7,
+        "classes": 4,
+        "alpha": 1,
+        "beta": 1,
+        "flip": 0,
         "standardise": "global",
-    }  # fmt: skip
+    }
     ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == AlphaBetaData.model_fields.keys()
@@ -156,9 +207,11 @@ def test_every_key_of_hospitals_makes_the_identity(file):
 def test_every_key_of_a_regression_makes_the_identity(file):
     start = ["data.source=regression", "model.loss.name=squared", "model.clip=1"]
     changes = {
-        "table": ["data.table=insurance", "data.folder=a"], "folder": ["data.table=insurance", "data.folder=b"],
-        "silos": ["data.silos=3"], "test_fraction": ["data.test_fraction=0.3"],
-    }  # fmt: skip
+        "table": ["data.table=insurance", "data.folder=a"],
+        "folder": ["data.table=insurance", "data.folder=b"],
+        "silos": ["data.silos=3"],
+        "test_fraction": ["data.test_fraction=0.3"],
+    }
     ids = {run_id(load_experiment(file, [*start, *more])) for more in changes.values()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == RegressionData.model_fields.keys()
@@ -167,9 +220,11 @@ def test_every_key_of_a_regression_makes_the_identity(file):
 def test_every_key_of_tables_makes_the_identity(file):
     start = ["data.source=tables", "model.loss.name=squared", "model.clip=1"]
     changes = {
-        "table": ["data.table=california", "data.folder=a"], "folder": ["data.table=california", "data.folder=b"],
-        "silos": ["data.silos=3"], "test_fraction": ["data.test_fraction=0.3"],
-    }  # fmt: skip
+        "table": ["data.table=california", "data.folder=a"],
+        "folder": ["data.table=california", "data.folder=b"],
+        "silos": ["data.silos=3"],
+        "test_fraction": ["data.test_fraction=0.3"],
+    }
     ids = {run_id(load_experiment(file, [*start, *more])) for more in changes.values()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == TablesData.model_fields.keys()
@@ -177,9 +232,7 @@ def test_every_key_of_tables_makes_the_identity(file):
 
 def test_every_key_of_a_libsvm_file_makes_the_identity(file):
     start = ["data.source=libsvm", "data.path=a", "data.features=9"]
-    changes = {
-        "path": "b", "features": 8, "classes": [0, 1], "records": 90, "silos": 3, "test_fraction": 0.3,
-    }  # fmt: skip
+    changes = {"path": "b", "features": 8, "classes": [0, 1], "records": 90, "silos": 3, "test_fraction": 0.3}
     ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == LibsvmData.model_fields.keys()
@@ -188,8 +241,14 @@ def test_every_key_of_a_libsvm_file_makes_the_identity(file):
 def test_every_key_of_a_teacher_makes_the_identity(file):
     start = ["data.source=teacher", "model.loss.name=squared", "model.clip=1"]
     changes = {
-        "silos": 3, "records": 50, "features": 4, "hidden": 5, "noise": 0.2, "heterogeneity": 1, "test_records": 100,
-    }  # fmt: skip
+        "silos": 3,
+        "records": 50,
+        "features": 4,
+        "hidden": 5,
+        "noise": 0.2,
+        "heterogeneity": 1,
+        "test_records": 100,
+    }
     ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == TeacherData.model_fields.keys()
@@ -199,18 +258,26 @@ def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_wh
     start = ["data.source=files", "data.silos=[{name: n, path: n.csv}]", "data.features=[a]", "data.label=y"]
     real = ["data.classes=null", "model.loss.name=huber"]
     changes = {
-        "silos": ["data.silos=[{name: n, path: m.csv}]"], "features": ["data.features=[b]"], "label": ["data.label=z"],
-        "classes": ["data.classes=[1, 2]"], "test": ["data.test=t.csv"], "divide_by": ["data.divide_by=2"],
+        "silos": ["data.silos=[{name: n, path: m.csv}]"],
+        "features": ["data.features=[b]"],
+        "label": ["data.label=z"],
+        "classes": ["data.classes=[1, 2]"],
+        "test": ["data.test=t.csv"],
+        "divide_by": ["data.divide_by=2"],
         "label_range": [*real, "data.label_range=[0, 9]"],
         "scaling": ["data.features={a: {range: [0, 9]}}", "data.scaling={path: p.csv}"],
-        "person": ["data.person=p"], "person_rows": ["data.person=p", "data.person_rows=3"],
-    }  # fmt: skip
+        "person": ["data.person=p"],
+        "person_rows": ["data.person=p", "data.person_rows=3"],
+    }
     scaled = {
-        "path": "{path: q.csv}", "limit": "{path: p.csv, limit: 2}", "constants": "{constants: released, epsilon: 1}",
+        "path": "{path: q.csv}",
+        "limit": "{path: p.csv, limit: 2}",
+        "constants": "{constants: released, epsilon: 1}",
         "epsilon": "{constants: released, epsilon: 2}",
-        "limit of released": "{constants: released, epsilon: 1, limit: 2}", "whiten": "{path: p.csv, whiten: true}",
+        "limit of released": "{constants: released, epsilon: 1, limit: 2}",
+        "whiten": "{path: p.csv, whiten: true}",
         "whiten of released": "{constants: released, epsilon: 1, whiten: true}",
-    }  # fmt: skip
+    }
     more = {"limit of released", "whiten of released"}
     assert {*PublicScaling.model_fields, *ReleasedScaling.model_fields} == scaled.keys() - more
     two = "data.features={a: {range: [0, 9]}, b: {range: [0, 9]}}"

@@ -67,22 +67,35 @@ def test_columns_without_scales_are_told_once(file, tmp_path, doses, said):
     assert len(told) == 1 and said in told[0]
 
 
-@pytest.mark.parametrize("changes, said", [
-    # Logistic loss, records of norm at most 1: |l'''| is at most 1 / (6 sqrt(3)), in z = log(2 +- sqrt(3)).
-    (["algorithm={name: dp-fcrn, cubic: 0.09, rounds: 3}"], "algorithm.cubic = 0.09 is below the .* constant, 0.0962"),
-    (["algorithm={name: dp-fcrn, cubic: 0.7, rounds: 3}", "model.feature_bound=2"], "cubic = 0.7 .* constant, 0.77"),
-    (["algorithm={name: noised-newton, cubic: 0.05}"], "algorithm.cubic = 0.05 is below the .* constant, 0.0962"),
-    (["algorithm={name: dp-fcrn, rounds: 3}", "model={loss: {name: hinge}, smoothing: {name: moreau}}"], "no theorem"),
-    (["algorithm={name: dp-fcrn, rounds: 3, local_steps: 2}"], "one step, which no Hessian has a part in"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        # Logistic loss, records of norm at most 1: |l'''| is at most 1 / (6 sqrt(3)), in z = log(2 +- sqrt(3)).
+        (
+            ["algorithm={name: dp-fcrn, cubic: 0.09, rounds: 3}"],
+            "algorithm.cubic = 0.09 is below the .* constant, 0.0962",
+        ),
+        (
+            ["algorithm={name: dp-fcrn, cubic: 0.7, rounds: 3}", "model.feature_bound=2"],
+            "cubic = 0.7 .* constant, 0.77",
+        ),
+        (["algorithm={name: noised-newton, cubic: 0.05}"], "algorithm.cubic = 0.05 is below the .* constant, 0.0962"),
+        (
+            ["algorithm={name: dp-fcrn, rounds: 3}", "model={loss: {name: hinge}, smoothing: {name: moreau}}"],
+            "no theorem",
+        ),
+        (["algorithm={name: dp-fcrn, rounds: 3, local_steps: 2}"], "one step, which no Hessian has a part in"),
+    ],
+)
 def test_numbers_of_a_cubic_model_that_no_theorem_holds_for_are_told(file, changes, said):
     found = [sentence for sentence in warned(file, "privacy.epsilon=1000", *changes) if "algorithm." in sentence]
     assert len(found) == 1 and re.search(said, found[0])
 
 
-@pytest.mark.parametrize("algorithm", [
-    "{name: dp-fcrn, cubic: 0.097, rounds: 3}", "{name: noised-newton}", "{name: noised-newton, cubic: 0.1}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "algorithm",
+    ["{name: dp-fcrn, cubic: 0.097, rounds: 3}", "{name: noised-newton}", "{name: noised-newton, cubic: 0.1}"],
+)
 def test_numbers_of_a_cubic_model_that_theorems_take_are_not(file, algorithm):
     assert not [sentence for sentence in warned(file, f"algorithm={algorithm}") if "algorithm." in sentence]
 

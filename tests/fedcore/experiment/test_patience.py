@@ -18,8 +18,10 @@ GRID = {"algorithm.step": [0.25, 1, 0.5], "seed": [0, 1]}
 def sweep(patience: dict | None, grid: dict = GRID, **base: object) -> SweepConfig:
     values = {
         "data": {"source": "synthetic", "silos": 2, "records": 30, "features": 3},
-        "privacy": {"epsilon": 2}, "algorithm": {"name": "mbsgd", "rounds": 40}, **base,
-    }  # fmt: skip
+        "privacy": {"epsilon": 2},
+        "algorithm": {"name": "mbsgd", "rounds": 40},
+        **base,
+    }
     made = {"name": "s", "base": values, "grid": grid}
     return SweepConfig.model_validate(made if patience is None else made | {"patience": patience})
 
@@ -57,9 +59,7 @@ def test_the_defaults_are_the_papers_and_a_verdict_says_why():
     assert [round for round in range(1, 61) if paper.is_due(round)] == [20, 40, 60]
     found = paper.verdict([(20, 0.5), *((20 * place, 0.9) for place in range(2, 9))])
     assert (found.round, found.diverged) == (120, False)
-    assert found.reason == (
-        "since its least, 0.5, the training loss was above 1.05 times that at 5 looks, 0.9 last"
-    )
+    assert found.reason == ("since its least, 0.5, the training loss was above 1.05 times that at 5 looks, 0.9 last")
 
 
 def test_ladders_hold_what_differs_in_the_key_alone_the_largest_first():
@@ -73,14 +73,21 @@ def test_ladders_hold_what_differs_in_the_key_alone_the_largest_first():
 
 def test_values_may_come_from_variants_and_methods_have_ladders_of_their_own():
     values = {
-        "name": "s", "base": sweep(None).base, "grid": {"algorithm.step": [1, 0.5]}, "patience": {"every": 5},
-        "variants": [{}, {"set": {"algorithm": {"name": "scaffold", "rounds": 20}}, "grid": {"algorithm.step": [2, 4]}},
-                     {"set": {"algorithm.step": 8}, "grid": {}}],
-    }  # fmt: skip
+        "name": "s",
+        "base": sweep(None).base,
+        "grid": {"algorithm.step": [1, 0.5]},
+        "patience": {"every": 5},
+        "variants": [
+            {},
+            {"set": {"algorithm": {"name": "scaffold", "rounds": 20}}, "grid": {"algorithm.step": [2, 4]}},
+            {"set": {"algorithm.step": 8}, "grid": {}},
+        ],
+    }
     found = SweepConfig.model_validate(values).ladders()
     assert [(ladder.apart["algorithm.name"], ladder.values) for ladder in found] == [
-        ("mbsgd", (8, 1, 0.5)), ("scaffold", (4, 2))
-    ]  # fmt: skip
+        ("mbsgd", (8, 1, 0.5)),
+        ("scaffold", (4, 2)),
+    ]
 
 
 def test_a_sweep_without_patience_keeps_its_id_and_one_with_it_has_another():
@@ -94,8 +101,12 @@ def test_a_sweep_without_patience_keeps_its_id_and_one_with_it_has_another():
 
 
 FILES = {
-    "source": "files", "silos": [{"name": "a", "path": "a.csv"}], "features": ["x"], "label": "y", "classes": [0, 1],
-}  # fmt: skip
+    "source": "files",
+    "silos": [{"name": "a", "path": "a.csv"}],
+    "features": ["x"],
+    "label": "y",
+    "classes": [0, 1],
+}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from fedcore.algorithms import (
     Mbsgd,
     OnePassMbsgd,
     Scaffold,
-)  # fmt: skip
+)
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.planning.problem import Problem, SiloFacts
 
@@ -43,17 +43,22 @@ def test_full_batches_by_hand():
     assert found["epsilon_paper"] == pytest.approx(plan.epsilon_paper, rel=1e-12) and len(found) == 2
 
 
-@pytest.mark.parametrize("method", [
-    Mbsgd(rounds=12, batch=10), LocalizedMbsgd(rounds=(6, 4, 3), lam=0.1), OnePassMbsgd(rounds=5), Fedavg(rounds=6),
-    Scaffold(rounds=9, local_steps=2, warm=True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method",
+    [
+        Mbsgd(rounds=12, batch=10),
+        LocalizedMbsgd(rounds=(6, 4, 3), lam=0.1),
+        OnePassMbsgd(rounds=5),
+        Fedavg(rounds=6),
+        Scaffold(rounds=9, local_steps=2, warm=True),
+    ],
+)
 @pytest.mark.parametrize("participants", [3, 2])
 def test_it_grows_to_what_the_plan_says_of_the_whole_run(method, participants):
     plan = method.plan(problem(64, 64, 80, participants=participants))
     so_far = [
-        spent_so_far(plan, None, phase.index, round)
-        for phase in plan.phases for round in range(1, phase.rounds + 1)
-    ]  # fmt: skip
+        spent_so_far(plan, None, phase.index, round) for phase in plan.phases for round in range(1, phase.rounds + 1)
+    ]
     for name, whole in (("epsilon_accounted", plan.epsilon_accounted), ("epsilon_paper", plan.epsilon_paper)):
         values = [found[name] for found in so_far if name in found]
         assert values == sorted(values) and values[-1] == pytest.approx(whole, rel=1e-9)
@@ -102,10 +107,16 @@ def test_without_noise_there_is_nothing_to_say():
 
 
 @pytest.mark.parametrize("calibration", ["exact", "paper"])
-@pytest.mark.parametrize("method, epsilon", [
-    (Diff2(rounds=9, period=1), 2.0), (Diff2(rounds=9, period=2), 2.0), (Diff2(rounds=9, period=9), 2.0),
-    (Diff2Bvr(rounds=9, period=3), 4.0), (DpFcrn(rounds=9, sampling="record"), 0.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method, epsilon",
+    [
+        (Diff2(rounds=9, period=1), 2.0),
+        (Diff2(rounds=9, period=2), 2.0),
+        (Diff2(rounds=9, period=9), 2.0),
+        (Diff2Bvr(rounds=9, period=3), 4.0),
+        (DpFcrn(rounds=9, sampling="record"), 0.5),
+    ],
+)
 def test_a_formula_for_the_whole_run_claims_nothing_before_its_end(method, epsilon, calibration):
     """DIFF2's restarts look like minibatch SGD, DP-FCRN's drawn records like local steps: their formulas are others."""
     plan = method.plan(problem(3000, 3000, 4000, epsilon=epsilon, calibration=calibration))

@@ -75,8 +75,9 @@ def test_heterogeneity_moves_silos_apart_and_none_leaves_them_alike():
 def config(**changes):
     values = {
         "data": {"source": "hospitals", "features": {"age": {"range": [30, 80]}, "sex": {"range": [0, 1]}}},
-        "privacy": {"epsilon": 4}, "algorithm": {"name": "mbsgd", "rounds": 10},
-    }  # fmt: skip
+        "privacy": {"epsilon": 4},
+        "algorithm": {"name": "mbsgd", "rounds": 10},
+    }
     return validated(ExperimentConfig, {**values, **changes}, "test")
 
 
@@ -127,11 +128,15 @@ def test_the_grid_is_of_keys_that_the_method_has():
     localized = config(algorithm={"name": "localized-mbsgd"})
     assert "algorithm.rounds" not in default_grid(localized)
     own = {
-        "scaffold": {"step", "rounds"}, "one-pass-mbsgd": {"step", "rounds", "average"},
-        "localized-accelerated": {"lam"}, "accelerated-mbsgd": {"lam"},
-        "fedavg": {"step", "rounds"}, "diff2": {"step", "rounds"},
-        "noised-newton": {"shift", "rounds"}, "dp-fcrn": {"scale", "rounds"},
-    }  # fmt: skip
+        "scaffold": {"step", "rounds"},
+        "one-pass-mbsgd": {"step", "rounds", "average"},
+        "localized-accelerated": {"lam"},
+        "accelerated-mbsgd": {"lam"},
+        "fedavg": {"step", "rounds"},
+        "diff2": {"step", "rounds"},
+        "noised-newton": {"shift", "rounds"},
+        "dp-fcrn": {"scale", "rounds"},
+    }
     for key, its in own.items():
         made = config(algorithm={"name": key})
         for point in list(points(default_grid(made)))[:1]:
@@ -189,15 +194,19 @@ def test_a_public_file_that_is_too_small_or_not_there_is_refused(tmp_path):
 def released_config(epsilon, privacy):
     values = {
         "data": {
-            "source": "files", "silos": [{"name": "a", "path": "a.csv"}], "label": "y",
+            "source": "files",
+            "silos": [{"name": "a", "path": "a.csv"}],
+            "label": "y",
             "features": {
-                "x": {"range": [0, 10]}, "k": {"categories": ["u", "v"]},
+                "x": {"range": [0, 10]},
+                "k": {"categories": ["u", "v"]},
                 "z": {"range": [1, 9], "missing": [], "fill": 3},
             },
             "scaling": {"constants": "released", "epsilon": epsilon, "limit": 2.0},
         },
-        "privacy": privacy, "algorithm": {"name": "mbsgd"},
-    }  # fmt: skip
+        "privacy": privacy,
+        "algorithm": {"name": "mbsgd"},
+    }
     return validated(ExperimentConfig, values, "test")
 
 
@@ -234,12 +243,15 @@ def whitened_config(tmp_path, scaling, privacy):
     (tmp_path / "p.csv").write_text("x,z,y\n" + "\n".join(rows) + "\n")
     values = {
         "data": {
-            "source": "files", "silos": [{"name": "a", "path": "a.csv"}], "label": "y",
+            "source": "files",
+            "silos": [{"name": "a", "path": "a.csv"}],
+            "label": "y",
             "features": {"x": {"range": [0, 10]}, "k": {"categories": ["u", "v"]}, "z": {"range": [0, 10]}},
             "scaling": {**scaling, "whiten": True},
         },
-        "privacy": privacy, "algorithm": {"name": "mbsgd"},
-    }  # fmt: skip
+        "privacy": privacy,
+        "algorithm": {"name": "mbsgd"},
+    }
     return validated(ExperimentConfig, values, "test")
 
 

@@ -190,7 +190,7 @@ CHANGES = {
     "less divergence": ("approval", lambda body: body["charge"].update(rho=0.0)),
     "fewer answers": ("approval", lambda body: body["charge"]["pieces"][0][1][0].__setitem__(3, 1)),
     "an older formula": ("approval", lambda body: body["charge"].update(formula=FORMULA + 1)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CHANGES)
@@ -207,8 +207,12 @@ def test_caps_and_divergences_are_as_tamper_evident_as_the_rest(tmp_path, case):
 def test_an_entry_with_a_second_order_is_refused(tmp_path):
     ledger = opened(tmp_path)
     assert ask(ledger, SMALL)
-    for body in ({"order": LARGE.order, "caps": [], "formula": 1}, {"order": 1.0, "caps": []}, {"caps": []},
-                 {"order": SMALL.order, "caps": [{"epsilon": math.nan, "delta": DELTA, "rule": "rdp"}]}):  # fmt: skip
+    for body in (
+        {"order": LARGE.order, "caps": [], "formula": 1},
+        {"order": 1.0, "caps": []},
+        {"caps": []},
+        {"order": SMALL.order, "caps": [{"epsilon": math.nan, "delta": DELTA, "rule": "rdp"}]},
+    ):
         with pytest.raises((ValueError, KeyError)):
             ledger.caps.take(9, body)
     assert ledger.caps.order == SMALL.order
@@ -255,8 +259,9 @@ def test_a_ledger_of_version_3_goes_on_and_becomes_one_of_4(tmp_path):
     anchor.write_bytes(bytes(512 * (mark.sequence % 2)) + slot)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 3")
-        assert set(json.loads(db.execute("SELECT body FROM entries WHERE kind = 'approval'").fetchone()[0])["charge"]) \
-            == {"mu_squared", "epsilon", "delta"}  # fmt: skip
+        assert set(
+            json.loads(db.execute("SELECT body FROM entries WHERE kind = 'approval'").fetchone()[0])["charge"]
+        ) == {"mu_squared", "epsilon", "delta"}
     assert faults("ash", path, anchor) == []
 
     def version():
@@ -352,7 +357,7 @@ def test_the_largest_cap_is_so_by_its_own_rule():
     first, later = Cap(8.0, DELTA, "gdp"), Cap(12.0, 1e-10, "gdp")
     assert first.room(LARGE.order) > later.room(LARGE.order)
     assert recorded((first,), (later,), (first,)).claimed == later
-    assert recorded((first, Cap(9.0, DELTA, "gdp")),).claimed == first, "of several at a time the smallest counts"
+    assert recorded((first, Cap(9.0, DELTA, "gdp"))).claimed == first, "of several at a time the smallest counts"
     assert recorded((first,), (LARGE,)).claimed is None, "no rule was in force all the time"
     assert recorded((first, SMALL), (LARGE,)).claimed == LARGE
     assert recorded((first,), ()).claimed is None

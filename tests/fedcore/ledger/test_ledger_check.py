@@ -100,9 +100,10 @@ def test_reordered_rows_are_found(whole):
 
 def test_whoever_can_write_the_file_but_has_no_key_cannot_add_a_row(whole):
     change(
-        whole, "INSERT INTO entries SELECT 12, kind, run, phase, 77, query_digest, body, payload_digest, payload, mac "
+        whole,
+        "INSERT INTO entries SELECT 12, kind, run, phase, 77, query_digest, body, payload_digest, payload, mac "
         "FROM entries WHERE sequence = 11",
-    )  # fmt: skip
+    )
     assert found(whole) == ["entry 12 was changed, or is not where it was written"]
     with pytest.raises(SiloError, match="entry 12"):
         opened(whole)

@@ -53,9 +53,18 @@ def write(path, version=2, releases=5):
             db.execute(
                 "INSERT INTO releases (run, phase, round, query_digest, start, stop, sensitivity, sigma, "
                 "payload_digest, payload) VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?)",
-                ("first", round, b"q%d" % round, EVENT.start, EVENT.stop, EVENT.sensitivity, EVENT.sigma,
-                 hashlib.sha256(payload).digest(), payload),
-            )  # fmt: skip
+                (
+                    "first",
+                    round,
+                    b"q%d" % round,
+                    EVENT.start,
+                    EVENT.stop,
+                    EVENT.sensitivity,
+                    EVENT.sigma,
+                    hashlib.sha256(payload).digest(),
+                    payload,
+                ),
+            )
 
 
 @pytest.fixture

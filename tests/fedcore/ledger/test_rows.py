@@ -59,8 +59,12 @@ def test_rows_are_those_of_a_dict(order, spill, monkeypatch):
 
 def test_a_row_that_cannot_be_packed_is_refused():
     rows = Rows()
-    for bad in (row(1, 1)._replace(query_digest=b"short"), row(1, 1)._replace(payload_digest=bytes(33)),
-                row(0, 1), row(1, 2**63)):  # fmt: skip
+    for bad in (
+        row(1, 1)._replace(query_digest=b"short"),
+        row(1, 1)._replace(payload_digest=bytes(33)),
+        row(0, 1),
+        row(1, 2**63),
+    ):
         with pytest.raises(ValueError, match=r"digests have 32 bytes|count from 1"):
             rows.put(bad)
     assert len(rows) == 0
@@ -98,8 +102,8 @@ def test_a_full_disk_leaves_rows_in_memory_and_blocks_are_used_again(monkeypatch
 
 @pytest.mark.parametrize("spill", [False, True])
 def test_whoever_is_interrupted_and_does_it_again_has_a_row_once(spill, monkeypatch):
-    """Ctrl-C between any two operations of `put`, by a tracer that raises at each line in turn; then it is done again.
-    """
+    """Ctrl-C between any two operations of `put`, by a tracer that raises at each line in turn;
+    then it is done again."""
     monkeypatch.setattr(blocks, "BLOCK", 3)
 
     def interrupted(rows, address, at):

@@ -52,10 +52,12 @@ REFUSED = {
     "a column less": ((TABLE[["age"]], Y), "silo south: column 'dose' of the first silo is not there"),
     "a column more": ((TABLE.assign(sex=1), Y), "silo south: column 'sex' is not one of the first silo"),
     "a column of texts more": (
-        (TABLE.assign(town="Bonn"), Y), "silo south: column 'town' is not one of the first silo; drop it first",
+        (TABLE.assign(town="Bonn"), Y),
+        "silo south: column 'town' is not one of the first silo; drop it first",
     ),
     "columns more": (
-        (TABLE.assign(town="Bonn", day=DATES), Y), "silo south: columns 'town', 'day' are not of the first silo; drop",
+        (TABLE.assign(town="Bonn", day=DATES), Y),
+        "silo south: columns 'town', 'day' are not of the first silo; drop",
     ),
     "no names": ((X, Y), "silo south: columns have names at some silos and not at others"),
     "a name twice": ((pd.DataFrame(X, columns=["age", "age"]), Y), "silo south: column 'age' is there twice"),
@@ -63,16 +65,19 @@ REFUSED = {
     "another index": ((TABLE, pd.Series(Y, index=range(1, 31))), "silo south: features and labels have other indexes"),
     "dates": ((TABLE.assign(dose=DATES), Y), "silo south: column 'dose': values are dates"),
     "dates of a zone": (
-        (TABLE.assign(dose=pd.Timestamp("2024-02-29", tz="UTC")), Y), "silo south: column 'dose': values are dates",
+        (TABLE.assign(dose=pd.Timestamp("2024-02-29", tz="UTC")), Y),
+        "silo south: column 'dose': values are dates",
     ),
     "objects of dates": (
-        (TABLE.assign(dose=datetime.date(2024, 2, 29)), Y), "silo south: column 'dose': values are dates",
+        (TABLE.assign(dose=datetime.date(2024, 2, 29)), Y),
+        "silo south: column 'dose': values are dates",
     ),
     "durations": ((TABLE.assign(dose=DATES - DATES[0]), Y), "silo south: column 'dose': values are durations"),
     "periods": ((TABLE.assign(dose=pd.Period("2024-02")), Y), "silo south: column 'dose': values are not an array"),
     "texts of numbers": ((TABLE.astype(str), Y), "silo south: column 'age': values are texts"),
     "categories": (
-        (TABLE.assign(age=pd.Categorical(Y.astype(str))), Y), "silo south: column 'age': values are texts; make",
+        (TABLE.assign(age=pd.Categorical(Y.astype(str))), Y),
+        "silo south: column 'age': values are texts; make",
     ),
     "categories of dates": ((TABLE.assign(age=pd.Categorical(DATES)), Y), "silo south: column 'age': values are dates"),
     "a dictionary of texts": (
@@ -101,26 +106,30 @@ REFUSED = {
     "masked labels": ((TABLE, np.ma.masked_array(Y, mask=Y)), "silo south: labels are masked"),
     "a list of masked labels": ((TABLE, [*Y[:29].tolist(), np.ma.masked]), "silo south: labels are masked"),
     "masked cells of a column": (
-        (TABLE.assign(dose=pd.Series([np.ma.masked] * 30, dtype=object)), Y), "silo south: column 'dose': values are m",
+        (TABLE.assign(dose=pd.Series([np.ma.masked] * 30, dtype=object)), Y),
+        "silo south: column 'dose': values are m",
     ),
     "missing labels": ((TABLE, pd.Series(SOME, dtype="Int64")), "silo south: labels are missing at some records"),
     "labels of two types": ((TABLE, [*Y[:29].tolist(), "yes"]), "silo south: labels are"),
     "labels that hold themselves": (
-        (TABLE, pd.Series([ITSELF] * 30)), "silo south: labels are of type list; make them numbers or texts",
+        (TABLE, pd.Series([ITSELF] * 30)),
+        "silo south: labels are of type list; make them numbers or texts",
     ),
     "labels that hold nothing but themselves": (
-        (TABLE, pd.Series([ALONE] * 30)), "silo south: labels are of type list; make them numbers or texts",
+        (TABLE, pd.Series([ALONE] * 30)),
+        "silo south: labels are of type list; make them numbers or texts",
     ),
     "labels of arrays": ((TABLE, pd.Series([X[0], X[1]] * 15)), "silo south: labels are of type ndarray; make them n"),
     "labels of sets": ((TABLE, pd.Series([{1}] * 30)), "silo south: labels are of type set; make them number"),
     "cells that hold themselves": (
-        (TABLE.assign(dose=pd.Series([ITSELF] * 30)), Y), "silo south: column 'dose': values are not an array of num",
+        (TABLE.assign(dose=pd.Series([ITSELF] * 30)), Y),
+        "silo south: column 'dose': values are not an array of num",
     ),
     "a column of labels": ((TABLE, Y[:, None]), "silo south: labels have the shape (30, 1); wanted (n,), one label"),
     "labels as a frame": ((TABLE, pd.DataFrame({"y": Y})), "silo south: labels have the shape (30, 1); wanted (n,)"),
     "labels one-hot": ((TABLE, np.eye(2)[Y]), "silo south: labels have the shape (30, 2); wanted (n,), one label"),
     "fewer labels": ((TABLE, Y[1:]), "silo south: features have 30 records and labels 29"),
-}  # fmt: skip
+}
 ARRAYS = {
     "masked": (np.ma.masked_array(X, mask=X > 1.5), "silo south: features are masked"),
     "rows that are masked": ([np.ma.masked_array(row, mask=row > 1.5) for row in X], "silo south: features are masked"),
@@ -133,7 +142,8 @@ ARRAYS = {
     "rows that hold themselves": ([ITSELF, ITSELF], "silo south: features are not an array of numbers"),
     "an array of itself": (WITHIN, "silo south: features are not an array of numbers"),
     "a masked array of objects": (
-        np.ma.masked_array(X.astype(object), mask=X > 1.5), "silo south: features are masked",
+        np.ma.masked_array(X.astype(object), mask=X > 1.5),
+        "silo south: features are masked",
     ),
     "complex": (X + 0j, "silo south: features are complex numbers"),
     "dates": (np.full((30, 2), DATES[0]), "silo south: features are dates"),
@@ -217,9 +227,13 @@ def test_labels_of_texts_and_categories_are_classes_by_name():
     words = np.where(Y == 1, "yes", "no")
     expected = trained((TABLE, Y), (TABLE, Y)).weights
     for labels in (
-        words, words.astype(object), pd.Series(words), pd.Series(pd.Categorical(words)), pa.array(words),
+        words,
+        words.astype(object),
+        pd.Series(words),
+        pd.Series(pd.Categorical(words)),
+        pa.array(words),
         pa.array(words).dictionary_encode(),
-    ):  # fmt: skip
+    ):
         found = trained((TABLE, labels), (TABLE, labels), classes=("no", "yes"))
         np.testing.assert_allclose(found.weights, expected, rtol=1e-12)
         assert found.classes_.tolist() == ["no", "yes"] and set(found.predict(TABLE)) <= {"no", "yes"}

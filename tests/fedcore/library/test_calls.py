@@ -62,13 +62,16 @@ CALLS = {
         "silo b: some labels are none of classes=, which has 0 and 1",
     ),
     "real labels": (
-        lambda: fedcore.train(both(X[:, 0]), epsilon=1), r"classes=None and model=\{'loss': \{'name': 'squared'\}"
+        lambda: fedcore.train(both(X[:, 0]), epsilon=1),
+        r"classes=None and model=\{'loss': \{'name': 'squared'\}",
     ),
     "real labels, no loss": (
-        lambda: fedcore.train(both(X[:, 0]), classes=None, epsilon=1), "needs a loss of numbers: model=.*'squared'"
+        lambda: fedcore.train(both(X[:, 0]), classes=None, epsilon=1),
+        "needs a loss of numbers: model=.*'squared'",
     ),
     "three classes, no loss": (
-        lambda: fedcore.train(both(Y), classes=(0, 1, 2), epsilon=1), "a loss of several classes: model=.*'softmax'"
+        lambda: fedcore.train(both(Y), classes=(0, 1, 2), epsilon=1),
+        "a loss of several classes: model=.*'softmax'",
     ),
     "real labels that are texts": (
         lambda: fedcore.train(both(WORDS), classes=None, model={"loss": {"name": "huber"}}, epsilon=1),
@@ -86,38 +89,38 @@ CALLS = {
         "test: column 'age' of the first silo is not there",
     ),
     "test of other labels": (
-        lambda: fedcore.train(SILOS, test=(X, WORDS), epsilon=1), "test: labels are texts, and classes= has 0 and 1"
+        lambda: fedcore.train(SILOS, test=(X, WORDS), epsilon=1),
+        "test: labels are texts, and classes= has 0 and 1",
     ),
     "one record": (
         lambda: fedcore.train({"a": (X, Y), "b": (X[:1], Y[:1])}, epsilon=1),
         r"silo b: its array has 1 record\(s\); a silo needs at least 2",
     ),
     "files beside arrays": (
-        lambda: fedcore.train({"a": (X, Y), "b": "b.csv"}, epsilon=1), "silo b is a file and others are arrays"
+        lambda: fedcore.train({"a": (X, Y), "b": "b.csv"}, epsilon=1),
+        "silo b is a file and others are arrays",
     ),
     "silos of numbers": (lambda: fedcore.train({0: (X, Y)}, epsilon=1), "silos: the name 0 is no text; write '0'"),
     "epsilon=0": (lambda: fedcore.train(SILOS, epsilon=0), "privacy.epsilon = 0: it should be greater than 0"),
     "epsilon=[1, 2]": (lambda: fedcore.train(SILOS, epsilon=[1, 2]), "privacy.epsilon = .*: it should be a number"),
-    "epsilon twice": (
-        lambda: fedcore.train(SILOS, epsilon=1, privacy={"epsilon": 2}), "epsilon= is given twice"
-    ),
+    "epsilon twice": (lambda: fedcore.train(SILOS, epsilon=1, privacy={"epsilon": 2}), "epsilon= is given twice"),
     "delta=1": (lambda: fedcore.train(SILOS, epsilon=1, delta=1), r"delta= is no argument .* privacy=\{'delta': ..\}"),
     "delta of 1": (
-        lambda: fedcore.train(SILOS, epsilon=1, privacy={"delta": 1}), "privacy.delta = 1.0 must lie strictly between"
+        lambda: fedcore.train(SILOS, epsilon=1, privacy={"delta": 1}),
+        "privacy.delta = 1.0 must lie strictly between",
     ),
-    "rounds=5": (
-        lambda: fedcore.train(SILOS, epsilon=1, rounds=5), r"write algorithm=\{'name': .., 'rounds': ..\}"
-    ),
+    "rounds=5": (lambda: fedcore.train(SILOS, epsilon=1, rounds=5), r"write algorithm=\{'name': .., 'rounds': ..\}"),
     "clip=1": (lambda: fedcore.train(SILOS, epsilon=1, clip=1.0), r"clip= is no argument .* model=\{'clip': ..\}"),
     "random_state=0": (lambda: fedcore.train(SILOS, epsilon=1, random_state=0), "write seed=0"),
     "learning_rate=1": (lambda: fedcore.train(SILOS, epsilon=1, learning_rate=1), r"write algorithm=\{'step': ..\}"),
     "privacy=2": (lambda: fedcore.train(SILOS, privacy=2), "privacy= is a section"),
     "algorithm=None": (lambda: fedcore.train(SILOS, epsilon=1, algorithm=None), "algorithm is of type NoneType"),
     "algorithm=an estimator": (
-        lambda: fedcore.train(SILOS, epsilon=1, algorithm=LogisticRegression()), "of type LogisticRegression; write a m"
+        lambda: fedcore.train(SILOS, epsilon=1, algorithm=LogisticRegression()),
+        "of type LogisticRegression; write a m",
     ),
     "yes='no'": (lambda: fedcore.train(SILOS, epsilon=1, yes="no"), "yes= is True or False"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", CALLS)

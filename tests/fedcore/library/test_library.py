@@ -102,9 +102,13 @@ def test_a_real_label_has_no_error_of_classes():
     silos = {name: (X, np.tanh(X @ TRUTH)) for name, (X, _) in SILOS.items()}
     test = TEST[0], np.tanh(TEST[0] @ TRUTH)
     trained = fedcore.train(
-        silos, test=test, epsilon=4.0, classes=None, algorithm={"name": "mbsgd", "rounds": 10, "step": 0.5},
+        silos,
+        test=test,
+        epsilon=4.0,
+        classes=None,
+        algorithm={"name": "mbsgd", "rounds": 10, "step": 0.5},
         model={"loss": {"name": "squared"}, "clip": 1.0, "diameter": 10},
-    )  # fmt: skip
+    )
     assert trained.test_error is None and trained.measures["test_rmse"] > 0
     assert trained.plot().axes[0].get_ylabel() == "test loss"
 
@@ -155,7 +159,7 @@ X, Y = SILOS["north"]
         (DIGITS, {}, "leave out epsilon"),
         ("gone.yaml", {"epsilon": None}, "gone.yaml does not exist"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_sentence(silos, keys, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=said):

@@ -33,14 +33,28 @@ class Made(Sequence):
 @pytest.mark.parametrize(
     ("values", "masked"),
     [
-        (np.ma.masked, True), ([[1.0, np.ma.masked]], True), (np.ma.masked_array([1, 2], [0, 1]), True),
-        (np.ma.masked_array([1, 2], [0, 0]), False), ([ITSELF, [np.ma.masked]], True), (HELD, True), (Made(), True),
-        (np.array([[1.0, np.ma.masked]] * 3, dtype=object), True), (([[[[(np.ma.masked,)]]]],), True),
-        (np.array([None, np.ma.masked_array([1], [1])], dtype=object), True), (ITSELF, False), (TWICE, False),
-        (memoryview(np.ones((3, 2))), False), ([memoryview(np.ones((3, 2)))], False), ("masked", False), (["a"], False),
-        (range(3), False), ([], False), ({"a": np.ma.masked}, False), (3.0, False),
+        (np.ma.masked, True),
+        ([[1.0, np.ma.masked]], True),
+        (np.ma.masked_array([1, 2], [0, 1]), True),
+        (np.ma.masked_array([1, 2], [0, 0]), False),
+        ([ITSELF, [np.ma.masked]], True),
+        (HELD, True),
+        (Made(), True),
+        (np.array([[1.0, np.ma.masked]] * 3, dtype=object), True),
+        (([[[[(np.ma.masked,)]]]],), True),
+        (np.array([None, np.ma.masked_array([1], [1])], dtype=object), True),
+        (ITSELF, False),
+        (TWICE, False),
+        (memoryview(np.ones((3, 2))), False),
+        ([memoryview(np.ones((3, 2)))], False),
+        ("masked", False),
+        (["a"], False),
+        (range(3), False),
+        ([], False),
+        ({"a": np.ma.masked}, False),
+        (3.0, False),
     ],
-)  # fmt: skip
+)
 def test_a_mask_is_found_at_any_depth_and_none_where_there_is_none(values, masked):
     assert is_masked(values) is masked
 

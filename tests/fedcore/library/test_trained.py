@@ -173,9 +173,11 @@ def of_files(tmp_path_factory):
         table = pd.DataFrame({"age": X[:, 0], "dose": X[:, 1], "kind": kind, "sex": sex, "sick": y})
         table.to_csv(place / f"{name}.csv", index=False)
     features = {
-        "age": {"range": [-5, 5], "missing": [999, "unknown"]}, "dose": {"range": [-3, 3]},
-        "kind": {"categories": ["a", "b"]}, "sex": {"categories": [0, 1], "other": False},
-    }  # fmt: skip
+        "age": {"range": [-5, 5], "missing": [999, "unknown"]},
+        "dose": {"range": [-3, 3]},
+        "kind": {"categories": ["a", "b"]},
+        "sex": {"categories": [0, 1], "other": False},
+    }
     paths = {name: place / f"{name}.csv" for name in ("north", "south")}
     return train(paths, None, label="sick", features=features)
 
@@ -241,14 +243,21 @@ def test_of_texts_and_missing_values_any_spelling_of_the_same_cells_is_the_same_
     np.testing.assert_array_equal(of_files.predict(MIXED), (z >= 0).astype(int))
     assert np.all((expected[:, 1] >= 0.5) == (z >= 0))
     for other in (
-        MIXED.assign(age=["1", "", "2.0"]), MIXED.assign(age=[1, 999, 2]), MIXED.assign(age=["1", "unknown", 2]),
-        MIXED.assign(age=pd.array([1, None, 2], dtype="Int64")), MIXED.assign(age=[Decimal(1), None, Decimal(2)]),
-        MIXED.assign(age=pd.Series([True, pd.NA, 2], dtype=object)), MIXED.astype({"kind": "category"}),
+        MIXED.assign(age=["1", "", "2.0"]),
+        MIXED.assign(age=[1, 999, 2]),
+        MIXED.assign(age=["1", "unknown", 2]),
+        MIXED.assign(age=pd.array([1, None, 2], dtype="Int64")),
+        MIXED.assign(age=[Decimal(1), None, Decimal(2)]),
+        MIXED.assign(age=pd.Series([True, pd.NA, 2], dtype=object)),
+        MIXED.astype({"kind": "category"}),
         MIXED.astype({"age": "category", "dose": np.longdouble, "sex": "category"}),
         MIXED.astype({"age": np.longdouble, "dose": "category", "sex": np.longdouble}),
-        MIXED.assign(sex=[False, True, True]), MIXED.assign(sex=["0", "1.0", " 1"]),
-        pa.Table.from_pandas(MIXED), MIXED.set_index(pd.Index([7, 7, 7])), MIXED.convert_dtypes(),
-    ):  # fmt: skip
+        MIXED.assign(sex=[False, True, True]),
+        MIXED.assign(sex=["0", "1.0", " 1"]),
+        pa.Table.from_pandas(MIXED),
+        MIXED.set_index(pd.Index([7, 7, 7])),
+        MIXED.convert_dtypes(),
+    ):
         np.testing.assert_array_equal(of_files.predict_proba(other), expected)
 
 
@@ -304,9 +313,7 @@ def test_no_better_than_no_model_is_told_as_a_warning():
     assert told[0].filename == __file__ and model.shortfall in str(told[0].message)
     real = {name: (X, y * 1.5) for name, (X, y) in SILOS.items()}
     with pytest.warns(ModelWarning, match="no better than always answering the mean"):
-        train(
-            real, (TEST[0], TEST[1] + 100.5), classes=None, model={"loss": {"name": "squared"}, "clip": 1.0}
-        )  # fmt: skip
+        train(real, (TEST[0], TEST[1] + 100.5), classes=None, model={"loss": {"name": "squared"}, "clip": 1.0})
 
 
 def test_a_good_model_is_told_without_a_warning(recwarn):

@@ -170,8 +170,10 @@ def test_unequal_silos_have_one_rate_and_divide_by_their_own_expected_count(fede
     """16, 21 and 19 records, K = 5: 5, 6.5625 and 5.9375 are expected."""
     plan = federate(Mbsgd(rounds=4, batch=5), toy).plan
     assert {s.silo: (s.rate, s.batch) for s in plan.phases[0].shares} == {
-        "ash": (0.3125, 5), "birch": (0.3125, 6.5625), "cedar": (0.3125, 5.9375)
-    }  # fmt: skip
+        "ash": (0.3125, 5),
+        "birch": (0.3125, 6.5625),
+        "cedar": (0.3125, 5.9375),
+    }
     X, y = np.eye(21), np.full(21, 1e6)
     data = {"ash": (np.zeros((16, 21)), np.zeros(16)), "a": (X, y)}
     federation = federate(Mbsgd(rounds=4, batch=5), data, epsilon=None)
@@ -196,8 +198,10 @@ def test_a_localized_plan_samples_while_pieces_are_larger_than_the_batch(federat
     assert plan.as_json()["totals"]["gradient_evaluations"] == 3 * (8 + 8 + 8 + 4 + 2 + 1 + 12 + 12 + 12 + 6 + 3 + 1)
     events = plan.silo_events("b")
     assert [(e.start, e.stop, e.sampling, e.rate) for e in events[:3]] == [
-        (0, 48, "poisson", 0.25), (48, 72, "poisson", 0.5), (72, 84, "full", 1.0)
-    ]  # fmt: skip
+        (0, 48, "poisson", 0.25),
+        (48, 72, "poisson", 0.5),
+        (72, 84, "full", 1.0),
+    ]
 
 
 def test_one_record_moves_a_sampled_message_by_at_most_what_is_charged(federate):

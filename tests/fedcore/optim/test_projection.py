@@ -173,9 +173,13 @@ def test_prox_step_minimises_its_objective_over_the_set(r, mu):
             for c, s in ((c1, r1), (c2, r2))
         ]
         solved = minimize(
-            prox_objective, c2, args=(g, md, w, alpha, mu, eta), constraints=balls, method="SLSQP",
+            prox_objective,
+            c2,
+            args=(g, md, w, alpha, mu, eta),
+            constraints=balls,
+            method="SLSQP",
             options={"ftol": 1e-14, "maxiter": 300},
-        )  # fmt: skip
+        )
         assert value <= solved.fun + 1e-6 * (1 + abs(solved.fun))
         # No feasible point does better: random points of the set, projected naively by Dykstra's algorithm.
         for _ in range(5):

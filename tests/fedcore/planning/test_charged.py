@@ -21,9 +21,10 @@ METHODS = {
 
 def plan(method, **sections):
     values = {
-        "data": {"source": "synthetic", "silos": 3, "records": 45, "features": 2}, "privacy": {"epsilon": 2},
+        "data": {"source": "synthetic", "silos": 3, "records": 45, "features": 2},
+        "privacy": {"epsilon": 2},
         "algorithm": METHODS[method],
-    }  # fmt: skip
+    }
     return make_plan(ExperimentConfig.model_validate(values | sections))
 
 
@@ -55,9 +56,10 @@ def test_equal_events_count_each_time():
 
 def test_blocks_are_accounted_in_a_time_that_does_not_depend_on_their_number():
     values = {
-        "data": {"source": "synthetic", "silos": 2, "records": 400_000, "features": 2}, "privacy": {"epsilon": 2},
+        "data": {"source": "synthetic", "silos": 2, "records": 400_000, "features": 2},
+        "privacy": {"epsilon": 2},
         "algorithm": {"name": "one-pass-mbsgd", "rounds": 100_000, "step": 1},
-    }  # fmt: skip
+    }
     made = make_plan(ExperimentConfig.model_validate(values))
     silo = next(iter(made.problem.sizes))
     (charged,) = made.charged_events(silo)

@@ -14,13 +14,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated
 from fedcore.arrays import canonical_json
 from fedcore.experiment.loading import load_experiment
-from fedcore.planning.curvature import (
-    LEAST,
-    ReleasedCurvature,
-    half_diameter,
-    largest_norm,
-    pooled_bound,
-)
+from fedcore.planning.curvature import LEAST, ReleasedCurvature, half_diameter, largest_norm, pooled_bound
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.answers.largest_eigenvalue import largest_eigenvalue
 
@@ -155,16 +149,29 @@ def test_at_its_default_the_key_is_in_no_dump_and_else_it_is_and_comes_back():
 
 def test_a_number_that_yaml_reads_as_text_is_one_as_it_is_for_other_keys():
     made = load_experiment(
-        "conf/experiment/digits.yaml",
-        ["algorithm={name: accelerated-mbsgd, rounds: 5, lam: 1e-2, smoothness: 1e-2}"],
+        "conf/experiment/digits.yaml", ["algorithm={name: accelerated-mbsgd, rounds: 5, lam: 1e-2, smoothness: 1e-2}"]
     )
     assert made.algorithm.lam == made.algorithm.smoothness == 0.01
 
 
 @pytest.mark.parametrize(
     "smoothness",
-    [0, -0.5, True, "1e-2x", "nan", "-1", "best", None, math.inf, math.nan, 2.0**41, [0.1], {"epsilon": 0},
-     {"epsilon": -1}],
+    [
+        0,
+        -0.5,
+        True,
+        "1e-2x",
+        "nan",
+        "-1",
+        "best",
+        None,
+        math.inf,
+        math.nan,
+        2.0**41,
+        [0.1],
+        {"epsilon": 0},
+        {"epsilon": -1},
+    ],
 )
 def test_what_is_none_of_the_three_forms_is_refused(smoothness):
     with pytest.raises(ValidationError, match=r"worst-case, released|greater than 0"):

@@ -32,10 +32,15 @@ def noises(plan):
 
 # Spec diff2, 4.1: alpha = 9 and 6; central multipliers of the mean over 10 silos, u = 1.25, R = 2000.
 PRINTED = [
-    (1651, 3.0, 1, (9.3834e-3,)), (1651, 3.0, 6, (4.2872e-3, 1.9150e-2)), (1651, 3.0, 20, (2.3458e-3, 2.0451e-2)),
-    (1651, 3.0, 200, (7.4182e-4, 2.0929e-2)), (1651, 5.0, 1, (5.9346e-3,)), (1651, 5.0, 20, (1.4836e-3, 1.2934e-2)),
-    (2938, 3.0, 60, (7.6866e-4, 1.1690e-2)), (46480, 3.0, 20, (8.3326e-5, 7.2642e-4)),
-]  # fmt: skip
+    (1651, 3.0, 1, (9.3834e-3,)),
+    (1651, 3.0, 6, (4.2872e-3, 1.9150e-2)),
+    (1651, 3.0, 20, (2.3458e-3, 2.0451e-2)),
+    (1651, 3.0, 200, (7.4182e-4, 2.0929e-2)),
+    (1651, 5.0, 1, (5.9346e-3,)),
+    (1651, 5.0, 20, (1.4836e-3, 1.2934e-2)),
+    (2938, 3.0, 60, (7.6866e-4, 1.1690e-2)),
+    (46480, 3.0, 20, (8.3326e-5, 7.2642e-4)),
+]
 
 
 @pytest.mark.parametrize("n, epsilon, period, wanted", PRINTED)
@@ -95,9 +100,7 @@ def test_given_noise_is_a_multiple_of_each_sensitivity():
     problem = Problem(problem.silos, 101, 2.0, math.inf, 100.0, 2, Budget(None, 1e-5, multiplier=30.0))
     plan = Diff2(rounds=40, period=4, slope=5.0).plan(problem)
     np.testing.assert_allclose(noises(plan), [30 * 4 * SLACK / 100, 30 * 10 * SLACK / 100])
-    assert plan.epsilon_accounted == pytest.approx(
-        gaussian_curve.epsilon_by_hand(math.sqrt(40) / 30, 1e-5), rel=1e-9
-    )
+    assert plan.epsilon_accounted == pytest.approx(gaussian_curve.epsilon_by_hand(math.sqrt(40) / 30, 1e-5), rel=1e-9)
     with pytest.raises(InputError, match=r"algorithm\.period = null follows from privacy\.epsilon"):
         Diff2(rounds=40).plan(problem)
 
@@ -214,9 +217,17 @@ def test_a_plan_with_parts_says_how_many_rounds_of_each_kind_there_are():
     assert phase.most_answers == 17 and phase.first_rounds == {0: 2, 1: 1}
     local = Diff2Bvr(rounds=7, period=3, split=0.5).plan(made(calibration="exact", silos=3)).phases[0]
     assert [(kind.answer, kind.rounds, bool(kind.in_turn)) for kind in local.kinds] == [
-        ("gradient-difference", 4, False), ("gradient", 3, False), ("gradient-difference", 7, True),
-    ]  # fmt: skip
+        ("gradient-difference", 4, False),
+        ("gradient", 3, False),
+        ("gradient-difference", 7, True),
+    ]
     assert [local.at(2 * r).whose_turn(local.turn(2 * r)) for r in range(1, 8)] == [
-        "s1", "s2", "s0", "s1", "s2", "s0", "s1",
-    ]  # fmt: skip
+        "s1",
+        "s2",
+        "s0",
+        "s1",
+        "s2",
+        "s0",
+        "s1",
+    ]
     assert [local.kinds[-1].turns_of(name) for name in ("s0", "s1", "s2")] == [2, 3, 2]

@@ -61,11 +61,15 @@ def test_a_problem_without_records_on_both_sides_or_with_noise_on_one_is_refused
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
-        ((1.0, "round", 2), "phase or end"), ((1.0, "end", 1), "classes"), ((1.0, "end", 10**6), "classes"),
-        ((1.0, "end", 2, 3), "even"), ((1.0, "end", 2, 128), "even"), ((1.0, "end", 2, 4, 0.0), "norm of records"),
+        ((1.0, "round", 2), "phase or end"),
+        ((1.0, "end", 1), "classes"),
+        ((1.0, "end", 10**6), "classes"),
+        ((1.0, "end", 2, 3), "even"),
+        ((1.0, "end", 2, 128), "even"),
+        ((1.0, "end", 2, 4, 0.0), "norm of records"),
         ((1.0, "end", 2, 4, float("nan")), "norm of records"),
     ],
-)  # fmt: skip
+)
 def test_an_evaluation_of_impossible_numbers_is_refused(numbers, said):
     with pytest.raises(InputError, match=said):
         Evaluation(*numbers)

@@ -63,10 +63,17 @@ def test_the_spec_s_example_without_logarithms():
 
 
 CASES = [
-    {}, {"epsilon": 8.0}, {"epsilon": 0.05}, {"M": 5}, {"D": 30.0, "L": 0.5}, {"beta": 0.01}, {"n": 60, "d": 300},
-    {"n": (60, 70, 700), "epsilon": 4.0}, {"n": (60, 70, 700), "M": 2, "epsilon": 4.0, "delta": None},
+    {},
+    {"epsilon": 8.0},
+    {"epsilon": 0.05},
+    {"M": 5},
+    {"D": 30.0, "L": 0.5},
+    {"beta": 0.01},
+    {"n": 60, "d": 300},
+    {"n": (60, 70, 700), "epsilon": 4.0},
+    {"n": (60, 70, 700), "M": 2, "epsilon": 4.0, "delta": None},
     {"n": (60, 700, 700), "weights": (0.5, 0.5, 2.0), "M": 2},
-]  # fmt: skip
+]
 
 
 @pytest.fixture(params=CASES, ids=str)
@@ -163,8 +170,11 @@ def test_the_theorems_step(case, rounds):
 
 def test_a_step_may_be_longer_than_the_noise_allows_by_smoothness_alone():
     """Both sides of the minimum: at 7 rounds smoothness decides, at 5000 the noise."""
-    steps = [Mbsgd(rounds=R, step="theory").plan(problem(mu=mu)).phases[0].settings["step"]
-             for mu in (0.0, 0.02) for R in (7, 5000)]  # fmt: skip
+    steps = [
+        Mbsgd(rounds=R, step="theory").plan(problem(mu=mu)).phases[0].settings["step"]
+        for mu in (0.0, 0.02)
+        for R in (7, 5000)
+    ]
     assert steps[0] == 1 / 4 and steps[2] == 1 / (4 * 1.02)
     assert steps[1] < 1 / 4 and steps[3] < 1 / (4 * 1.02)
 
@@ -230,18 +240,24 @@ def nonsmooth(algorithm, ridge=0.0, **changes):
         ExperimentConfig,
         {
             "data": {"source": "synthetic", "silos": 4, "records": 100, "features": 4, "test_records": 50},
-            "model": {"loss": {"name": "hinge"}, "smoothing": {"name": "moreau"}, "diameter": 4.0, "feature_bound": 2.0,
-                      "ridge": ridge},
+            "model": {
+                "loss": {"name": "hinge"},
+                "smoothing": {"name": "moreau"},
+                "diameter": 4.0,
+                "feature_bound": 2.0,
+                "ridge": ridge,
+            },
             "privacy": {"epsilon": 2.0, "delta": 1e-5} | changes,
             "algorithm": algorithm,
         },
         "here",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.05])
 def test_the_envelope_is_that_of_the_methods_theorem(ridge):
     """M = 4, n = 100, d = 5 with a bias, L = 2, D = 4, epsilon = 2, of Theorems 2.2 and 2.4."""
+
     def noise(R):
         return 5 * psi_by_hand([100] * 4, [1] * 4, 2.0, 2.0, [1e-5] * 4, R, 4)[1]
 
@@ -253,9 +269,10 @@ def test_the_envelope_is_that_of_the_methods_theorem(ridge):
         b = 2 / 4 * math.sqrt(4 * enough(R))
     else:
         # The ridge is added to the smoothed loss: beta = b + mu, where the paper's f_b itself is strongly convex.
-        wanted = lambda R: 8 * (4 * enough(R) + 1) * math.log(  # noqa: E731
-            (0.05 * 4 * enough(R) + 0.05) * 16 * 0.05 * 4 / noise(R)
-        )
+
+        def wanted(R):
+            return 8 * (4 * enough(R) + 1) * math.log((0.05 * 4 * enough(R) + 0.05) * 16 * 0.05 * 4 / noise(R))
+
         R = rounds_by_hand(wanted)
         assert phase.rounds == R
         b = 0.05 * 4 * enough(R)
@@ -304,14 +321,15 @@ def test_beta_that_is_given_stays():
         (OnePassAcceleratedMbsgd(rounds=1001), {}, r"silo s0: 1000 records cannot feed algorithm\.rounds = 1001"),
         (OnePassMbsgd(rounds=1001), {}, r"silo s0: 1000 records cannot feed algorithm\.rounds = 1001"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused_by_its_key(method, changes, sentence):
     with pytest.raises(InputError, match=sentence):
         method.plan(problem(**changes))
 
 
-@pytest.mark.parametrize("method", [Mbsgd(rounds=None), Mbsgd(step="theory"), AcceleratedMbsgd(),
-                                    OnePassAcceleratedMbsgd()])  # fmt: skip
+@pytest.mark.parametrize(
+    "method", [Mbsgd(rounds=None), Mbsgd(step="theory"), AcceleratedMbsgd(), OnePassAcceleratedMbsgd()]
+)
 def test_a_theorem_takes_no_given_noise(method):
     asked = dataclasses.replace(problem(), budget=Budget(None, 1e-6, multiplier=3.0))
     with pytest.raises(InputError, match=r"needs privacy\.epsilon"):
@@ -323,8 +341,11 @@ def test_numbers_that_are_given_need_no_target():
     for method in (AcceleratedMbsgd(rounds=4), OnePassAcceleratedMbsgd(rounds=4)):
         assert method.from_theory == () and method.plan(asked).rounds == 4
     assert Mbsgd(rounds=None, step="theory", average="theory", batch="theory").from_theory == (
-        "batch", "step", "average", "rounds",
-    )  # fmt: skip
+        "batch",
+        "step",
+        "average",
+        "rounds",
+    )
 
 
 def test_without_noise_the_data_s_own_accuracy_takes_the_place_of_the_noise():

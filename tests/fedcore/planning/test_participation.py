@@ -188,9 +188,7 @@ def test_what_is_expected_of_communication_is_the_mean_over_draws(law, federate)
         for phase in (1, 2):
             for at in range(1, plan.phases[phase - 1].rounds + 1):
                 # The broadcast of the second phase looks at the state of control variates: none yet.
-                turns[phase - 1] += len(
-                    context.query(dataclasses.replace(state, phase=phase, round=at)).participants
-                )
+                turns[phase - 1] += len(context.query(dataclasses.replace(state, phase=phase, round=at)).participants)
         counted.append(turns)
     once, often = np.mean(counted, axis=0)
     error = np.std(counted, axis=0) / 10
@@ -263,8 +261,12 @@ def test_a_published_bound_that_credits_a_fixed_number_says_nothing_of_a_law():
 def test_a_plan_shows_the_law_and_a_fixed_number_as_it_is():
     assert Mbsgd(rounds=3).plan(problem(7)).as_json()["totals"]["participants"] == 7
     shown = Mbsgd(rounds=3).plan(problem((5, 10, 20))).as_json()["totals"]["participants"]
-    assert shown == {"law": [5, 10, 20], "expected": pytest.approx(35 / 3), "M": pytest.approx(60 / 7),
-                     "M_prime": pytest.approx(1 / math.sqrt((1 / 25 + 1 / 100 + 1 / 400) / 3))}  # fmt: skip
+    assert shown == {
+        "law": [5, 10, 20],
+        "expected": pytest.approx(35 / 3),
+        "M": pytest.approx(60 / 7),
+        "M_prime": pytest.approx(1 / math.sqrt((1 / 25 + 1 / 100 + 1 / 400) / 3)),
+    }
     shown = Mbsgd(rounds=3).plan(problem(Binomial(0.4))).as_json()["totals"]["participants"]
     assert shown["law"] == {"binomial": 0.4}
     drawn, fixed = (Mbsgd(rounds=5).plan(problem(law)) for law in ((N, 1), N))
@@ -305,9 +307,14 @@ def test_what_is_no_law_is_refused_by_its_key(file, given, words):
 
 @pytest.mark.parametrize(
     ("given", "law"),
-    [("null", N), ("4", 4), ("[5, 10, 20]", (5, 10, 20)), ("{binomial: 0.8}", Binomial(0.8)),
-     ("{binomial: 1}", Binomial(1))],
-)  # fmt: skip
+    [
+        ("null", N),
+        ("4", 4),
+        ("[5, 10, 20]", (5, 10, 20)),
+        ("{binomial: 0.8}", Binomial(0.8)),
+        ("{binomial: 1}", Binomial(1)),
+    ],
+)
 def test_a_law_is_read_from_a_config_and_written_back(file, given, law):
     config = load_experiment(file, [f"participation.silos_per_round={given}"])
     assert make_plan(config).problem.participants == law
@@ -316,9 +323,15 @@ def test_a_law_is_read_from_a_config_and_written_back(file, given, law):
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [((), "0 numbers"), ((0,), "0 participants"), ((1, N + 1), "26 participants"), ((1,) * 70_000, "70000 numbers"),
-     (0, "0 participants"), (N + 1, "26 participants")],
-)  # fmt: skip
+    [
+        ((), "0 numbers"),
+        ((0,), "0 participants"),
+        ((1, N + 1), "26 participants"),
+        ((1,) * 70_000, "70000 numbers"),
+        (0, "0 participants"),
+        (N + 1, "26 participants"),
+    ],
+)
 def test_a_problem_refuses_what_is_no_law(given, words):
     with pytest.raises(InputError, match=words):
         problem(given)

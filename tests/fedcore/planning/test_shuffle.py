@@ -46,11 +46,14 @@ def test_what_would_tell_silos_apart_is_refused(changed, sentence):
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize("name, hyper, sentence", [
-    ("mbsgd", {"batch": 3}, "full batches only"),
-    ("fedavg", {"rounds": 3, "local_steps": 2}, "one answer a round"),
-    ("scaffold", {"rounds": 3, "local_steps": 2}, "one answer a round"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, hyper, sentence",
+    [
+        ("mbsgd", {"batch": 3}, "full batches only"),
+        ("fedavg", {"rounds": 3, "local_steps": 2}, "one answer a round"),
+        ("scaffold", {"rounds": 3, "local_steps": 2}, "one answer a round"),
+    ],
+)
 def test_a_plan_of_samples_or_of_several_answers_is_refused(name, hyper, sentence):
     with pytest.raises(InputError, match=sentence):
         ALGORITHMS[name](**hyper).plan(problem())
@@ -103,9 +106,10 @@ def test_nothing_is_said_without_a_shuffler():
     assert none.as_json()["totals"]["epsilon_shuffled"] is None
 
 
-@pytest.mark.parametrize("name, hyper, answers", [
-    ("one-pass-mbsgd", {"rounds": 2}, 1), ("localized-mbsgd", {"rounds": (20, 10), "max_phases": 2}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, hyper, answers",
+    [("one-pass-mbsgd", {"rounds": 2}, 1), ("localized-mbsgd", {"rounds": (20, 10), "max_phases": 2}, None)],
+)
 def test_a_record_pays_for_its_piece_alone(name, hyper, answers):
     """Of one pass a single answer; of localized phases the dearest one."""
     plan = ALGORITHMS[name](**hyper).plan(problem(sizes=(8,) * 200, minimum=200))

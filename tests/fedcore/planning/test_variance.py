@@ -18,9 +18,7 @@ from fedcore.planning.stages import gradient_variance
 def of(dim, sigmas, clip, M, batches, records, weights=None, drawn_points=False, blocks=None):
     """V^2 of silos with these noises and batches, M of them in a round."""
     silos = tuple(SiloFacts(f"s{i}", n) for i, n in enumerate(records))
-    problem = Problem(
-        silos, dim, clip, 1.0, 4.0, M, Budget(None, 1e-5), weights=weights, drawn_points=drawn_points
-    )
+    problem = Problem(silos, dim, clip, 1.0, 4.0, M, Budget(None, 1e-5), weights=weights, drawn_points=drawn_points)
     phase = make_phase(problem, 1, blocks or 1, {silo.name: (0, silo.n) for silo in silos}, blocks=blocks)
     shares = [
         dataclasses.replace(share, sigma=sigma, batch=K)
@@ -79,8 +77,10 @@ def seen(federation, rounds):
     true = np.mean([c * g.mean(0) for c, g in zip(WEIGHTS, gradients(federation), strict=True)], axis=0)
     errors = []
     for _, releases, _ in federation.play():
-        messages = {federation.plan.problem.silos.index(federation.plan.problem.facts[each.silo]): each.payload
-                    for each in releases}  # fmt: skip
+        messages = {
+            federation.plan.problem.silos.index(federation.plan.problem.facts[each.silo]): each.payload
+            for each in releases
+        }
         errors.append(((mean_message(Messages(messages, WEIGHTS)) - true) ** 2).sum())
     assert len(errors) == rounds
     return np.mean(errors), np.std(errors) / math.sqrt(rounds)
@@ -114,14 +114,17 @@ def test_noise_of_unequal_silos_is_what_is_seen_and_below_the_published_bound(fe
 def test_samples_of_unequal_silos_stay_below_their_bound(federate, silos):
     """Without noise: what is left varies by who takes part and by the coins, and both are known exactly here."""
     rounds, M = 1500, 2
-    federation = federate(Mbsgd(step=1e-12, rounds=rounds, batch=2), silos, participants=M, epsilon=None,
-                          weights=WEIGHTS)  # fmt: skip
+    federation = federate(
+        Mbsgd(step=1e-12, rounds=rounds, batch=2), silos, participants=M, epsilon=None, weights=WEIGHTS
+    )
     phase = federation.plan.phases[0]
     own = list(gradients(federation))
-    coins = np.mean([  # (1 - q) / (q n^2) times the sum of squares: each record's own coin of probability q
-        c**2 * (1 - share.rate) / share.rate * (g**2).sum() / share.n**2
-        for c, share, g in zip(WEIGHTS, phase.shares, own, strict=True)
-    ])  # fmt: skip
+    coins = np.mean(
+        [  # (1 - q) / (q n^2) times the sum of squares: each record's own coin of probability q
+            c**2 * (1 - share.rate) / share.rate * (g**2).sum() / share.n**2
+            for c, share, g in zip(WEIGHTS, phase.shares, own, strict=True)
+        ]
+    )
     expected = coins / M + between([c * g.mean(0) for c, g in zip(WEIGHTS, own, strict=True)], M)
     found, error = seen(federation, rounds)
     assert abs(found - expected) < 4 * error < 0.2 * expected
@@ -160,17 +163,19 @@ EQUAL = tuple(SiloFacts(f"s{i}", 64) for i in range(5))
         ({}, {}, "b0afaab04e660b23aa6c6dc7b06483c5706b65807b2f7a57fa86da1bb758321b"),
         ({"rounds": (40, 20)}, {}, "ceebfee615597b8200406f74fa52be0444cbf81ac9a4ce35ed13ea1a96b2d1d8"),
         (
-            {"gap": "paper", "rounds": 9}, {"participants": 3},
+            {"gap": "paper", "rounds": 9},
+            {"participants": 3},
             "79a1bfd310e8fccf142c1d5c3001adf0bf3de87b3f4a396b0efc113ff742ef7c",
         ),
         ({"rounds": (40, 20)}, {"ridge": 0.05}, "1a9fae6978ee096c6547bea31ca3cd8d18b9bdb9adf2a93d47c7e5877635444e"),
         (
-            {"rounds": (40, 20)}, {"drawn_points": True},
+            {"rounds": (40, 20)},
+            {"drawn_points": True},
             "3b8e964d0f71b7392f2bc200b9df50fce0230cd7da2b601758a6a6deabc0e87f",
         ),
         ({}, {"budget": Budget(None, 1e-5)}, "ff65c72e36a9239d4b8ddbb8677474f2e9c2db84a3a305f84fded4f2ef7e176b"),
     ],
-)  # fmt: skip
+)
 def test_equal_silos_keep_the_plans_that_they_had(hyper, changes, digest):
     """Digests by the code before V^2 knew of each silo: noise and run keys follow from them."""
     given = {"participants": 5, "budget": Budget(1.0, 1e-5)} | changes

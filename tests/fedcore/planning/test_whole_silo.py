@@ -40,9 +40,15 @@ DIGITS = "conf/experiment/digits.yaml"
 DELTA, WHOLE = 1e-6, WholeSilo(8.0, 1e-5)
 CLIP = 0.5
 METHODS = [
-    Mbsgd(rounds=10), MbSubgradient(rounds=6), OnePassMbsgd(rounds=8), LocalizedMbsgd(rounds=(5, 3), lam=0.1),
-    LocalizedAccelerated(), LocalizedSubgradient(), Fedavg(rounds=4, local_steps=3), Scaffold(rounds=6, warm=True),
-]  # fmt: skip
+    Mbsgd(rounds=10),
+    MbSubgradient(rounds=6),
+    OnePassMbsgd(rounds=8),
+    LocalizedMbsgd(rounds=(5, 3), lam=0.1),
+    LocalizedAccelerated(),
+    LocalizedSubgradient(),
+    Fedavg(rounds=4, local_steps=3),
+    Scaffold(rounds=6, warm=True),
+]
 """Whose answers are about a public number of records."""
 
 
@@ -164,9 +170,12 @@ def test_one_factor_costs_eleven_percent_of_the_best_split_of_the_bound():
 
 
 @given(
-    st.lists(st.integers(20, 3000), min_size=1, max_size=4), st.floats(0.01, 50), st.floats(0.05, 200),
-    st.sampled_from([1e-9, 1e-5, 1e-2]), st.sampled_from(METHODS),
-)  # fmt: skip
+    st.lists(st.integers(20, 3000), min_size=1, max_size=4),
+    st.floats(0.01, 50),
+    st.floats(0.05, 200),
+    st.sampled_from([1e-9, 1e-5, 1e-2]),
+    st.sampled_from(METHODS),
+)
 def test_both_targets_hold_for_whatever_is_asked(sizes, epsilon, whole, delta, method):
     plan = planned(method, problem(*sizes, epsilon=epsilon, whole=WholeSilo(whole, delta), delta=1e-7))
     for silo in plan.problem.silos:

@@ -37,16 +37,28 @@ class Desk:
         self.shuffler = Shuffler(Batches(self.path), self.least, clock=lambda: self.now)
 
     def open(
-        self, address: Address, names: Sequence[str] = NAMES, minimum: int = 2, deadline: float = 10.0,
-        length: int = LENGTH, question: str = QUESTION, key: str = KEY, owner: str = OWNER,
-    ) -> bool:  # fmt: skip
+        self,
+        address: Address,
+        names: Sequence[str] = NAMES,
+        minimum: int = 2,
+        deadline: float = 10.0,
+        length: int = LENGTH,
+        question: str = QUESTION,
+        key: str = KEY,
+        owner: str = OWNER,
+    ) -> bool:
         opening = Opening(address, tuple(names), minimum, deadline, length, question, key, owner)
         return self.shuffler.open(opening.to_bytes())
 
     def take(
-        self, address: Address, names: Iterable[str] = NAMES, fill: str = "", minimum: int = 2,
-        question: str = QUESTION, key: str = KEY,
-    ) -> None:  # fmt: skip
+        self,
+        address: Address,
+        names: Iterable[str] = NAMES,
+        fill: str = "",
+        minimum: int = 2,
+        question: str = QUESTION,
+        key: str = KEY,
+    ) -> None:
         for name in names:
             self.shuffler.take(Envelope(address, name, minimum, question, key, sealed(name, fill)).to_bytes())
 

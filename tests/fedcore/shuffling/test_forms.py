@@ -83,9 +83,22 @@ def test_a_shuffler_outlives_whatever_arrives(tmp_path):
 
 @pytest.mark.parametrize(
     "address",
-    ["", "host:1", "ftp://host:1", "http://", "http://host", "http://host:99999", "http://host:1/path", "http://u@host:1",
-     "http://host:1?q", "http://host:1#f", "http://ho\nst:1", "file:///etc/passwd", "http://" + "h" * 300 + ":1"],
-)  # fmt: skip
+    [
+        "",
+        "host:1",
+        "ftp://host:1",
+        "http://",
+        "http://host",
+        "http://host:99999",
+        "http://host:1/path",
+        "http://u@host:1",
+        "http://host:1?q",
+        "http://host:1#f",
+        "http://ho\nst:1",
+        "file:///etc/passwd",
+        "http://" + "h" * 300 + ":1",
+    ],
+)
 def test_an_address_is_a_scheme_a_host_and_a_port(address):
     with pytest.raises(InputError, match="is no address of a shuffler: write http://host:port"):
         check_address("shuffler.address", address)

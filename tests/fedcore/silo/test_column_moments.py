@@ -90,9 +90,14 @@ def test_the_sum_is_that_of_cut_records_one_by_one():
 def problem(columns=3, **change):
     method = ColumnMoments(columns)
     values = dict(
-        silos=(SiloFacts("a", 40), SiloFacts("b", 90)), dim=method.numbers, clip=method.half_diameter,
-        smoothness=math.inf, diameter=math.inf, participants=2, budget=Budget(1.0, 1e-5),
-    )  # fmt: skip
+        silos=(SiloFacts("a", 40), SiloFacts("b", 90)),
+        dim=method.numbers,
+        clip=method.half_diameter,
+        smoothness=math.inf,
+        diameter=math.inf,
+        participants=2,
+        budget=Budget(1.0, 1e-5),
+    )
     return Problem(**{**values, **change})
 
 

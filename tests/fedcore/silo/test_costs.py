@@ -29,7 +29,7 @@ from fedcore.limits import (
     MOST_SHARES,
     MOST_SILOS,
     MOST_STEPS,
-)  # fmt: skip
+)
 from fedcore.losses import Squared
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.problem import Problem, SiloFacts
@@ -75,9 +75,7 @@ def problem(n=40, silos=("ash", "birch"), **changes):
 def site(n=40, guarded=False):
     """Guarded: one whose accounting for one agreement ends after about a minute."""
     records = Records(np.ones((n, 3)), np.ones(n))
-    return Site([
-        PrivateSilo(name, records, b"key", MemoryLedger(name), guarded=guarded) for name in ("ash", "birch")
-    ])  # fmt: skip
+    return Site([PrivateSilo(name, records, b"key", MemoryLedger(name), guarded=guarded) for name in ("ash", "birch")])
 
 
 def arrives(data, here=None):
@@ -150,9 +148,10 @@ def test_silos_and_shares_are_bounded():
     with pytest.raises(InputError, match=rf"algorithm.max_phases: 39 .* 2000 silos are more than {MOST_SHARES} shares"):
         LocalizedMbsgd(rounds=1).plan(many)
     asked = dataclasses.replace(
-        many, silos=tuple(dataclasses.replace(silo, held=1) for silo in many.silos),
+        many,
+        silos=tuple(dataclasses.replace(silo, held=1) for silo in many.silos),
         evaluation=Evaluation(1.0, "phase", 2),
-    )  # fmt: skip
+    )
     with pytest.raises(InputError, match=f"more than {MOST_SHARES} shares"):
         evaluated(LocalizedMbsgd(rounds=1, max_phases=30), asked).plan(asked)
 
@@ -194,8 +193,8 @@ def test_accounting_is_counted_by_points_and_ends_in_a_sentence():
 
 
 def test_a_guarded_site_accounts_within_seconds_and_a_simulated_one_for_more(monkeypatch):
-    """An agreement with different sizes of silos, which have a search each: beyond the guarded bound, within the other.
-    """
+    """An agreement with different sizes of silos, which have a search each: beyond the guarded
+    bound, within the other."""
     sizes = tuple(SiloFacts(name, 40 + i) for i, name in enumerate(("ash", "birch", "cedar")))
     asked = dataclasses.replace(problem(), silos=sizes, participants=3, budget=Budget(1.0, 1.357e-6))
     data = Agreement("run", asked, Mbsgd(rounds=9, batch=13), Squared(), "0" * 64).to_bytes()

@@ -45,9 +45,11 @@ def with_problem(**values):
 
 def main(name):
     here = site(guarded=True)
-    asked = list(problems()) if name == PROBLEMS else [
-        of(name, {field: value}) for method, field in COUNTS if method == name for value in EDGES
-    ]  # fmt: skip
+    asked = (
+        list(problems())
+        if name == PROBLEMS
+        else [of(name, {field: value}) for method, field in COUNTS if method == name for value in EDGES]
+    )
     with open("/proc/self/statm") as found:
         size = int(found.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size + AN_AGREEMENT, resource.RLIM_INFINITY))
@@ -65,9 +67,12 @@ def main(name):
 
 def said_by(name):
     done = subprocess.run(
-        [sys.executable, "-m", __name__, name], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
-        text=True, timeout=3600,
-    )  # fmt: skip
+        [sys.executable, "-m", __name__, name],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=3600,
+    )
     assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout.splitlines()
 

@@ -27,11 +27,13 @@ ROUNDS = 7
 
 
 def config(**privacy) -> ExperimentConfig:
-    return ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
-        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded", **privacy},
-        "algorithm": {"name": "mbsgd", "rounds": ROUNDS, "step": 0.5},
-    })  # fmt: skip
+    return ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
+            "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded", **privacy},
+            "algorithm": {"name": "mbsgd", "rounds": ROUNDS, "step": 0.5},
+        }
+    )
 
 
 def opened(folder, made=None):
@@ -186,8 +188,11 @@ def test_a_guarded_silo_shows_nothing_but_releases(tmp_path):
 
 
 def test_a_silo_refuses_noise_of_another_kind_and_none(tmp_path):
-    for made, guarded in ((config(noise="seeded"), True), (config(trust="none", epsilon=None, noise="seeded"), True),
-                          (config(), False)):  # fmt: skip
+    for made, guarded in (
+        (config(noise="seeded"), True),
+        (config(trust="none", epsilon=None, noise="seeded"), True),
+        (config(), False),
+    ):
         experiment = Experiment.prepare(made, tmp_path / "silos")
         facts = experiment.plan.problem.silos[0]
         ledger = SqliteLedger(facts.name, tmp_path / "a.sqlite", tmp_path / "a.anchor")

@@ -107,9 +107,14 @@ def test_norms_of_the_vector_are_those_of_the_matrices():
 
 def problem(bound=1.0, features=3, **change):
     values = dict(
-        silos=(SiloFacts("a", 40), SiloFacts("b", 90)), dim=length(features), clip=half_diameter(bound),
-        smoothness=math.inf, diameter=math.inf, participants=2, budget=Budget(1.0, 1e-5),
-    )  # fmt: skip
+        silos=(SiloFacts("a", 40), SiloFacts("b", 90)),
+        dim=length(features),
+        clip=half_diameter(bound),
+        smoothness=math.inf,
+        diameter=math.inf,
+        participants=2,
+        budget=Budget(1.0, 1e-5),
+    )
     return Problem(**{**values, **change})
 
 
@@ -179,9 +184,11 @@ def silo(X, guarded=False, **change):
     n, features = X.shape
     mechanism = "discrete-gaussian" if guarded else "gaussian"
     made = problem(
-        features=features, silos=(SiloFacts("a", n),), participants=1,
+        features=features,
+        silos=(SiloFacts("a", n),),
+        participants=1,
         **{"budget": Budget(8.0, 1e-5, mechanism=mechanism), **change},
-    )  # fmt: skip
+    )
     method = SecondMoments(features, 1.0)
     made_silo = PrivateSilo("a", Records(X, np.ones(n)), b"k" * 32, MemoryLedger("a"), guarded=guarded)
     plan = method.plan(made)

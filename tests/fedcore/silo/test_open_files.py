@@ -89,14 +89,17 @@ except SiloError as error:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("hard", "words"), [
-    (4096, "opened 80"), (300, "it and 79 other silos with durable ledgers take "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hard", "words"), [(4096, "opened 80"), (300, "it and 79 other silos with durable ledgers take ")]
+)
 def test_eighty_ledgers_open_under_a_limit_of_256_or_none_does(tmp_path, hard, words):
     done = subprocess.run(
-        [sys.executable, "-c", MANY.format(hard=hard), str(tmp_path)], capture_output=True, text=True, timeout=300,
+        [sys.executable, "-c", MANY.format(hard=hard), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "FEDCORE_HOME": str(tmp_path / "home")},
-    )  # fmt: skip
+    )
     assert words in done.stdout, done.stdout + done.stderr
     if hard == 300:
         assert "nothing was opened" in done.stdout and done.stdout.strip().endswith(" 0")

@@ -226,14 +226,22 @@ def test_silos_of_persons_are_summed_together_with_the_bits_of_each_alone():
 def test_the_least_training_loss_counts_each_person_once(tmp_path):
     """Squared loss on one weight: the weighted mean of labels, by hand."""
     (tmp_path / "north.csv").write_text("patient,x,y\na,1,0\na,1,1\nb,1,4\na,1,8\nc,1,3\n")
-    config = ExperimentConfig.model_validate({
-        "data": {
-            "source": "files", "silos": [{"name": "north", "path": str(tmp_path / "north.csv")}], "features": ["x"],
-            "label": "y", "classes": None, "person": "patient", "person_rows": 2,
-        },
-        "model": {"loss": {"name": "squared"}, "clip": 1, "bias": False},
-        "privacy": {"epsilon": 1, "delta": 0.01}, "algorithm": {"name": "mbsgd", "rounds": 1},
-    })  # fmt: skip
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {
+                "source": "files",
+                "silos": [{"name": "north", "path": str(tmp_path / "north.csv")}],
+                "features": ["x"],
+                "label": "y",
+                "classes": None,
+                "person": "patient",
+                "person_rows": 2,
+            },
+            "model": {"loss": {"name": "squared"}, "clip": 1, "bias": False},
+            "privacy": {"epsilon": 1, "delta": 0.01},
+            "algorithm": {"name": "mbsgd", "rounds": 1},
+        }
+    )
     least = least_training_loss(Experiment.prepare(config, tmp_path / "silos"))
     centre = np.mean([0.5, 4, 3])  # person a counts by its first two rows
     losses = [np.mean([centre**2, (centre - 1) ** 2]), (centre - 4) ** 2, (centre - 3) ** 2]
@@ -259,14 +267,21 @@ def experiment(folder, person="patient", places=5, rows=None, evaluation=None, *
         (folder / f"{name}.csv").write_text("\n".join(["patient,age,ill", *lines]) + "\n")
     silos = [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("north", "south")]
     data = {
-        "source": "files", "silos": silos,
-        "features": {"age": {"range": [0, 1]}}, "label": "ill", "person": person,
+        "source": "files",
+        "silos": silos,
+        "features": {"age": {"range": [0, 1]}},
+        "label": "ill",
+        "person": person,
         **({} if person is None else {"person_rows": places}),
-    }  # fmt: skip
-    config = ExperimentConfig.model_validate({
-        "data": data, "privacy": {"epsilon": 2, "delta": 1e-5, **privacy},
-        "algorithm": {"name": "mbsgd", "rounds": 5, "step": 0.5}, "evaluation": evaluation,
-    })  # fmt: skip
+    }
+    config = ExperimentConfig.model_validate(
+        {
+            "data": data,
+            "privacy": {"epsilon": 2, "delta": 1e-5, **privacy},
+            "algorithm": {"name": "mbsgd", "rounds": 5, "step": 0.5},
+            "evaluation": evaluation,
+        }
+    )
     made = Experiment.prepare(config, folder / "silos")
     backend = registered(made, LedgerFolders.below(folder)).in_process(LedgerFolders.below(folder))
     backend.open()

@@ -105,12 +105,28 @@ def test_every_bound_has_to_be_given(tmp_path, key):
     assert policy(one_run=None).one_run is None  # the only one that is not
 
 
-@pytest.mark.parametrize("change", [
-    {"cap": {"epsilon": 1, "delta": 0}}, {"cap": {"epsilon": 1, "delta": 1}}, {"cap": {"epsilon": math.inf}},
-    {"cap": {"epsilon": True}}, {"one_run": {"epsilon": 1, "delta": 2}}, {"one_run": {"epsilon": math.nan}},
-    {"runs": 0}, {"runs": True}, {"runs": 1.5}, {"methods": []}, {"losses": [None]}, {"losses": {"logistic": 1}},
-    {"expires": 20270131}, {"expires": "soon"}, {"expires": "2027-01-31T10:00"}, {"expires": None}, {"cap": None},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cap": {"epsilon": 1, "delta": 0}},
+        {"cap": {"epsilon": 1, "delta": 1}},
+        {"cap": {"epsilon": math.inf}},
+        {"cap": {"epsilon": True}},
+        {"one_run": {"epsilon": 1, "delta": 2}},
+        {"one_run": {"epsilon": math.nan}},
+        {"runs": 0},
+        {"runs": True},
+        {"runs": 1.5},
+        {"methods": []},
+        {"losses": [None]},
+        {"losses": {"logistic": 1}},
+        {"expires": 20270131},
+        {"expires": "soon"},
+        {"expires": "2027-01-31T10:00"},
+        {"expires": None},
+        {"cap": None},
+    ],
+)
 def test_what_is_no_bound_is_refused(change):
     with pytest.raises(ValueError):
         policy(**change)
@@ -187,13 +203,22 @@ def test_each_line_is_named_by_the_refusal():
         ({"runs": 2}, {}, "runs = 2 (2 approved before); run new is one more"),
         ({"one_run": {"epsilon": 0.99}}, {}, "one_run.epsilon = 0.99; run new asks for 1"),
         ({"one_run": {"epsilon": 1, "delta": 9e-6}}, {}, "one_run.delta = 9e-06; run new asks for 1e-05"),
-        ({"cap": {"epsilon": 2.5, "delta": 1e-4, "rule": "basic"}}, {},
-         "cap.epsilon = 2.5 over all runs (0.5 left); run new asks for 1"),
-        ({"cap": {"epsilon": 9, "delta": 2.5e-5, "rule": "basic"}}, {},
-         "cap.delta = 2.5e-05 over all runs (4.999e-06 left); run new asks for 1e-05"),
-        ({"expires": "2030-04-29"}, {"now": late},
-         "nothing new after expires = 2030-04-29; run new asks at 2030-04-30 22:00:00+00:00"),
-    ):  # fmt: skip
+        (
+            {"cap": {"epsilon": 2.5, "delta": 1e-4, "rule": "basic"}},
+            {},
+            "cap.epsilon = 2.5 over all runs (0.5 left); run new asks for 1",
+        ),
+        (
+            {"cap": {"epsilon": 9, "delta": 2.5e-5, "rule": "basic"}},
+            {},
+            "cap.delta = 2.5e-05 over all runs (4.999e-06 left); run new asks for 1e-05",
+        ),
+        (
+            {"expires": "2030-04-29"},
+            {"now": late},
+            "nothing new after expires = 2030-04-29; run new asks at 2030-04-30 22:00:00+00:00",
+        ),
+    ):
         start = "its policy allows "
         assert asked(policy(**change), one, ledger=ledger, **arguments) == start + sentence
     assert asked(policy(runs=3, one_run={"epsilon": 1, "delta": 1e-5}), one, ledger=ledger) is None
@@ -318,11 +343,16 @@ def test_a_date_ends_with_its_day_in_utc_and_a_moment_at_once():
 def test_a_policy_that_expires_during_a_run_ends_it(tmp_path, policies):
     """Rounds before are answered, the next one is not, what was answered is sent again, and the rest is given back."""
     write_policy(policies, expires="2027-01-31T18:00:00+00:00")
-    made = Experiment.prepare(ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
-        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
-        "algorithm": {"name": "mbsgd", "rounds": 4},
-    }), tmp_path / "silos")  # fmt: skip
+    made = Experiment.prepare(
+        ExperimentConfig.model_validate(
+            {
+                "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
+                "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
+                "algorithm": {"name": "mbsgd", "rounds": 4},
+            }
+        ),
+        tmp_path / "silos",
+    )
     registered(made, LedgerFolders.below(tmp_path))
     names, now = [silo.name for silo in made.plan.problem.silos], [datetime(2027, 1, 31, 17, 59, tzinfo=UTC)]
     site = open_site(made.site_spec(names, LedgerFolders.below(tmp_path)), lambda: now[0])
@@ -359,9 +389,14 @@ def silo(folder, held: Policy | None, method, epsilon=1.0, cap=None, multiplier=
     ledger = SqliteLedger("ash", folder / "v" / "ash.sqlite", folder / "ash.anchor")
     moments = isinstance(method, SecondMoments)
     problem = Problem(
-        (SiloFacts("ash", N),), length(3) if moments else 3, half_diameter(1.0) if moments else 1.0, 1.0, 10.0, 1,
+        (SiloFacts("ash", N),),
+        length(3) if moments else 3,
+        half_diameter(1.0) if moments else 1.0,
+        1.0,
+        10.0,
+        1,
         Budget(epsilon, 1e-5, mechanism=mechanism, multiplier=multiplier),
-    )  # fmt: skip
+    )
     made = PrivateSilo("ash", records, b"k" * 32, ledger, cap, True, held)
     return made, method.plan(problem), ledger
 
@@ -446,10 +481,13 @@ def test_each_change_of_a_policy_is_an_entry_of_the_ledger(tmp_path):
     assert faults("ash", tmp_path / "v" / "ash.sqlite", tmp_path / "ash.anchor") == []
 
 
-@pytest.mark.parametrize("statement", [
-    "UPDATE entries SET body = replace(body, '1000.0', '9000.0') WHERE sequence = 2",
-    "DELETE FROM entries WHERE sequence = 2",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET body = replace(body, '1000.0', '9000.0') WHERE sequence = 2",
+        "DELETE FROM entries WHERE sequence = 2",
+    ],
+)
 def test_an_entry_of_a_policy_is_chained_like_any_other(tmp_path, statement):
     *_, ledger = silo(tmp_path, policy(), Mbsgd())
     ledger.record_policy(policy(runs=5).digest, policy(runs=5).text)
@@ -489,10 +527,16 @@ def replace_runs(held: Policy, runs: int) -> Policy:
 
 
 def test_specs_say_nothing_of_policies(tmp_path, policies):
-    made = Experiment.prepare(ExperimentConfig.model_validate({
-        "data": {"source": "synthetic", "silos": 1, "records": 20, "features": 2, "test_records": 5},
-        "privacy": {"epsilon": 2, "ledger": "sqlite", "noise": "guarded"}, "algorithm": {"name": "mbsgd"},
-    }), tmp_path / "silos")  # fmt: skip
+    made = Experiment.prepare(
+        ExperimentConfig.model_validate(
+            {
+                "data": {"source": "synthetic", "silos": 1, "records": 20, "features": 2, "test_records": 5},
+                "privacy": {"epsilon": 2, "ledger": "sqlite", "noise": "guarded"},
+                "algorithm": {"name": "mbsgd"},
+            }
+        ),
+        tmp_path / "silos",
+    )
     spec = made.site_spec(["silo-000"], LedgerFolders.below(tmp_path))
     assert "polic" not in repr(replace(spec, sources=())).replace(str(tmp_path), "")
     with pytest.raises(InputError, match="there is no policy"):

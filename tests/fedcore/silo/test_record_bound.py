@@ -112,8 +112,12 @@ def test_a_plan_and_its_silos_use_it(tmp_path):
 
 def test_a_user_s_files_are_prepared_so_too(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,label\n3,4,0\n0.3,0.4,1\n")
-    data = {"source": "files", "silos": [{"name": "a", "path": str(tmp_path / "a.csv")}], "features": ["x", "y"],
-            "label": "label"}  # fmt: skip
+    data = {
+        "source": "files",
+        "silos": [{"name": "a", "path": str(tmp_path / "a.csv")}],
+        "features": ["x", "y"],
+        "label": "label",
+    }
     made = config({"normalise": "features"}, data)
     ready = prepare(made.data, made.model, 0, tmp_path / "root")
     np.testing.assert_allclose(open_records(ready.sources[0]).X, [[0.6, 0.8, 1], [0.3, 0.4, 1]])

@@ -20,10 +20,14 @@ from fedcore.silo.answers import Gradient, Piece
 
 CLIP = 0.5
 MODELS = {
-    "absolute": Linear(Absolute()), "quantile": Linear(Quantile(tau=0.3)), "hinge": Linear(Hinge()),
-    "logistic": Linear(Logistic()), "softmax": SoftmaxRegression(3), "network": OneHiddenLayer(3, 4),
+    "absolute": Linear(Absolute()),
+    "quantile": Linear(Quantile(tau=0.3)),
+    "hinge": Linear(Hinge()),
+    "logistic": Linear(Logistic()),
+    "softmax": SoftmaxRegression(3),
+    "network": OneHiddenLayer(3, 4),
     "drawn": Linear(Absolute()),
-}  # fmt: skip
+}
 
 
 def at_the_kink(name: str, d: int, m: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

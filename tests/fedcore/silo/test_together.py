@@ -13,9 +13,13 @@ from fedcore.silo.answers import Gradient, Moments, Piece
 from fedcore.silo.together import Stack, Together
 
 LOSSES = {
-    "logistic": Logistic(), "squared": Squared(), "huber": Huber(), "absolute": Absolute(), "hinge": Hinge(),
+    "logistic": Logistic(),
+    "squared": Squared(),
+    "huber": Huber(),
+    "absolute": Absolute(),
+    "hinge": Hinge(),
     "moreau": Moreau(loss=Hinge(), weight=2.0),
-}  # fmt: skip
+}
 SIZES = (1, 2, 3, 7, 56, 57, 400, 64, 1, 33)
 
 

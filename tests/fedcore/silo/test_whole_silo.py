@@ -29,9 +29,12 @@ from tests.gaussian_curve import mu_by_hand
 
 N, CLIP, WHOLE = 24, 0.5, WholeSilo(2.0, 1e-3)
 METHODS = [
-    Mbsgd(rounds=2), Mbsgd(rounds=2, batch=9), OnePassMbsgd(rounds=3),
-    Fedavg(rounds=1, local_steps=3, sampling_rate=0.3), LocalizedMbsgd(rounds=(2, 1), lam=0.1, max_phases=2),
-]  # fmt: skip
+    Mbsgd(rounds=2),
+    Mbsgd(rounds=2, batch=9),
+    OnePassMbsgd(rounds=3),
+    Fedavg(rounds=1, local_steps=3, sampling_rate=0.3),
+    LocalizedMbsgd(rounds=(2, 1), lam=0.1, max_phases=2),
+]
 
 
 def problem(n=N, dim=2, epsilon=1.0, whole=WHOLE, **more):
@@ -161,9 +164,11 @@ def test_a_silo_refuses_a_plan_without_the_noise_that_its_own_target_needs():
     less = dataclasses.replace(plan.phases[0].shares[0], sigma=plan.phases[0].shares[0].sigma * (1 - 1e-6))
     with pytest.raises(SiloError, match="target for the whole silo"):
         silo.approve(
-            "run", dataclasses.replace(plan, phases=(dataclasses.replace(plan.phases[0], shares=(less,)),)),
-            Mbsgd(rounds=2), Absolute(),
-        )  # fmt: skip
+            "run",
+            dataclasses.replace(plan, phases=(dataclasses.replace(plan.phases[0], shares=(less,)),)),
+            Mbsgd(rounds=2),
+            Absolute(),
+        )
     silo.approve("run", plan, Mbsgd(rounds=2), Absolute())
 
 

@@ -106,9 +106,13 @@ def _drawn(
 
 
 def _features(
-    column: Column, hidden: NDArray[np.float64], middle: float, cuts: NDArray[np.float64], missing: float,
+    column: Column,
+    hidden: NDArray[np.float64],
+    middle: float,
+    cuts: NDArray[np.float64],
+    missing: float,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:  # fmt: skip
+) -> NDArray[np.float64]:
     """The column's features (n, len(names)) of a hidden number of mean 0 and deviation 1."""
     out = np.zeros((len(hidden), len(column.names)))
     gone = rng.random(len(hidden)) < (missing if column.missing is not None else 0.0)

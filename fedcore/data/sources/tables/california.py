@@ -8,11 +8,18 @@ from __future__ import annotations
 from fedcore.data.schema import Column
 from fedcore.data.sources.tables.description import Description, FileLayout, standardised
 
-_NUMBERS = standardised({
-    "longitude": (-119.5, 2, 3), "latitude": (35.5, 2, 4), "housing_median_age": (29, 12.5, 3),
-    "total_rooms": (2600, 2200, 10), "total_bedrooms": (540, 420, 10), "population": (1400, 1100, 10),
-    "households": (500, 380, 10), "median_income": (4, 2, 6),
-})  # fmt: skip
+_NUMBERS = standardised(
+    {
+        "longitude": (-119.5, 2, 3),
+        "latitude": (35.5, 2, 4),
+        "housing_median_age": (29, 12.5, 3),
+        "total_rooms": (2600, 2200, 10),
+        "total_bedrooms": (540, 420, 10),
+        "population": (1400, 1100, 10),
+        "households": (500, 380, 10),
+        "median_income": (4, 2, 6),
+    }
+)
 
 
 def _column(column: Column) -> Column:
@@ -31,9 +38,7 @@ CALIFORNIA = Description(
     layouts=(
         # A public variant with a header; its text ocean_proximity is not in the original, so it is left out.
         FileLayout(
-            patterns=("housing.csv",),
-            columns=(*_NAMES, "ocean_proximity"),
-            headers=((*_NAMES, "ocean_proximity"),),
+            patterns=("housing.csv",), columns=(*_NAMES, "ocean_proximity"), headers=((*_NAMES, "ocean_proximity"),)
         ),
         FileLayout(patterns=("cal_housing.data",), columns=_NAMES),  # of StatLib and L. Torgo's page
     ),

@@ -130,9 +130,7 @@ def _parsed(path: Path, layout: FileLayout, types: dict[str, pa.DataType]) -> pa
         refused.append(f"record {row.number - beside} has {cells} cells; it must have {right}")
         return "error"
 
-    read = pa.csv.ReadOptions(
-        column_names=list(layout.columns), skip_rows=beside, block_size=_BLOCK, use_threads=False
-    )
+    read = pa.csv.ReadOptions(column_names=list(layout.columns), skip_rows=beside, block_size=_BLOCK, use_threads=False)
     convert = pa.csv.ConvertOptions(
         include_columns=list(types), column_types=types, null_values=MISSING, strings_can_be_null=False
     )

@@ -12,20 +12,37 @@ _COLUMNS = ("AT", "AP", "AH", "AFDP", "GTEP", "TIT", "TAT", "TEY", "CDP", "CO", 
 # The two names before carbon monoxide are the wrong way round in that file, whose order is that of UCI's files: energy
 # yield (MWh) is 100 to 180, discharge pressure (mbar) 10 to 15.
 _JOINED = (
-    "Ambient temperature", "Ambient pressure", "Ambient humidity", "Air filter difference pressure",
-    "Gas turbine exhaust pressure", "Turbine inlet temperature", "Turbine after temperature",
-    "Compressor discharge pressure", "Turbine energy yield", "Carbon monoxide", "Nitrogen oxides",
-)  # fmt: skip
+    "Ambient temperature",
+    "Ambient pressure",
+    "Ambient humidity",
+    "Air filter difference pressure",
+    "Gas turbine exhaust pressure",
+    "Turbine inlet temperature",
+    "Turbine after temperature",
+    "Compressor discharge pressure",
+    "Turbine energy yield",
+    "Carbon monoxide",
+    "Nitrogen oxides",
+)
 
 GAS_TURBINE = Description(
     label="CO",
     label_range=(-45.0, 45.0),  # mg/m3; symmetric, so a model of zeros predicts 0, as in the paper
-    schema=standardised({
-        "AT": (18, 7.5, 4), "AP": (1013, 6.5, 5), "AH": (78, 14.5, 4), "AFDP": (4, 0.8, 5), "GTEP": (25.5, 4.2, 4),
-        "TIT": (1080, 17.5, 5), "TAT": (546, 7, 6), "TEY": (133, 15.5, 4), "CDP": (12, 1.1, 4),
-    }),
+    schema=standardised(
+        {
+            "AT": (18, 7.5, 4),
+            "AP": (1013, 6.5, 5),
+            "AH": (78, 14.5, 4),
+            "AFDP": (4, 0.8, 5),
+            "GTEP": (25.5, 4.2, 4),
+            "TIT": (1080, 17.5, 5),
+            "TAT": (546, 7, 6),
+            "TEY": (133, 15.5, 4),
+            "CDP": (12, 1.1, 4),
+        }
+    ),
     layouts=(
         FileLayout(patterns=("gas-turbine.csv",), columns=_COLUMNS, headers=(_COLUMNS, _JOINED)),
         FileLayout(patterns=("gt_20*.csv",), columns=_COLUMNS, headers=(_COLUMNS,)),  # UCI's, one for each year
     ),
-)  # fmt: skip
+)

@@ -13,15 +13,17 @@ from fedcore.data.table import Table
 
 # Mean, error and worst of each over the cells of a sample: what a scale is in the column's own units.
 _CELLS = {
-    "radius": ((14, 3.5), (0.4, 0.25), (16, 5)), "texture": ((19, 4.5), (1.2, 0.55), (26, 6)),
-    "perimeter": ((92, 24), (2.9, 2), (107, 34)), "area": ((650, 350), (40, 45), (880, 570)),
+    "radius": ((14, 3.5), (0.4, 0.25), (16, 5)),
+    "texture": ((19, 4.5), (1.2, 0.55), (26, 6)),
+    "perimeter": ((92, 24), (2.9, 2), (107, 34)),
+    "area": ((650, 350), (40, 45), (880, 570)),
     "smoothness": ((0.096, 0.014), (0.007, 0.003), (0.13, 0.023)),
     "compactness": ((0.1, 0.05), (0.025, 0.018), (0.25, 0.16)),
     "concavity": ((0.09, 0.08), (0.03, 0.03), (0.27, 0.2)),
     "concave points": ((0.05, 0.04), (0.012, 0.006), (0.11, 0.065)),
     "symmetry": ((0.18, 0.027), (0.02, 0.008), (0.29, 0.06)),
     "fractal dimension": ((0.063, 0.007), (0.004, 0.0025), (0.084, 0.018)),
-}  # fmt: skip
+}
 _TUMOURS = standardised(
     {f"mean {name}": (*mean, 5) for name, (mean, _, _) in _CELLS.items()}
     | {f"{name} error": (*error, 5) for name, (_, error, _) in _CELLS.items()}
@@ -29,9 +31,7 @@ _TUMOURS = standardised(
 )
 _DIABETES = regression.TABLES["diabetes"]
 
-DIABETES = Description(
-    label=_DIABETES.label, label_range=_DIABETES.label_range, schema=_DIABETES.schema, records=442
-)
+DIABETES = Description(label=_DIABETES.label, label_range=_DIABETES.label_range, schema=_DIABETES.schema, records=442)
 BREAST_CANCER = Description(label="malignant", schema=_TUMOURS, classes=("benign", "malignant"), records=569)
 DIGITS = Description(
     label="digit",
