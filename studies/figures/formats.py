@@ -15,6 +15,10 @@ FORMATS: Mapping[str, str] = {
     "gap": ".2f",
     "train_loss": ".4g",
     "test_loss": ".4g",
+    "silo mean error": ".3f",
+    "rounds": ".0f",
+    "numbers sent": ".0f",
+    "gradient evaluations": ".0f",
 }
 """By measure. Accuracy is in percent, gap is ln(F - F*)."""
 

@@ -19,12 +19,13 @@ from flows.reports.settings import value_at
 from studies.figures.least_loss import gap, least_loss
 from studies.figures.trials import half_width
 
-Metric = Literal["test error", "relative RMSE", "excess loss"]
+Metric = Literal["test error", "silo mean error", "relative RMSE", "excess loss"]
 
 EPSILON = "privacy.epsilon"
 
 _MISSING: dict[Metric, str] = {
     "test error": "a figure of test errors needs public test data of classes",
+    "silo mean error": "a figure of silo mean errors needs public test data of each silo",
     "relative RMSE": "a figure of relative RMSE needs public test data of real labels",
     "excess loss": "a figure of excess losses needs training losses: set tracking.simulation_metrics=true",
 }
@@ -36,8 +37,9 @@ class PointsConfig(Section):
     """What is drawn, against what, and the keys whose values tell curves of one method apart."""
 
     metric: Metric = "test error"
-    """test error: part of wrong classes; relative RMSE: the RMSE over that of always answering the mean, of real
-    labels, both on public test data; excess loss: F - F* of the training loss, from raw records: NOT PRIVATE."""
+    """test error: part of wrong classes; silo mean error: the mean of that of each silo; relative RMSE: the RMSE over
+    that of always answering the mean, of real labels; all on public test data. excess loss: F - F* of the training
+    loss, from raw records: NOT PRIVATE."""
     against: str = EPSILON
     """A key of an experiment, with dots, or rounds: those of the whole run. Against another key than epsilon there is
     one epsilon."""
@@ -183,9 +185,14 @@ def _candidate(cell: ExperimentConfig) -> str:
 
 
 def _error(cell: ExperimentConfig, run: RunResult, metric: Metric, home: Home | None, least: dict[str, float]) -> float:
-    value = run.test_error if metric == "test error" else run.relative_rmse
-    if metric == "excess loss":
-        value = None if run.simulation is None else run.simulation.get("train_loss")
+    simulated = None if run.simulation is None else run.simulation.get("train_loss")
+    values: dict[Metric, float | None] = {
+        "test error": run.test_error,
+        "silo mean error": run.silo_mean_error,
+        "relative RMSE": run.relative_rmse,
+        "excess loss": simulated,
+    }
+    value = values[metric]
     if value is None or (metric == "excess loss" and home is None):
         raise InputError(_MISSING[metric])
     return gap(cell, value, least_loss(home, cell, least)) if metric == "excess loss" and home is not None else value

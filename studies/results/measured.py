@@ -10,14 +10,16 @@ from typing import Literal
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
+from studies.figures.along import ways
 from studies.figures.curves import CurvesConfig, curves, panel_name
 from studies.figures.formats import place_text, printed
 from studies.figures.paper_table import TableConfig, table_cells
-from studies.figures.points import PointsConfig, points
+from studies.figures.points import EPSILON, PointsConfig, points
 from studies.figures.trials import half_width
 from studies.study import FigureConfig
 
-SpreadOf = Literal["", "interval 95%", "deviation"]
+SpreadOf = Literal["", "interval 95%", "simultaneous 95%", "deviation"]
+"""Half width of the 95 % interval of a mean, of intervals that hold together with 95 %, or a standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ def measured(
         return _of_table(figure.name, figure.table, cells, results)
     if figure.curves:
         return [each for plotted in figure.curves for each in _of_curves(home, figure.name, plotted, cells, results)]
-    return _of_points(home, figure.name, figure.points, cells, results)
+    found = _of_points(home, figure.name, figure.points, cells, results)
+    return found + _of_whole_runs(home, figure, cells, results)
 
 
 def _of_points(
@@ -81,6 +84,20 @@ def _of_points(
     for point in points(cells, results, config, home):
         place = Place(figure, point.metric, point.method, "", point.against, place_text(point.at))
         found += _with_mean(place, [(seed, None, error) for seed, error in point.by_seed.items()])
+    return found
+
+
+def _of_whole_runs(
+    home: Home, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
+) -> list[Measured]:
+    """Rounds, numbers sent and gradient evaluations: means over the runs at each epsilon of `along`."""
+    found = []
+    for epsilon in figure.along:
+        for way in ways(home, figure.points.metric, epsilon, cells, results):
+            costs = {"rounds": way.rounds, "numbers sent": way.floats, "gradient evaluations": way.gradients}
+            for measure, along in costs.items():
+                place = Place(figure.name, measure, way.method, "", EPSILON, place_text(epsilon))
+                found += [Measured(place, printed(measure, along[-1]), trials=way.runs)] if along else []
     return found
 
 

@@ -52,9 +52,10 @@ class Publication(Section):
     command: Text
     """The command that made them, as text."""
     commit: str = Field(pattern=r"^[0-9a-f]{8,40}$")
+    """Of the code that made them; where `source` is given, of the page's last change of these numbers."""
     date: datetime.date
     processor: Text | None
-    """Of the machine; None where nobody recorded it."""
+    """Of the machine; None where it was not recorded."""
     seeds: tuple[Count, ...]
     """Of the trials; empty where a trial is a repetition of one seed."""
     draws: str = Field(pattern=r"^\d+(\.\d+){0,2}$")

@@ -86,7 +86,7 @@ def _row(values: dict[str, str], where: str) -> Measured:
     value, spread, spread_of = values["value"], values["spread"], values["spread_of"]
     _finite(value, "value", where)
     if spread_of not in get_args(SpreadOf) or (spread == "") != (spread_of == ""):
-        raise InputError(f"{where}: spread_of must say what spread is: interval 95% or deviation")
+        raise InputError(f"{where}: spread_of must say what spread is: {', '.join(get_args(SpreadOf)[1:])}")
     if spread and _finite(spread, "spread", where) < 0:
         raise InputError(f"{where}: spread = {spread} must be at least 0")
     seed, repetition, trials = (_count(values[name], name, where) for name in ("seed", "repetition", "trials"))
