@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedcore.advice.shipped import PROVENANCE, ROWS, advice_rows, as_bytes
@@ -33,7 +33,7 @@ class Published:
     """The files of a study's published results."""
 
     name: str
-    folder: Path = PUBLISHED
+    folder: Path = field(default_factory=lambda: PUBLISHED)
 
     @property
     def results(self) -> Path:
