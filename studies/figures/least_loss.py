@@ -9,8 +9,8 @@ import os
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.optimum import least_training_loss
 from fedcore.home import Home
+from studies.figures.optimum import least_training_loss
 from tasks.result_file import write_atomically
 
 NOT_PRIVATE = "training losses and their minimum are from raw records without noise: outside of every epsilon"

@@ -18,12 +18,12 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import run_id
-from fedcore.experiment.optimum import least_training_loss
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
 from flows.runs import store_path
 from studies.figures.curves import CurvesConfig, curves, differences, draw_curves, label_of
+from studies.figures.optimum import least_training_loss
 from studies.figures.paper_table import TableConfig, draw_table, table_cells, value_at
 from studies.figures.trials import half_width
 from tasks.run_store import MetricRow, RunStore
@@ -249,6 +249,6 @@ def test_a_least_loss_that_does_not_exist_is_told(tmp_path, monkeypatch):
     """Two records of two classes can be told apart: the loss falls for ever."""
     made = Experiment.prepare(experiment(), Home(tmp_path).silos)
     records = Records(np.array([[1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]]), np.array([0.0, 1.0]))
-    monkeypatch.setattr("fedcore.experiment.optimum.open_records", lambda source: records)
+    monkeypatch.setattr("studies.figures.optimum.open_records", lambda source: records)
     with pytest.raises(InputError, match="no least training loss was found"):
         least_training_loss(made, tolerance=1e-300)
