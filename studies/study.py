@@ -83,7 +83,7 @@ class StudyConfig(Section):
     paper: str
     """Authors and year of the paper that the study reproduces, or of which it compares the methods."""
     minutes: int = Field(ge=1)
-    """Expected duration of the whole study on one core."""
+    """Rough duration of the whole study on one core."""
     advice: bool = False
     """Whether the rows behind `fedcore advise` are those of this study."""
     figures: tuple[FigureConfig, ...] = Field(min_length=1)

@@ -60,6 +60,7 @@ def test_resume_of_a_run_and_of_a_sweep_says_them_again(home, capsys):
 
 
 def test_a_study_says_them_before_it_begins(home, capsys, monkeypatch):
+    monkeypatch.setattr("studies.running.launch_sweep", begins)
     monkeypatch.setattr("studies.running.largest", lambda *_: (ExperimentConfig.model_validate(TINY),))
     with pytest.raises(InputError, match="as far as this"):
         studies.run("localized", yes=True)
