@@ -97,7 +97,7 @@ def test_studies_are_not_installed_and_the_rows_of_their_advice_are(installed):
 
 def test_settings_are_tuned(installed):
     grid = ("--grid", "algorithm.step=[1,8]", "--simulations", "2", "-o", "tuned.yaml")
-    fedcore(installed, "tune", "digits.yaml", "algorithm.name=mbsgd", "algorithm.rounds=5", *grid)
+    fedcore(installed, "tune", "hospitals.yaml", "algorithm.rounds=5", *grid)
     assert (installed / "tuned.yaml").exists()
 
 
