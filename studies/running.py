@@ -21,8 +21,9 @@ from flows.reports.sweep_outcome import SweepOutcome
 from flows.runs import read_run
 from flows.sweep_files import finished_results
 from flows.terminal.urgent import warn
+from studies.drawing import draw
 from studies.figures.chosen import Choice
-from studies.study import FigureConfig, Trials, choose, draw, largest, load_trials
+from studies.study import FigureConfig, Trials, choose, largest, load_trials
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from flows.session import Session
 from flows.sweep import _Cells, _together
 from flows.sweep_budget import sweep_totals
 from flows.sweep_files import finished_results, is_complete, progress, save_sweep, sweep_id, sweep_outcome
-from studies.study import FigureConfig, draw
+from studies.drawing import draw
+from studies.study import FigureConfig
 from tasks.calls import in_step
 from tasks.run_file import read_done, read_rows
 from tasks.run_store import RunStore

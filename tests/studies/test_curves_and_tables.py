@@ -22,7 +22,8 @@ from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
 from flows.runs import store_path
-from studies.figures.curves import CurvesConfig, curves, differences, draw_curves, label_of
+from studies.figures.curves import CurvesConfig, curves, label_of
+from studies.figures.drawn_curves import differences, draw_curves
 from studies.figures.optimum import least_training_loss
 from studies.figures.paper_table import TableConfig, draw_table, table_cells, value_at
 from studies.figures.trials import half_width

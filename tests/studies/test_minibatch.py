@@ -15,9 +15,10 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from studies import study
+from studies.drawing import draw
 from studies.figures.drawn_points import accounted, differences, markdown
 from studies.figures.points import PointsConfig, points
-from studies.study import FigureConfig, draw, load_study
+from studies.study import FigureConfig, load_study
 from tests.flows.driving import run
 from tests.flows.results import made_result
 
