@@ -101,10 +101,20 @@ def test_a_run_is_made(installed, overrides):
     assert result["rounds"] == 4 and 1.9 < result["epsilon_accounted"] <= 2
 
 
-def test_the_papers_are_there(installed):
-    refused = fedcore(installed, "reproduce", "nothing", code=2)
-    papers = sorted(path.parent.name for path in (ROOT / "conf" / "paper").glob("*/figures.yaml"))
-    assert f"there are: {', '.join(papers)}" in " ".join(refused.split())
+def test_studies_are_not_installed_and_the_rows_of_their_advice_are(installed):
+    python = installed / "env/bin/python"
+    assert "No module named studies" in call(python, "-m", "studies", "list", folder=installed, code=1)
+    assert not list(installed.glob("env/lib/*/site-packages/**/figures.yaml"))
+    advice = json.loads(fedcore(installed, "advise", "digits.yaml", "--json"))
+    assert advice["method"] and len(advice["rows"]) > 20
+    (provenance,) = installed.glob("env/lib/*/site-packages/fedcore/advice/rows.provenance.json")
+    assert json.loads(provenance.read_text())["study"] == "five-way"
+
+
+def test_settings_are_tuned(installed):
+    grid = ("--grid", "algorithm.step=[1,8]", "--simulations", "2", "-o", "tuned.yaml")
+    fedcore(installed, "tune", "hospitals.yaml", "algorithm.rounds=5", *grid)
+    assert (installed / "tuned.yaml").exists()
 
 
 def test_the_four_hospitals_come_with_the_package(installed):

@@ -17,7 +17,6 @@ from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.optimum import least_training_loss
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.ledger.memory import MemoryLedger
@@ -31,6 +30,7 @@ from fedcore.silo.answers import Gradient, Histogram, Piece
 from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from studies.figures.optimum import least_training_loss
 from tests.registers import registered
 
 PERSONS, PLACES, CLIP = 24, 4, 0.5
