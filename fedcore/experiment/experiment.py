@@ -37,7 +37,7 @@ from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.whole_silo import planned
-from fedcore.randomness import public_key
+from fedcore.randomness import driver_key
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.durable_ledger import check_registered
@@ -145,7 +145,8 @@ class Experiment:
     @property
     def context(self) -> RunContext:
         asking = evaluated(watched(self.method, self.plan), self.plan.problem)
-        return RunContext(self.run, self.plan, asking, public_key(self.config.seed))
+        key = driver_key(self.config.seed, self.config.repetition, self.method.name)
+        return RunContext(self.run, self.plan, asking, key)
 
     @cached_property
     def model(self) -> Model:
@@ -168,6 +169,7 @@ class Experiment:
             log,
             privacy.cap,
             privacy.noise == "guarded",
+            self.config.repetition,
         )
 
     def start(self) -> np.ndarray:

@@ -36,6 +36,7 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import generator
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
@@ -88,7 +89,7 @@ def ground(bug: str) -> tuple[Question, ...]:
 
 def opened(bug: str, opener: Callable[..., PrivateSilo], number: int, X: np.ndarray, y: np.ndarray) -> PrivateSilo:
     method, plan = agreed(bug)
-    silo = opener("ash", Records(X, y), b"key %d" % number, MemoryLedger("ash"))
+    silo = opener("ash", Records(X, y), SecretKeys(b"key %d" % number), MemoryLedger("ash"))
     silo.approve("run", plan, method, Logistic())
     return silo
 

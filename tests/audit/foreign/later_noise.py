@@ -177,7 +177,7 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.silo.round_view:RoundView._next_context",
             (
-                'return self._address + self.asked.to_bytes(8, "little") + self._query',
+                "return numbered(self._address, self.asked) + self._query",
                 "return self._address + self._query",
             ),
         ),
