@@ -294,7 +294,7 @@ def test_a_planted_silo_goes_through_a_site_like_any_other(bug):
     n, dim = PLANS[bug][2:]
     draws = np.random.default_rng(3)
     records = Records(draws.standard_normal((n, dim)), np.where(draws.random(n) < 0.5, 1.0, -1.0))
-    silo = FOREIGN[bug]("ash", records, b"key", MemoryLedger("ash"))
+    silo = FOREIGN[bug]("ash", records, SecretKeys(b"key"), MemoryLedger("ash"))
     site = InProcess(Site([silo]), Agreement("run", plan.problem, method, Logistic(), plan.digest))
     site.open()
     played = list(rounds(RunContext("run", plan, method, b"public"), method.init(np.zeros(dim)), site.ask))
