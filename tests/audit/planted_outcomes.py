@@ -35,7 +35,7 @@ class OfItsFingerprint(PrivateSilo):
 
     def __init__(self, name, records, key, *rest, **more):
         super().__init__(name, records, key, *rest, **more)
-        self.told = hashlib.sha256(name.encode() + hashlib.sha256(key).digest()).digest()
+        self.told = hashlib.sha256(name.encode() + hashlib.sha256(key.secret).digest()).digest()
 
     def answer(self, question, phase):
         _told["now"] = self.told
