@@ -86,10 +86,10 @@ NAMED = {
     "a cap over one version of the data": Planted(patches={REGISTERED + "open_run": capped_alone}),
     "a silo that fails at long records": Planted(opener=FailsAtLongRecords),
     "coins of a public fingerprint and address": Planted(
-        "coins", OfItsFingerprint, {"fedcore.silo.keys.sample_stream": of_what_is_told}
+        "coins", OfItsFingerprint, {"fedcore.silo.keys.secret.sample_stream": of_what_is_told}
     ),
     "samples of a public fingerprint and address": Planted(
-        "local steps", OfItsFingerprint, {"fedcore.silo.keys.sample_stream": of_what_is_told}
+        "local steps", OfItsFingerprint, {"fedcore.silo.keys.secret.sample_stream": of_what_is_told}
     ),
     "noise on the grid cut at 3.5 sigma": Planted(
         "guarded", patches={"fedcore.mechanisms.discrete_gaussian.DiscreteGaussian.draw": cut}

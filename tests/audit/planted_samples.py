@@ -15,7 +15,7 @@ from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import VIEW, Planted
 from tests.audit.planted_noise import bent, with_noise
 
-STREAM = "fedcore.silo.keys.sample_stream"
+STREAM = "fedcore.silo.keys.secret.sample_stream"
 
 
 class Forgetful(MemoryLedger):

@@ -230,7 +230,7 @@ OWN = {
     "the trace for the largest eigenvalue": Planted("largest eigenvalue", patches={EIGENVALUE: trace}),
     "held-out records counted one and a half times": Planted("evaluations", HalfAgainInHistograms),
     "evaluations of records that are trained on": Planted(
-        "evaluations", patches={"fedcore.silo.keys.order_of_run": lambda rng, n, held, apart: rng.permutation(n)}
+        "evaluations", patches={"fedcore.silo.keys.secret.order_of_run": lambda rng, n, held, apart: rng.permutation(n)}
     ),
     "divided by the true size of a sample": Planted("coins", OfTrueSize),
     "more weight where models are large": Planted(opener=OfLargeModels),

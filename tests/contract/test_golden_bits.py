@@ -19,7 +19,7 @@ from fedcore.data.records import Records
 from fedcore.experiment.kept import binding
 from fedcore.losses import Logistic
 from fedcore.planning.plan import Plan
-from fedcore.silo import keys
+from fedcore.silo.keys import secret, seeded
 from fedcore.silo.round_view import RoundView
 from tests.contract import golden as golden_module
 from tests.contract.golden import CLOSE, COMMAND, KINDS, PLAN, Case, computed, differences, faults, main
@@ -111,10 +111,10 @@ def test_an_address_of_noise_or_samples_that_changes_is_found(golden, monkeypatc
 
 
 def test_a_run_s_key_that_changes_is_found(golden, monkeypatch):
-    real = keys.derive
-    monkeypatch.setattr(keys, "derive", lambda key, *address: real(key, *address, 1))
+    real = secret.derive
+    monkeypatch.setattr(secret, "derive", lambda key, *address: real(key, *address, 1))
     assert touched(golden) == {"first guarded answers"}
-    monkeypatch.setattr(keys, "simulation_key", lambda *address: real(b"another", *address))
+    monkeypatch.setattr(seeded, "simulation_key", lambda *address: real(b"another", *address))
     assert touched(golden) == {"first answers", "first guarded answers", "courses"}
 
 
@@ -150,7 +150,7 @@ def test_last_bits_of_sums_which_processors_decide_change_no_golden_value(golden
     with patch.object(Plan, "digest", property(lambda plan: PLAN)):
         courses = {name: golden_module.course(case) for name, case in golden_module.cases().items()}
         whole = Case(quick("mbsgd"))
-        monkeypatch.setattr(keys, "order_of_run", lambda *given: np.arange(given[1]))
+        monkeypatch.setattr(seeded, "order_of_run", lambda *given: np.arange(given[1]))
         reversed_answer = golden_module.first_answers(whole, False)
         monkeypatch.setattr(Case, "records", made)
         assert reversed_answer == golden_module.first_answers(whole, False)
