@@ -1,11 +1,12 @@
 """Per-record losses on a predictor, with the constants that clipping and theory need.
 
 Those of LOSSES are for a linear predictor z = <w, x>. Conventions: z and y are float64 (n,); every function answers
-(n,). A record's gradient is residual(z, y) * x. To add one: one file here, one line in LOSSES and in the union
-NamedLoss; the contract tests then run it. `Softmax` has a predictor of several values and a model of its own.
+(n,). A record's gradient is residual(z, y) * x. To add one: one file here and its name in the union NamedLoss
+(docs/adding-a-loss.md); the contract tests then run it. `Softmax` has a predictor of several values and a model of its
+own.
 """
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import Field
 
@@ -16,13 +17,15 @@ from fedcore.losses.hinge import Hinge
 from fedcore.losses.huber import Huber
 from fedcore.losses.logistic import Logistic
 from fedcore.losses.moreau import Moreau, Smoothable
+from fedcore.losses.poisson import Poisson
 from fedcore.losses.quantile import Quantile
 from fedcore.losses.softmax import Softmax
 from fedcore.losses.squared import Squared
+from fedcore.losses.traits import CLASSES, COUNTS, LINKS, REALS, TWO_CLASSES, LabelSet, Link
 
-LOSSES = {loss.name: loss for loss in (Logistic, Squared, Huber, Hinge, Absolute, Quantile)}
+NamedLoss = Logistic | Squared | Huber | Hinge | Absolute | Quantile | Poisson
+LOSSES: dict[str, type[NamedLoss]] = {loss.name: loss for loss in get_args(NamedLoss)}
 
-NamedLoss = Logistic | Squared | Huber | Hinge | Absolute | Quantile
 LossConfig = Annotated[NamedLoss | Softmax, Field(discriminator="name")]
 Loss = NamedLoss | Moreau | Convolution | DrawnConvolution
 
@@ -33,17 +36,25 @@ def unsmoothed(loss: Loss) -> NamedLoss:
 
 
 __all__ = [
+    "CLASSES",
+    "COUNTS",
+    "LINKS",
     "LOSSES",
+    "REALS",
+    "TWO_CLASSES",
     "Absolute",
     "Convolution",
     "DrawnConvolution",
     "Hinge",
     "Huber",
+    "LabelSet",
+    "Link",
     "Logistic",
     "Loss",
     "LossConfig",
     "Moreau",
     "NamedLoss",
+    "Poisson",
     "Quantile",
     "Smoothable",
     "Softmax",
