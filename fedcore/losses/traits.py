@@ -25,9 +25,9 @@ class LabelSet:
 
     `name`: a plural noun for messages. `classes`: labels are classes of `data.classes`; a model is then measured by
     error, recall and AUC, and otherwise by RMSE and MAE of its mean. `numbered`: classes are coded 0 to C-1, each with
-    a predictor of its own. `values`: the only labels; None: no list. `whole`: integers. `least`: the smallest label.
-    `pair`: two labels whose gradients at predictor 0 are opposite. `unbounded`: labels lie far on either side of every
-    predictor.
+    a predictor of its own. `values`: the only labels; None: no list. `whole`: integers. `least`: the smallest label;
+    None: there is none. `pair`: two labels whose gradients at predictor 0 are opposite. `unbounded`: labels lie far on
+    either side of every predictor.
     """
 
     name: str
@@ -36,12 +36,14 @@ class LabelSet:
     numbered: bool = False
     values: tuple[float, ...] | None = None
     whole: bool = False
-    least: float = -np.inf
+    least: float | None = None
     unbounded: bool = False
 
     def contains(self, y: Vector) -> NDArray[np.bool_]:
         """Which labels (n,) are in the set; one that is not finite never is."""
-        found = np.isfinite(y) & (y >= self.least)
+        found = np.isfinite(y)
+        if self.least is not None:
+            found &= y >= self.least
         if self.whole:
             found &= np.floor(y) == y
         if self.values is not None:

@@ -14,4 +14,4 @@ def nearest(labels, number):
     """The label that is nearest to a number."""
     if labels.values is not None:
         return min(labels.values, key=lambda value: abs(value - number))
-    return max(labels.least, round(number)) if labels.whole else number
+    return max(labels.least or 0.0, round(number)) if labels.whole else number
