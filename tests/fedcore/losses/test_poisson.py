@@ -166,5 +166,5 @@ def test_data_without_counts_are_refused(source):
 def test_held_out_evaluation_is_refused_by_the_name_of_the_loss(tmp_path):
     (tmp_path / "n.csv").write_text("a,b,y\n" + "0.5,0.25,1\n" * 40)
     made = config(data={"silos": [{"name": "n", "path": str(tmp_path / "n.csv")}]}, evaluation={"every": "end"})
-    with pytest.raises(InputError, match="counts classes, and loss 'poisson' takes counts 0, 1, 2, ...: choose"):
+    with pytest.raises(InputError, match=r"counts classes, and loss 'poisson' takes counts 0, 1, 2, ...: choose"):
         make_plan(ExperimentConfig.model_validate(made))
