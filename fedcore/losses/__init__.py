@@ -1,12 +1,13 @@
 """Per-record losses on a predictor, with the constants that clipping and theory need.
 
-Those of LOSSES are for a linear predictor z = <w, x>. Conventions: z and y are float64 (n,); every function answers
-(n,). A record's gradient is residual(z, y) * x. To add one: one file here and its name in the union NamedLoss
+Those of LOSSES are for a linear predictor z = <w, x>. To add one: one file here and its import below
 (docs/adding-a-loss.md); the contract tests then run it. `Softmax` has a predictor of several values and a model of its
 own.
 """
 
-from typing import Annotated, get_args
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -21,43 +22,25 @@ from fedcore.losses.poisson import Poisson
 from fedcore.losses.quantile import Quantile
 from fedcore.losses.softmax import Softmax
 from fedcore.losses.squared import Squared
-from fedcore.losses.traits import CLASSES, COUNTS, LINKS, REALS, TWO_CLASSES, LabelSet, Link
+from fedcore.losses.traits import CLASSES, COUNTS, LINKS, REALS, TWO_CLASSES, LabelSet, Link, PredictorLoss
 
-NamedLoss = Logistic | Squared | Huber | Hinge | Absolute | Quantile | Poisson
-LOSSES: dict[str, type[NamedLoss]] = {loss.name: loss for loss in get_args(NamedLoss)}
+_imported: list[Any] = [
+    kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, PredictorLoss)
+]
 
-LossConfig = Annotated[NamedLoss | Softmax, Field(discriminator="name")]
-Loss = NamedLoss | Moreau | Convolution | DrawnConvolution
+LOSSES: dict[str, Any] = {kind.name: kind for kind in _imported if isinstance(kind.name, str)}
+"""Losses of a linear predictor by name: every one that is imported above."""
+
+if TYPE_CHECKING:
+    NamedLoss = PredictorLoss
+    Loss = PredictorLoss
+    LossConfig = PredictorLoss | Softmax
+else:
+    NamedLoss = reduce(or_, LOSSES.values())
+    Loss = NamedLoss | Moreau | Convolution | DrawnConvolution
+    LossConfig = Annotated[NamedLoss | Softmax, Field(discriminator="name")]
 
 
 def unsmoothed(loss: Loss) -> NamedLoss:
     """The loss that a smoothed one stands for, and which reports are about; any other loss itself."""
     return loss.loss if isinstance(loss, Moreau | Convolution | DrawnConvolution) else loss
-
-
-__all__ = [
-    "CLASSES",
-    "COUNTS",
-    "LINKS",
-    "LOSSES",
-    "REALS",
-    "TWO_CLASSES",
-    "Absolute",
-    "Convolution",
-    "DrawnConvolution",
-    "Hinge",
-    "Huber",
-    "LabelSet",
-    "Link",
-    "Logistic",
-    "Loss",
-    "LossConfig",
-    "Moreau",
-    "NamedLoss",
-    "Poisson",
-    "Quantile",
-    "Smoothable",
-    "Softmax",
-    "Squared",
-    "unsmoothed",
-]

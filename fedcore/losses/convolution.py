@@ -13,11 +13,11 @@ from scipy.special import betainc
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.losses.moreau import Smoothable
-from fedcore.losses.traits import LabelSet, Link, LossTraits
+from fedcore.losses.traits import LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Convolution(LossTraits):
+class Convolution(PredictorLoss):
     """E loss(z + reach T, y), T the first coordinate of a uniform point of the unit ball of R^dim.
 
     `reach`: in units of the predictor. It lies above the loss by at most `gap`; convex, as Lipschitz as the loss.

@@ -12,11 +12,11 @@ from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.losses.convolution import Convolution
 from fedcore.losses.moreau import Smoothable
-from fedcore.losses.traits import LabelSet, Link, LossTraits
+from fedcore.losses.traits import LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class DrawnConvolution(LossTraits):
+class DrawnConvolution(PredictorLoss):
     """E f(w + v, x), v uniform in the ball of `radius` in R^dim, estimated by one v for each record and answer.
 
     Source: Gao et al. 2024, Algorithm 7 (spec localized-isrl-dp 6.5). A silo draws `shifts`, adds them to the

@@ -11,11 +11,11 @@ from pydantic.dataclasses import dataclass
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
 from fedcore.losses.changes import sigmoid_change
-from fedcore.losses.traits import LOGIT, TWO_CLASSES, LabelSet, Link, LossTraits
+from fedcore.losses.traits import LOGIT, TWO_CLASSES, LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Logistic(LossTraits):
+class Logistic(PredictorLoss):
     """log(1 + exp(-y z)) for labels y in {-1, +1}; convex, 1-Lipschitz and 1/4-smooth in z, with a second derivative
     that changes by at most `curvature_lipschitz` per z."""
 

@@ -11,11 +11,11 @@ from scipy.special import xlogy
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
-from fedcore.losses.traits import COUNTS, HELD, LOG, RESIDUAL_ERROR, LabelSet, Link, LossTraits, held_exponential
+from fedcore.losses.traits import COUNTS, HELD, LOG, RESIDUAL_ERROR, LabelSet, Link, PredictorLoss, held_exponential
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Poisson(LossTraits):
+class Poisson(PredictorLoss):
     """exp(z) - y z + y log y - y for counts y; the model predicts the mean exp(z).
 
     The negative log likelihood up to a constant of y, which makes the least value 0: half of a record's unit deviance

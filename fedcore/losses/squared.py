@@ -9,11 +9,11 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
-from fedcore.losses.traits import IDENTITY, REALS, LabelSet, Link, LossTraits
+from fedcore.losses.traits import IDENTITY, REALS, LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Squared(LossTraits):
+class Squared(PredictorLoss):
     """(z - y)^2 / 2 for real y; convex, 1-smooth, not Lipschitz: a clipping bound has to be given."""
 
     name: Literal["squared"] = "squared"

@@ -136,3 +136,36 @@ class LossTraits:
     def residual_error(self, reach: float) -> float:
         """Bound on the rounding of a residual for predictors from -reach to reach."""
         return RESIDUAL_ERROR
+
+
+class PredictorLoss(LossTraits):
+    """A loss on one predictor z per record. z and y are float64 (n,), and so are the answers.
+
+    A class with a `name` is a choice of `model.loss.name`.
+    """
+
+    @property
+    def name(self) -> str:
+        """As in `model.loss.name`."""
+        raise NotImplementedError
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the size of the derivative; infinite where there is none, and `model.clip` has to be given."""
+        raise NotImplementedError
+
+    def value(self, z: Vector, y: Vector) -> Vector:
+        """Loss of each record."""
+        raise NotImplementedError
+
+    def residual(self, z: Vector, y: Vector) -> Vector:
+        """Derivative in z, in an array of its own; a record's gradient is residual(z, y) * x."""
+        raise NotImplementedError
+
+    def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
+        """residual(z, y) - residual(z - dz, y), with the digits of dz however small it is."""
+        raise NotImplementedError
+
+    def curvature(self, z: Vector, y: Vector) -> Vector:
+        """Second derivative in z where it exists."""
+        raise NotImplementedError
