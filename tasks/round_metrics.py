@@ -92,7 +92,7 @@ def simulation_metrics(config: ExperimentConfig, parts: Sequence[tuple[int, floa
     """NOT PRIVATE: over all silos, of each its records, the sum of their losses and how many are classified wrong."""
     records = sum(part[0] for part in parts)
     values = {TRAIN_LOSS: sum(part[1] for part in parts) / records}
-    if config.model.loss.binary or config.model.class_ids:
+    if config.model.loss.labels.classes:
         values["simulation/train_error"] = sum(part[2] for part in parts) / records
     return values
 

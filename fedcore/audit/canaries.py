@@ -93,7 +93,7 @@ def canary_records(subject: Subject, run: str, rng: np.random.Generator) -> Cana
         length, label = _canary_form(subject.linear_loss, subject.clip, subject.plan.problem.diameter)
         plus[np.arange(len(at)), axis] = length
         minus, y = plus, np.full(len(at), label)
-        opposite = -y
+        opposite = np.full(len(at), subject.linear_loss.labels.opposite(label))
     rows = row_order(subject, run)[at]
     X, ys = np.zeros((subject.n, subject.answer.features)), np.ones(subject.n)
     X[rows] = np.where(signs[:, None] > 0, plus, minus)
@@ -138,10 +138,11 @@ def _pieces(subject: Subject) -> list[tuple[int, int]]:
 def _canary_form(loss: Loss, clip: float, diameter: float) -> tuple[float, float]:
     """Norm of a canary's features and size of its label, so that both of its forms are clipped where that can be.
 
-    A label in {-1, +1} leaves a confident prediction with a small gradient; a real one is out of the domain's reach.
+    A label of the loss's pair leaves a confident prediction with a small gradient; a real one is out of the domain's
+    reach.
     """
-    if loss.binary:
-        return OVER * clip / loss.lipschitz, 1.0
     steep = loss.lipschitz if math.isfinite(loss.lipschitz) else 1.0
     length = OVER * clip / steep
+    if not loss.labels.unbounded:
+        return length, loss.labels.pair[1]
     return length, OVER * (1.0 + steep + diameter * length)

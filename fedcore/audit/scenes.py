@@ -59,11 +59,12 @@ def mixed_records(
 
 
 def labels(subject: Subject, rng: np.random.Generator, many: int) -> Vector:
-    """Labels of all classes in turn, from a random one on; -1 and +1 where labels are real numbers."""
+    """Labels of all classes in turn, from a random one on; the loss's pair where it has one predictor."""
     first = int(rng.integers(1000))
     if subject.answer.classes is not None:
         return np.array((first + np.arange(many)) % subject.answer.classes, dtype=np.float64)
-    return np.where((first + np.arange(many)) % 2, 1.0, -1.0)
+    low, high = (-1.0, 1.0) if subject.loss is None else subject.loss.labels.pair
+    return np.where((first + np.arange(many)) % 2, high, low)
 
 
 def unit(rng: np.random.Generator, dim: int) -> Vector:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fedcore.data.cells import MISSING, Refusal, as_number, decoded, quoted
 from fedcore.data.texts import dialects
 from fedcore.data.texts.spellings import plain
+from fedcore.losses import REALS, LabelSet
 from fedcore.printable import control
 
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -115,8 +116,8 @@ def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]
     return out
 
 
-def real_label(table: pa.Table, name: str) -> NDArray[np.float64]:
-    """Column `name` as finite real labels (n,)."""
+def real_label(table: pa.Table, name: str, fitting: LabelSet = REALS) -> NDArray[np.float64]:
+    """Column `name` as finite labels (n,) of the set `fitting`."""
     try:
         labels = _numbers(table.column(name))
     except Refusal as refusal:
@@ -130,6 +131,11 @@ def real_label(table: pa.Table, name: str) -> NDArray[np.float64]:
         raise Refusal(
             "missing-label",
             f"has a label column {name!r} that holds missing or non-finite values; every record needs a finite label",
+        )
+    if not fitting.contains(labels).all():
+        raise Refusal(
+            "unknown-label",
+            f"has a label column {name!r} that holds other values than {fitting.name}, as the loss takes",
         )
     return labels
 

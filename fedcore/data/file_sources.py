@@ -58,6 +58,7 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
             divide_by=data.divide_by,
             version="",
             class_ids=model.class_ids,
+            labels=model.loss.labels,
             normalise=model.normalise,
             schema=described,
             whitening=whitening,

@@ -131,6 +131,7 @@ def write(
             divide_by=raw_scale(data),
             version=manifests[silo]["version"],
             class_ids=model.class_ids,
+            labels=model.loss.labels,
             normalise=model.normalise,
             unprotected=unprotected(data),
             schema=data.described if data.source in ("hospitals", "regression", "tables", "simulated") else None,

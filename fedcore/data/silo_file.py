@@ -31,6 +31,7 @@ from fedcore.data.schema import Schema
 from fedcore.data.texts.column_types import misfit
 from fedcore.errors import InputError, SiloError
 from fedcore.limits import LARGEST_CONSTANTS
+from fedcore.losses import REALS, LabelSet
 from fedcore.models.config import Normalise
 
 Format = Literal["parquet", "csv"]
@@ -94,6 +95,8 @@ class SiloSource:
     """Of the projection that follows the division; None: there is none."""
     class_ids: bool = False
     """Whether labels become the numbers 0, 1, ... of their classes instead: what the softmax loss takes."""
+    labels: LabelSet = REALS
+    """Numbers that fit, of a label without classes."""
     normalise: Normalise = "record"
     """What is scaled to `feature_bound`: the record, or its features before the bias is appended."""
     unprotected: bool = False
@@ -218,7 +221,7 @@ def _prepared(table: pa.Table, source: SiloSource) -> Records:
         return _by_schema(table, source, source.schema)
     features = columns.feature_matrix(table, source.features)
     if source.classes is None:
-        labels = columns.real_label(table, source.label)
+        labels = columns.real_label(table, source.label, source.labels)
     else:
         labels = class_ids(table, source.label, source.classes)
     return prepare_records(
@@ -254,9 +257,12 @@ def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Record
 
 
 def labels_or_nan(table: pa.Table, source: SiloSource) -> NDArray[np.float64]:
-    """Labels (n,) as numbers of classes from 0, or as they are; NaN where a cell is none."""
+    """Labels (n,) as numbers of classes from 0, or as they are; NaN where a cell is none that fits."""
     column = table.column(source.label)
-    return numbers_or_nan(column) if source.classes is None else class_ids_or_nan(column, source.classes)
+    if source.classes is not None:
+        return class_ids_or_nan(column, source.classes)
+    numbers = numbers_or_nan(column)
+    return np.where(source.labels.contains(numbers), numbers, np.nan)
 
 
 def _in_training(labels: NDArray[np.float64], source: SiloSource) -> NDArray[np.float64]:

@@ -8,9 +8,13 @@ from fedcore.data.sources.images import ImageData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.tables.split import TablesData
 from fedcore.data.sources.teacher import TeacherData
+from fedcore.data.tabular import FilesData
+from fedcore.losses import LOSSES, REALS
 from fedcore.models.config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig
+
+_OF_NUMBERS = [name for name, loss in LOSSES.items() if loss.labels == REALS]
 
 
 def check_shuffled(
@@ -155,12 +159,14 @@ def check_noise(method: AlgorithmConfig, privacy: PrivacyConfig) -> None:
 
 def check_labels(data: DataConfig, model: ModelConfig) -> None:
     """Raises ValueError for labels that the loss is not about."""
-    values, name = data.label_values, model.loss.name
-    if values is None and (model.loss.binary or model.class_ids):
+    values, name, labels = data.label_values, model.loss.name, model.loss.labels
+    if values is None and labels.classes:
         fix = "set data.classes"
         if isinstance(data, RegressionData | TablesData | TeacherData):
-            fix = "the label is a number: choose model.loss.name = squared, huber, absolute or quantile"
-        raise ValueError(f"loss {name!r} needs {'two ' * model.loss.binary}classes: {fix}")
+            fix = f"the label is a number: choose model.loss.name = {_listed(_OF_NUMBERS)}"
+        raise ValueError(f"loss {name!r} needs {labels.name}: {fix}")
+    if labels.whole and not labels.classes:
+        _check_counts(data, model)
     if values is not None and len(values) > 2 and not model.class_ids:
         other = ", or two data.classes"
         if isinstance(data, ImageData):
@@ -171,6 +177,17 @@ def check_labels(data: DataConfig, model: ModelConfig) -> None:
             f"loss {name!r} is not one of several classes, and the label has {len(values)}: choose "
             f"model.loss.name = softmax{other}"
         )
+
+
+def _check_counts(data: DataConfig, model: ModelConfig) -> None:
+    """Raises ValueError where the label is no integer of a file."""
+    name, takes = model.loss.name, model.loss.labels.name
+    if not isinstance(data, FilesData):
+        raise ValueError(f"loss {name!r} takes {takes}, and data.source = {data.source!r} has none: use files")
+    if data.label_values is not None:
+        raise ValueError(f"loss {name!r} takes {takes}, and data.classes codes classes: set data.classes = null")
+    if data.label_range is not None:
+        raise ValueError(f"loss {name!r} takes {takes}, and data.label_range maps the label to -1 to 1: leave it out")
 
 
 def _listed(names: list[str]) -> str:

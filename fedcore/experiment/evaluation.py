@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedcore.arrays import Vector
 from fedcore.data.labels import from_unit
 from fedcore.data.records import Records
+from fedcore.losses.traits import SOFTMAX
 from fedcore.models.model import Model
 
 
@@ -26,15 +27,16 @@ def measures(
 
     Of `classes`: test_error, its recall by class, the area under the ROC curve (of more than two classes the mean of
     each against the rest, by softmax probabilities), and the error of always answering the most frequent class of the
-    test data. Of real labels (None): errors in the label's own units, and the part of the test labels' variance that is
-    explained, at most 1; not above 0: the mean of the test labels predicts as well. `parts`: silos, one after the
-    other, with numbers of the test records that are of their kind; then errors by silo, with their plain mean.
+    test data. Of numbers (None): errors of the predicted mean in the label's own units, and the part of the test
+    labels' variance that is explained, at most 1; not above 0: the mean of the test labels predicts as well. `parts`:
+    silos, one after the other, with numbers of the test records that are of their kind; then errors by silo, with their
+    plain mean.
     """
     losses, wrong = model.evaluate(w, test.X, test.y)
     found: dict[str, Any] = {"test_loss": float(np.mean(losses))}
     z = model.predictors(w, test.X)
     if classes is None or wrong is None:
-        return found | (_of_numbers(z, test.y, label_range) if classes is None else {})
+        return found | (_of_numbers(model.link.inverse(z), test.y, label_range) if classes is None else {})
     numbers = np.where(test.y > 0, 1, 0) if z.ndim == 1 else test.y.astype(np.int64)
     counts = np.bincount(numbers, minlength=len(classes))
     right = np.bincount(numbers[~wrong], minlength=len(classes))
@@ -82,14 +84,13 @@ def _area(z: NDArray[np.float64], numbers: NDArray[np.int64]) -> float | None:
         return area_under_curve(z, numbers == 1)
     if z.shape[1] == 2:
         return area_under_curve(z[:, 1] - z[:, 0], numbers == 1)
-    odds = np.exp(z - z.max(axis=1, keepdims=True))
-    shares = odds / odds.sum(axis=1, keepdims=True)
-    each = [area_under_curve(shares[:, k], numbers == k) for k in range(z.shape[1])]
+    each = [area_under_curve(share, numbers == k) for k, share in enumerate(SOFTMAX.inverse(z).T)]
     known = [area for area in each if area is not None]
     return float(np.mean(known)) if known else None
 
 
 def _of_numbers(z: Vector, y: Vector, label_range: tuple[float, float] | None) -> dict[str, Any]:
+    """Errors of predicted means `z` (n,)."""
     if label_range is not None:
         z, y = from_unit(z, label_range), from_unit(y, label_range)
     off = z - y

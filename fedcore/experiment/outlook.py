@@ -16,7 +16,6 @@ from fedcore.data.tabular import FilesData, Tabular
 from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
-from fedcore.losses import Softmax
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 
@@ -95,9 +94,10 @@ def _of_second_order(config: ExperimentConfig) -> list[str]:
     """
     method, model, loss = config.algorithm, config.model, config.model.loss
     found: list[str] = []
-    if not isinstance(method, DpFcrn | NoisedNewton) or isinstance(loss, Softmax):
+    if not isinstance(method, DpFcrn | NoisedNewton):
         return found
-    least = loss.curvature_lipschitz * model.record_bound**3 if model.smoothing is None else math.inf
+    curvature = loss.curvature_lipschitz_within(model.reach) if model.smoothing is None else math.inf
+    least = curvature * model.record_bound**3
     if method.cubic < least and (isinstance(method, DpFcrn) or method.cubic > 0):
         said = f"is below the Hessian's Lipschitz constant, {least:.3g}: the theorems ask for no less"
         if least == math.inf:

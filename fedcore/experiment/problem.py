@@ -12,8 +12,9 @@ from fedcore.accounting.tiny_silos import refusal
 from fedcore.arrays import Vector
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.losses import DrawnConvolution, Huber, Smoothable, Softmax, Squared
+from fedcore.losses import DrawnConvolution, Smoothable, Softmax
 from fedcore.models import Network, Objective, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
+from fedcore.models.regression_network import RegressionLoss
 from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.problem import Problem, SiloFacts
@@ -46,7 +47,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         silos=tuple(silos),
         dim=features,
         clip=config.model.gradient_bound,
-        smoothness=config.model.loss.smoothness * config.model.record_bound**2,
+        smoothness=config.model.loss.smoothness_within(config.model.reach) * config.model.record_bound**2,
         diameter=config.model.diameter,
         participants=_participants(config, len(silos)),
         budget=budget,
@@ -59,7 +60,8 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
     )
     objective = training_loss(config, problem)
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config
-    dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.record_bound**2
+    beta = objective.smoothness_within(config.model.reach) * config.model.record_bound**2
+    dim = model_of(objective).weights(features)
     return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
 
 
@@ -125,13 +127,13 @@ def _shuffle(config: ExperimentConfig, n_silos: int) -> Shuffle | None:
 
 def _evaluation(config: ExperimentConfig) -> Evaluation | None:
     """What is asked of held-out records. Raises InputError for labels that are no classes."""
-    section, classes = config.evaluation, config.data.label_values
+    section, classes, loss = config.evaluation, config.data.label_values, config.model.loss
     if section is None:
         return None
-    if classes is None or not (config.model.loss.binary or config.model.class_ids):
+    if classes is None or not loss.labels.classes:
         raise InputError(
-            "evaluation: a histogram of held-out records counts classes, and there are none: choose data.classes and a "
-            "loss of classes, or leave evaluation out"
+            f"evaluation: a histogram of held-out records counts classes, and loss {loss.name!r} takes "
+            f"{loss.labels.name}: choose data.classes and a loss of classes, or leave evaluation out"
         )
     if section.bins is not None and len(classes) > 2:
         raise InputError(
@@ -152,7 +154,7 @@ def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
         if hidden is None:
             return SoftmaxRegression(classes)
         return OneHiddenLayer(classes, hidden, config.model.activation)
-    if config.model.hidden is not None and isinstance(loss, Squared | Huber):
+    if config.model.hidden is not None and isinstance(loss, RegressionLoss):
         return RegressionNetwork(config.model.hidden, config.model.activation, loss)
     if smoothing is None or not isinstance(loss, Smoothable):
         return loss

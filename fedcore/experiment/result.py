@@ -124,9 +124,9 @@ class RunResult(Kept):
     silo_mean_majority_error: float | None = None
     """Of always answering, for each silo, the most frequent class of its test records."""
     test_rmse: float | None = None
-    """Of real labels, in their own units: root of the mean squared error."""
+    """Of labels that are numbers, in their own units: root of the mean squared error of the predicted mean."""
     test_mae: float | None = None
-    """Of real labels, in their own units: mean absolute error."""
+    """Of labels that are numbers, in their own units: mean absolute error of the predicted mean."""
     mean_rmse: float | None = None
     """Of always answering the mean of the test labels: their standard deviation."""
     variance_explained: float | None = None

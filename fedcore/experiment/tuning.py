@@ -104,7 +104,7 @@ def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
     if "average" in keys and method.average in ("uniform", "last"):
         grid["algorithm.average"] = ["last"]
     grid |= {f"algorithm.{key}": list(values) for key, values in SECOND_ORDER.items() if key in keys}
-    curvature = config.model.loss.smoothness * config.model.record_bound**2
+    curvature = config.model.loss.smoothness_within(config.model.reach) * config.model.record_bound**2
     if isinstance(getattr(method, "smoothness", None), float) and math.isfinite(curvature):
         grid["algorithm.smoothness"] = [round(part * curvature, 6) for part in CURVATURES]
     return grid

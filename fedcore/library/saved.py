@@ -23,7 +23,7 @@ from fedcore.data.schema import Schema
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import SECRET, stamp
-from fedcore.experiment.served.phase_model import PhaseModel
+from fedcore.experiment.served.phase_model import PhaseModel, link_of
 from fedcore.models.activations import Activation
 from fedcore.models.config import Normalise
 from fedcore.planning.plan import Plan
@@ -44,7 +44,7 @@ class _Projection(BaseModel):
 
 
 class _Model(BaseModel):
-    """The fields of a `PhaseModel`, of which weights and projection are lists."""
+    """The fields of a `PhaseModel`, of which weights and projection are lists; its link is the loss's."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,6 +86,7 @@ def write(path: Path, trained: Mapping[str, Any]) -> None:
     """Writes the fields of a `Trained`. Raises InputError where the file cannot be written."""
     made: PhaseModel = trained["model"]
     model = {field.name: getattr(made, field.name) for field in fields(made)}
+    del model["link"]  # the config's loss has it
     projection = model["projection"]
     model["w"] = made.w.tolist()
     if projection is not None:
@@ -137,7 +138,8 @@ def read(path: Path) -> dict[str, Any]:
         if given is not None:
             projection = Projection(_finite(given.mean), _finite(given.components), given.divide_by)
         plain = {name: getattr(model, name) for name in _Model.model_fields.keys() - {"w", "projection", "schema_"}}
-        made = PhaseModel(w=_finite(model.w), projection=projection, schema=model.schema_, **plain)
+        link = link_of(found.config)
+        made = PhaseModel(w=_finite(model.w), projection=projection, schema=model.schema_, link=link, **plain)
         table = pd.DataFrame(found.rounds).set_index("round")
     except (ValueError, TypeError, KeyError):
         raise InputError(f"{path}: its model is not whole; save it again") from None

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from sklearn.base import BaseEstimator
 
-_PROBABLE = ("logistic", "softmax")
-"""Losses whose predictors are those of a probability."""
-
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Trained:
@@ -172,9 +169,10 @@ class Trained:
     def predict_proba(self) -> Callable[[Any], Matrix]:
         """Of X (n, n_features_in_): probabilities (n, classes), in the order of `classes_`, as training saw them.
 
-        There for the losses logistic and softmax; else AttributeError, as of scikit-learn's models without it.
+        There for losses that predict probabilities, as logistic and softmax; else AttributeError, as of scikit-learn's
+        models without it.
         """
-        if self.config.model.loss.name not in _PROBABLE:
+        if not self.config.model.loss.link.probable:
             raise AttributeError(f"a model of loss {self.config.model.loss.name!r} has no predict_proba")
         return self._probabilities
 

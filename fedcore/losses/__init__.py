@@ -1,11 +1,13 @@
 """Per-record losses on a predictor, with the constants that clipping and theory need.
 
-Those of LOSSES are for a linear predictor z = <w, x>. Conventions: z and y are float64 (n,); every function answers
-(n,). A record's gradient is residual(z, y) * x. To add one: one file here, one line in LOSSES and in the union
-NamedLoss; the contract tests then run it. `Softmax` has a predictor of several values and a model of its own.
+Those of LOSSES are for a linear predictor z = <w, x>. To add one: one file here and its import below
+(docs/adding-a-loss.md); the contract tests then run it. `Softmax` has a predictor of several values and a model of its
+own.
 """
 
-from typing import Annotated
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -16,37 +18,29 @@ from fedcore.losses.hinge import Hinge
 from fedcore.losses.huber import Huber
 from fedcore.losses.logistic import Logistic
 from fedcore.losses.moreau import Moreau, Smoothable
+from fedcore.losses.poisson import Poisson
 from fedcore.losses.quantile import Quantile
 from fedcore.losses.softmax import Softmax
 from fedcore.losses.squared import Squared
+from fedcore.losses.traits import CLASSES, COUNTS, LINKS, REALS, TWO_CLASSES, LabelSet, Link, PredictorLoss
 
-LOSSES = {loss.name: loss for loss in (Logistic, Squared, Huber, Hinge, Absolute, Quantile)}
+_imported: list[Any] = [
+    kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, PredictorLoss)
+]
 
-NamedLoss = Logistic | Squared | Huber | Hinge | Absolute | Quantile
-LossConfig = Annotated[NamedLoss | Softmax, Field(discriminator="name")]
-Loss = NamedLoss | Moreau | Convolution | DrawnConvolution
+LOSSES: dict[str, Any] = {kind.name: kind for kind in _imported if isinstance(kind.name, str)}
+"""Losses of a linear predictor by name: every one that is imported above."""
+
+if TYPE_CHECKING:
+    NamedLoss = PredictorLoss
+    Loss = PredictorLoss
+    LossConfig = PredictorLoss | Softmax
+else:
+    NamedLoss = reduce(or_, LOSSES.values())
+    Loss = NamedLoss | Moreau | Convolution | DrawnConvolution
+    LossConfig = Annotated[NamedLoss | Softmax, Field(discriminator="name")]
 
 
 def unsmoothed(loss: Loss) -> NamedLoss:
     """The loss that a smoothed one stands for, and which reports are about; any other loss itself."""
     return loss.loss if isinstance(loss, Moreau | Convolution | DrawnConvolution) else loss
-
-
-__all__ = [
-    "LOSSES",
-    "Absolute",
-    "Convolution",
-    "DrawnConvolution",
-    "Hinge",
-    "Huber",
-    "Logistic",
-    "Loss",
-    "LossConfig",
-    "Moreau",
-    "NamedLoss",
-    "Quantile",
-    "Smoothable",
-    "Softmax",
-    "Squared",
-    "unsmoothed",
-]

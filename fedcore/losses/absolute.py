@@ -8,6 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
+from fedcore.losses.traits import IDENTITY, REALS, LabelSet, Link
 from fedcore.losses.two_slopes import TwoSlopes
 
 
@@ -20,7 +21,8 @@ class Absolute(TwoSlopes):
 
     name: Literal["absolute"] = "absolute"
 
-    binary: ClassVar[bool] = False
+    labels: ClassVar[LabelSet] = REALS
+    link: ClassVar[Link] = IDENTITY
     lipschitz: ClassVar[float] = 1.0
     jump: ClassVar[float] = 2.0
 

@@ -13,10 +13,11 @@ from scipy.special import betainc
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.losses.moreau import Smoothable
+from fedcore.losses.traits import LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Convolution:
+class Convolution(PredictorLoss):
     """E loss(z + reach T, y), T the first coordinate of a uniform point of the unit ball of R^dim.
 
     `reach`: in units of the predictor. It lies above the loss by at most `gap`; convex, as Lipschitz as the loss.
@@ -31,8 +32,12 @@ class Convolution:
     dim: Annotated[Count, Field(ge=1, le=2**26)]
 
     @property
-    def binary(self) -> bool:
-        return self.loss.binary
+    def labels(self) -> LabelSet:
+        return self.loss.labels
+
+    @property
+    def link(self) -> Link:
+        return self.loss.link
 
     @property
     def lipschitz(self) -> float:

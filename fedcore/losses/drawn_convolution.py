@@ -13,10 +13,11 @@ from fedcore.draws.stream import Draws
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.losses.convolution import Convolution
 from fedcore.losses.moreau import Smoothable
+from fedcore.losses.traits import LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class DrawnConvolution:
+class DrawnConvolution(PredictorLoss):
     """E f(w + v, x), v uniform in the ball of `radius` in R^dim, estimated by one v for each record and answer.
 
     Source: Gao et al. 2024, Algorithm 7 (spec localized-isrl-dp 6.5). A silo draws `shifts`, adds them to the
@@ -37,8 +38,12 @@ class DrawnConvolution:
         return Convolution(self.loss, self.radius * self.feature_bound, self.dim)
 
     @property
-    def binary(self) -> bool:
-        return self.loss.binary
+    def labels(self) -> LabelSet:
+        return self.loss.labels
+
+    @property
+    def link(self) -> Link:
+        return self.loss.link
 
     @property
     def lipschitz(self) -> float:

@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
+from fedcore.losses.traits import SCORE, TWO_CLASSES, LabelSet, Link
 from fedcore.losses.two_slopes import TwoSlopes
 
 
@@ -22,7 +23,8 @@ class Hinge(TwoSlopes):
 
     name: Literal["hinge"] = "hinge"
 
-    binary: ClassVar[bool] = True
+    labels: ClassVar[LabelSet] = TWO_CLASSES
+    link: ClassVar[Link] = SCORE
     lipschitz: ClassVar[float] = 1.0
     jump: ClassVar[float] = 1.0
 

@@ -11,10 +11,11 @@ from pydantic.dataclasses import dataclass
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Factor
 from fedcore.losses.changes import held_change
+from fedcore.losses.traits import IDENTITY, REALS, LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Huber:
+class Huber(PredictorLoss):
     """t^2/2 for |t| <= width, width |t| - width^2/2 beyond, t = z - y; convex, width-Lipschitz and 1-smooth in z.
 
     Source: Huber 1964, Robust estimation of a location parameter, equation (9).
@@ -23,7 +24,8 @@ class Huber:
     name: Literal["huber"] = "huber"
     width: Annotated[Factor, Field(gt=0)] = 1.0
 
-    binary: ClassVar[bool] = False
+    labels: ClassVar[LabelSet] = REALS
+    link: ClassVar[Link] = IDENTITY
     smoothness: ClassVar[float] = 1.0
     curvature_lipschitz: ClassVar[float] = float("inf")
 

@@ -11,16 +11,18 @@ from pydantic.dataclasses import dataclass
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
 from fedcore.losses.changes import sigmoid_change
+from fedcore.losses.traits import LOGIT, TWO_CLASSES, LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Logistic:
+class Logistic(PredictorLoss):
     """log(1 + exp(-y z)) for labels y in {-1, +1}; convex, 1-Lipschitz and 1/4-smooth in z, with a second derivative
     that changes by at most `curvature_lipschitz` per z."""
 
     name: Literal["logistic"] = "logistic"
 
-    binary: ClassVar[bool] = True
+    labels: ClassVar[LabelSet] = TWO_CLASSES
+    link: ClassVar[Link] = LOGIT
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = 0.25
     curvature_lipschitz: ClassVar[float] = 1.0 / (6.0 * math.sqrt(3.0))

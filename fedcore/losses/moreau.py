@@ -14,13 +14,14 @@ from fedcore.losses.absolute import Absolute
 from fedcore.losses.changes import held_change
 from fedcore.losses.hinge import Hinge
 from fedcore.losses.quantile import Quantile
+from fedcore.losses.traits import LabelSet, Link, PredictorLoss
 
 Smoothable = Hinge | Absolute | Quantile
 """Losses with one corner, which both kinds of smoothing are written for."""
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Moreau:
+class Moreau(PredictorLoss):
     """min over u of loss(u, y) + (weight/2)(z - u)^2; convex, weight-smooth in z, as Lipschitz as the loss.
 
     `weight`: in units of loss per squared predictor. It lies below the loss by at most `gap`.
@@ -35,8 +36,12 @@ class Moreau:
     weight: Annotated[Real, Field(gt=0)]
 
     @property
-    def binary(self) -> bool:
-        return self.loss.binary
+    def labels(self) -> LabelSet:
+        return self.loss.labels
+
+    @property
+    def link(self) -> Link:
+        return self.loss.link
 
     @property
     def lipschitz(self) -> float:

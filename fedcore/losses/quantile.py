@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Real
+from fedcore.losses.traits import IDENTITY, REALS, LabelSet, Link
 from fedcore.losses.two_slopes import TwoSlopes
 
 
@@ -23,7 +24,8 @@ class Quantile(TwoSlopes):
     name: Literal["quantile"] = "quantile"
     tau: Annotated[Real, Field(gt=0, lt=1)] = 0.5
 
-    binary: ClassVar[bool] = False
+    labels: ClassVar[LabelSet] = REALS
+    link: ClassVar[Link] = IDENTITY
     jump: ClassVar[float] = 1.0
 
     @property

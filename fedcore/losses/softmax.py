@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.hyperparameters import DECLARED
+from fedcore.losses.traits import CLASSES, SOFTMAX, LabelSet, Link, LossTraits
 
 _LOWEST = -340.0  # exp of it squared is still a normal number
 _NEAR = 30.0  # steps of predictors whose exponentials are far below one over the least probability
@@ -19,7 +20,7 @@ MOST_CLASSES = 2**12
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Softmax:
+class Softmax(LossTraits):
     """log(sum_k exp(z_k)) - z_y for class numbers y in {0, ..., C-1}; convex, sqrt(2)-Lipschitz and 1/2-smooth in z.
 
     Unlike the other losses its predictor has C values per record: z is (n, C). Its gradient in z is p - e_y, whose
@@ -30,7 +31,8 @@ class Softmax:
 
     name: Literal["softmax"] = "softmax"
 
-    binary: ClassVar[bool] = False
+    labels: ClassVar[LabelSet] = CLASSES
+    link: ClassVar[Link] = SOFTMAX
     lipschitz: ClassVar[float] = math.sqrt(2.0)
     smoothness: ClassVar[float] = 0.5
 

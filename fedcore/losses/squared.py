@@ -9,15 +9,17 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
+from fedcore.losses.traits import IDENTITY, REALS, LabelSet, Link, PredictorLoss
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Squared:
+class Squared(PredictorLoss):
     """(z - y)^2 / 2 for real y; convex, 1-smooth, not Lipschitz: a clipping bound has to be given."""
 
     name: Literal["squared"] = "squared"
 
-    binary: ClassVar[bool] = False
+    labels: ClassVar[LabelSet] = REALS
+    link: ClassVar[Link] = IDENTITY
     lipschitz: ClassVar[float] = float("inf")
     smoothness: ClassVar[float] = 1.0
     curvature_lipschitz: ClassVar[float] = 0.0

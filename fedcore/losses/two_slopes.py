@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from fedcore.arrays import Vector
+from fedcore.losses.traits import PredictorLoss
 
 
-class TwoSlopes:
+class TwoSlopes(PredictorLoss):
     """left t for t <= 0 and right t for t >= 0, t = z - y and left <= 0 <= right: what hinge and quantile share.
 
     A loss says `slopes(y)`, from which value, subgradient and both smoothed forms follow in closed form. `jump`: of the

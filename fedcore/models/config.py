@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 
 from fedcore.hyperparameters import Count, Factor, Section
 from fedcore.limits import MOST_WEIGHTS
-from fedcore.losses import Huber, Logistic, LossConfig, Smoothable, Softmax, Squared
+from fedcore.losses import Logistic, LossConfig, Smoothable, Softmax
 from fedcore.models.activations import Activation
 from fedcore.models.hidden_layer import Start
+from fedcore.models.regression_network import RegressionLoss
 from fedcore.models.smoothing import ConvolutionSmoothing, MoreauSmoothing
 
 Normalise = Literal["record", "features"]
@@ -55,6 +56,11 @@ class ModelConfig(Section):
         return self.feature_bound
 
     @property
+    def reach(self) -> float:
+        """Bound on the size of a predictor: a record's norm times the radius of the domain."""
+        return self.record_bound * self.diameter / 2
+
+    @property
     def gradient_bound(self) -> float:
         """C: clipping bound of one record's gradient, in units of loss per weight."""
         return self.clip if self.clip is not None else self.loss.lipschitz * self.record_bound
@@ -70,7 +76,7 @@ class ModelConfig(Section):
         if self.hidden is None and (self.activation != "relu" or self.start != "fan-in"):
             key, value = ("activation", self.activation) if self.activation != "relu" else ("start", self.start)
             raise ValueError(f"model.{key} = {value} has no meaning without model.hidden: a linear model has no units")
-        if self.hidden is not None and not isinstance(self.loss, Softmax | Squared | Huber):
+        if self.hidden is not None and not isinstance(self.loss, Softmax | RegressionLoss):
             raise ValueError(
                 f"model.hidden = {self.hidden} needs model.loss.name = softmax for classes, squared or huber for real "
                 f"labels, not {self.loss.name!r}"
@@ -97,7 +103,7 @@ class ModelConfig(Section):
     @property
     def class_ids(self) -> bool:
         """Whether labels are numbers of classes, 0 to C-1; else two classes are -1 and +1, or labels are real."""
-        return isinstance(self.loss, Softmax)
+        return self.loss.labels.numbered
 
     @property
     def convex(self) -> bool:
@@ -107,4 +113,4 @@ class ModelConfig(Section):
     @property
     def smooth(self) -> bool:
         """Whether what is trained has a finite smoothness constant."""
-        return self.convex and (self.smoothing is not None or self.loss.smoothness < float("inf"))
+        return self.convex and (self.smoothing is not None or self.loss.smoothness_within(self.reach) < float("inf"))

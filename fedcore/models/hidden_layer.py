@@ -15,6 +15,7 @@ import numpy as np
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.draws.stream import Draws
+from fedcore.losses.traits import LossTraits
 from fedcore.models.activations import UNITS, Activation, Units
 from fedcore.models.model import Flags, Sums
 from fedcore.models.network_difference import clipped_difference_sum
@@ -24,7 +25,7 @@ Start = Literal["fan-in", "literal"]
 """Half-width of the uniform distribution that a layer's weights are drawn from: 1/sqrt(fan_in), or sqrt(fan_in)."""
 
 
-class HiddenLayer:
+class HiddenLayer(LossTraits):
     """A model says `outputs`, which labels are `known`, and `residual` with `residual_change` of its loss.
 
     A record's gradient is delta2 (h, 1)' in W2 and delta1 x' in W1, delta2 the loss's in z2 and delta1 = W2' delta2

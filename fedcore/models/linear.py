@@ -13,14 +13,12 @@ import numpy as np
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.draws.stream import Draws
-from fedcore.losses import Loss, unsmoothed
+from fedcore.losses import TWO_CLASSES, LabelSet, Link, Loss, unsmoothed
 from fedcore.models.model import Flags, Sums
 from fedcore.models.norms import shortened_products
 
 CACHED = 2**19
 """Bytes of records that are summed together: half of a processor's second cache, on machines of today."""
-RESIDUAL_ERROR = 2.0**-40
-"""Far above the rounding of a residual itself, a few units in the last place of numbers below 2."""
 
 
 def row_norms(X: Matrix) -> Vector:
@@ -133,9 +131,19 @@ class _Block:
 
 @dataclass(frozen=True)
 class Linear:
-    """The linear model with a loss on its predictor; real labels, or -1 and +1 where the loss is one of two classes."""
+    """The linear model with a loss on its predictor, and labels as the loss takes them."""
 
     loss: Loss
+
+    @property
+    def labels(self) -> LabelSet:
+        """The loss's."""
+        return self.loss.labels
+
+    @property
+    def link(self) -> Link:
+        """The loss's."""
+        return self.loss.link
 
     def weights(self, features: int) -> int:
         """One per feature."""
@@ -182,10 +190,13 @@ class Linear:
             return shortened_products(r[:, None], X, known, bound, weights)[0]
 
     def rounding(self, w: Vector, bound: float) -> float:
-        """beta |x| times the error of a predictor; infinite for a nonsmooth loss."""
-        if not math.isfinite(self.loss.smoothness):
+        """beta |x| times the error of a predictor, beta where such records have theirs; infinite for a nonsmooth
+        loss."""
+        reach = math.sqrt(float(w @ w)) * bound
+        smoothness = self.loss.smoothness_within(reach)
+        if not math.isfinite(smoothness):
             return math.inf
-        return self.loss.smoothness * bound * predictor_error(w, bound, w.size) + bound * RESIDUAL_ERROR
+        return smoothness * bound * predictor_error(w, bound, w.size) + bound * self.loss.residual_error(reach)
 
     def predictors(self, w: Vector, X: Matrix) -> Vector:
         """<w, x> of each record (n,)."""
@@ -204,5 +215,5 @@ class Linear:
         return [(losses[part], None if wrong is None else wrong[part]) for part in at]
 
     def _evaluated(self, z: Vector, y: Vector) -> tuple[Vector, Flags | None]:
-        wrong = np.where(z >= 0, 1.0, -1.0) != y if self.loss.binary else None
+        wrong = np.where(z >= 0, 1.0, -1.0) != y if self.labels == TWO_CLASSES else None
         return unsmoothed(self.loss).value(z, y), wrong

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.draws.stream import Draws
+from fedcore.losses import LabelSet, Link
 
 Flags = npt.NDArray[np.bool_]
 Sums = Callable[[Vector], list[Vector]]
@@ -23,6 +24,16 @@ class Model(Protocol):
     norm, one clipping bound. To add one: a file here, a member of `Objective`, and the branch of
     `fedcore.experiment.problem.training_loss` that makes it from the config.
     """
+
+    @property
+    def labels(self) -> LabelSet:
+        """The labels that the loss takes."""
+        ...
+
+    @property
+    def link(self) -> Link:
+        """From predictors to what the model predicts."""
+        ...
 
     def weights(self, features: int) -> int:
         """d, for records of so many features (bias column included)."""

@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.arrays import Matrix, Vector
 from fedcore.hyperparameters import DECLARED, Count, GrownMethod
 from fedcore.losses.softmax import MOST_CLASSES, Softmax
+from fedcore.losses.traits import CLASSES, SOFTMAX, LabelSet, Link
 from fedcore.models.activations import Activation
 from fedcore.models.hidden_layer import HiddenLayer
 from fedcore.models.model import Flags
@@ -32,6 +33,9 @@ class OneHiddenLayer(HiddenLayer, GrownMethod):
     classes: Annotated[Count, Field(ge=2, le=MOST_CLASSES)]
     hidden: Annotated[Count, Field(ge=1)]
     activation: Activation = "relu"
+
+    labels: ClassVar[LabelSet] = CLASSES
+    link: ClassVar[Link] = SOFTMAX
 
     @property
     def outputs(self) -> int:

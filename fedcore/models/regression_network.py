@@ -13,6 +13,7 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.hyperparameters import DECLARED, Count
 from fedcore.losses.huber import Huber
 from fedcore.losses.squared import Squared
+from fedcore.losses.traits import LabelSet, Link
 from fedcore.models.activations import Activation
 from fedcore.models.hidden_layer import HiddenLayer
 from fedcore.models.model import Flags
@@ -29,6 +30,16 @@ class RegressionNetwork(HiddenLayer):
     hidden: Annotated[Count, Field(ge=1)]
     activation: Activation = "relu"
     loss: Annotated[RegressionLoss, Field(discriminator="name")] = Squared()
+
+    @property
+    def labels(self) -> LabelSet:
+        """The loss's."""
+        return self.loss.labels
+
+    @property
+    def link(self) -> Link:
+        """The loss's."""
+        return self.loss.link
 
     @property
     def outputs(self) -> int:

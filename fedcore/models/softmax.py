@@ -7,7 +7,7 @@ For C = 2 it is logistic regression with the weights W_1 - W_0: log(1 + exp(-(z_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -17,7 +17,8 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.draws.stream import Draws
 from fedcore.hyperparameters import DECLARED, Count
 from fedcore.losses.softmax import MOST_CLASSES, Softmax
-from fedcore.models.linear import RESIDUAL_ERROR, predictor_error, residual_bounds
+from fedcore.losses.traits import CLASSES, RESIDUAL_ERROR, SOFTMAX, LabelSet, Link, LossTraits
+from fedcore.models.linear import predictor_error, residual_bounds
 from fedcore.models.model import Flags, Sums
 from fedcore.models.norms import shortened_products
 
@@ -25,7 +26,7 @@ _LOSS = Softmax()
 
 
 @dataclass(frozen=True, config=DECLARED)
-class SoftmaxRegression:
+class SoftmaxRegression(LossTraits):
     """`classes`: C, labels are their numbers 0, ..., C-1. Constants in w are those of the loss times feature bounds.
 
     |(p - e_y) x'| = |p - e_y| |x|, so clipping needs no per-record gradient: row by row p - e_y is shortened to
@@ -33,6 +34,9 @@ class SoftmaxRegression:
     """
 
     classes: Annotated[Count, Field(ge=2, le=MOST_CLASSES)]
+
+    labels: ClassVar[LabelSet] = CLASSES
+    link: ClassVar[Link] = SOFTMAX
 
     @property
     def lipschitz(self) -> float:

@@ -38,7 +38,10 @@ MODEL = "model"
 SAVED, DESCRIPTION, ARRAYS = "model.skops", "MLmodel", "arrays.json"
 IDS = ("model_id", "model_uuid", "run_id", "artifact_path")
 PACKAGES = ("scikit-learn", "numpy", "skops")
-PREDICTORS = tuple(f"fedcore.models.network_predictor.Network{kind}" for kind in ("Predictor", "Classifier"))
+PREDICTORS = (
+    *(f"fedcore.models.network_predictor.Network{kind}" for kind in ("Predictor", "Classifier")),
+    "fedcore.models.mean_regression.MeanRegression",
+)
 _MADE = re.compile(r"^utc_time_created: .*$", re.MULTILINE)
 _SIZE = re.compile(r"^model_size_bytes: .*$", re.MULTILINE)
 

@@ -223,12 +223,13 @@ def draws() -> dict[str, str]:
 
 def formulas() -> dict[str, list[float]]:
     """Values and derivatives of losses at four scores."""
-    z, y = np.array([-2.0, -0.4, 0.3, 1.6]), np.array([1.0, -1.0, 1.0, -1.0])
+    z = np.array([-2.0, -0.4, 0.3, 1.6])
     kinds = [loss() for loss in LOSSES.values()]
     kinds += [Moreau(loss=Hinge(), weight=0.8), Convolution(loss=Absolute(), reach=0.8, dim=4)]
     found = {}
     for loss in kinds:
         name = type(loss).__name__ + (f" of {type(loss.loss).__name__}" if hasattr(loss, "loss") else "")
+        y = np.tile(loss.labels.pair[::-1], 2)
         found[name] = rounded([loss.value(z, y), loss.residual(z, y)])
     return found
 

@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.losses import Absolute, Convolution, Hinge, Huber, Logistic, Moreau, Quantile, Softmax, Squared
+from fedcore.losses import Absolute, Convolution, Hinge, Huber, Logistic, Moreau, Poisson, Quantile, Softmax, Squared
 from fedcore.models import Classifier, Linear, Network, OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.models.network_difference import ROUGH
+from tests.contract.drawn_labels import drawn
 
 SMOOTH = [
     Linear(Logistic()),
     Linear(Squared()),
+    Linear(Poisson()),
     Linear(Huber(width=0.7)),
     Linear(Moreau(loss=Hinge(), weight=0.8)),
     *(SoftmaxRegression(classes) for classes in (2, 3, 10)),
@@ -59,8 +61,7 @@ def sample(model, n=8, seed=0, step=1.0, scale=1.0):
 def labels(model, rng, n):
     if isinstance(model, Classifier):
         return rng.integers(0, model.classes, n).astype(float)
-    binary = isinstance(model, Linear) and model.loss.binary
-    return np.where(rng.random(n) < 0.5, -1.0, 1.0) if binary else rng.standard_normal(n)
+    return drawn(model.labels, rng, n)
 
 
 # In sixty digits, written apart from the code under test
@@ -107,6 +108,8 @@ def slope(loss, z, y):
         return 1 / (1 + (-z).exp()) - (1 + Decimal(y)) / 2
     if isinstance(loss, Squared):
         return t
+    if isinstance(loss, Poisson):
+        return (z if z <= 300 else Decimal(300)).exp() - Decimal(y)
     if isinstance(loss, Huber):
         return max(min(t, Decimal(loss.width)), -Decimal(loss.width))
     if isinstance(loss, Moreau):

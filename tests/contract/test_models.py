@@ -18,7 +18,7 @@ from scipy.special import expit, log_softmax, softmax
 from fedcore.algorithms import ALGORITHMS, Mbsgd
 from fedcore.arrays import pack, unpack
 from fedcore.errors import SiloError
-from fedcore.losses import Hinge, Huber, Logistic, Moreau, Softmax, Squared
+from fedcore.losses import LOSSES, Hinge, Huber, Logistic, Moreau, Smoothable, Softmax, Squared
 from fedcore.models import (
     Classifier,
     Linear,
@@ -35,8 +35,7 @@ from fedcore.state import dump_state, load_state
 from tests.contract.epsilon_by_hand import events_by_hand
 
 MODELS = [
-    Linear(Logistic()),
-    Linear(Squared()),
+    *(Linear(loss()) for loss in LOSSES.values() if not issubclass(loss, Smoothable)),
     *(SoftmaxRegression(classes) for classes in (2, 3, 10)),
     *(OneHiddenLayer(classes, hidden) for classes, hidden in ((2, 1), (2, 6), (10, 7))),
     OneHiddenLayer(3, 6, "softplus"),
@@ -54,7 +53,8 @@ def sample(model, n=40, features=5, seed=0):
     X, w = rng.standard_normal((n, features)), rng.standard_normal(model.weights(features))
     if isinstance(model, Classifier):
         return X, rng.integers(0, model.classes, n).astype(float), w
-    return X, np.where(rng.random(n) < 0.5, -1.0, 1.0), w
+    low, high = model.labels.pair
+    return X, np.where(rng.random(n) < 0.5, low, high), w
 
 
 def gradient(model, w, x, y):

@@ -18,7 +18,18 @@ from fedcore.algorithms import ColumnMoments, SecondMoments
 from fedcore.audit.answers import AUDITED
 from fedcore.data.persons import of_persons
 from fedcore.data.records import Records
-from fedcore.losses import Absolute, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Quantile, Squared
+from fedcore.losses import (
+    LOSSES,
+    Absolute,
+    Convolution,
+    DrawnConvolution,
+    Hinge,
+    Huber,
+    Logistic,
+    Moreau,
+    Quantile,
+    Squared,
+)
 from fedcore.models import Classifier, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.problem import Problem, SiloFacts
@@ -26,15 +37,12 @@ from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.randomness import generator
 from fedcore.silo.answers import ANSWERS, Piece
 from tests.contract import test_answers
+from tests.contract.drawn_labels import nearest
 from tests.contract.test_models import gradient
 
 CLIP, FEATURES = 0.5, 3
 OBJECTIVES = [
-    Logistic(),
-    Squared(),
-    Hinge(),
-    Absolute(),
-    Huber(),
+    *(loss() for loss in LOSSES.values() if loss is not Quantile),
     Quantile(tau=0.3),
     Moreau(Hinge(), 0.7),
     Convolution(Absolute(), 0.4, FEATURES),
@@ -63,8 +71,7 @@ def rows(loss, rng, count):
         if isinstance(loss, Classifier):
             y = float(rng.integers(loss.classes))
         else:
-            binary = not isinstance(loss, RegressionNetwork) and loss.binary
-            y = float(rng.choice([-1.0, 1.0])) if binary else float(rng.choice([-1e3, -0.5, 0.0, 2.0, 1e3]))
+            y = float(rng.choice(loss.labels.values or [nearest(loss.labels, y) for y in (-1e3, -0.5, 0.0, 2.0, 1e3)]))
         made.append((x, y))
     return made
 

@@ -171,6 +171,8 @@ KINDS = {
     "softmax of two": {"classes": (0, 1), "multinomial": True},
     "schema": {"classes": (0, 1), "schema": COLUMNS},
     "real label with a range": {"classes": None, "schema": COLUMNS, "label_range": (10.0, 90.0)},
+    "counts": {"classes": None, "link": "log"},
+    "counts with a schema": {"classes": None, "schema": COLUMNS, "link": "log"},
     "network": {"classes": ("a", "b", "c"), "multinomial": True, "hidden": 4},
     "network of two": {"classes": (0, 1), "multinomial": True, "hidden": 4},
     "softplus network": {"classes": ("a", "b", "c"), "multinomial": True, "hidden": 4, "activation": "softplus"},

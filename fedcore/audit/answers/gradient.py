@@ -91,7 +91,7 @@ class AuditedGradient:
         return ()
 
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
-        return (-x, y) if isinstance(self.loss, OwnLoss) else (x, -y)
+        return (-x, y) if isinstance(self.loss, OwnLoss) else (x, self.loss.labels.opposite(y))
 
     def elsewhere(self, problem: Problem) -> Problem:
         return replace(problem, diameter=1.5 * problem.diameter)
@@ -107,8 +107,8 @@ def _features(loss: Objective, dim: int) -> int:
 
 
 def _steepness(loss: Loss) -> float:
-    """The smaller |derivative| of the loss at prediction 0 for labels 1 and -1."""
-    return float(np.abs(loss.residual(np.zeros(2), np.array([1.0, -1.0]))).min())
+    """The smaller |derivative| of the loss at prediction 0 for its pair of labels."""
+    return float(np.abs(loss.residual(np.zeros(2), np.array(loss.labels.pair))).min())
 
 
 def _softmax(z: Matrix) -> Matrix:

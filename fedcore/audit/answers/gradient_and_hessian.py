@@ -52,8 +52,8 @@ class AuditedGradientAndHessian(AuditedGradient):
         return np.concatenate([gradients, hessians[:, rows, columns] * weights], axis=1)
 
     def hessians(self, w: Vector, X: Matrix, y: Vector) -> np.ndarray:
-        """Of the loss of each record at w (n, d, d), whatever their norms: p (1 - p) of the logistic loss, of others,
-        whose residuals are made of straight lines, by central differences of these."""
+        """Of the loss of each record at w (n, d, d), whatever their norms: p (1 - p) of the logistic loss, of others
+        by central differences of their residuals."""
         if isinstance(self.loss, OwnLoss):
             raise ValueError("Hessians are those of a linear model")
         z = X @ w

@@ -19,6 +19,7 @@ from fedcore.data.silo_file import SiloSource, labels_or_nan
 from fedcore.data.texts.column_types import misfit
 from fedcore.data.texts.numerals import described as seeming
 from fedcore.data.texts.spellings import Alike
+from fedcore.losses import REALS
 
 SHOWN = 3
 """Cells that a sentence quotes."""
@@ -165,6 +166,8 @@ def _judge_label(source: SiloSource, table: pa.Table, found: Findings) -> None:
     bad = np.isnan(labels)
     if bad.any():
         right = "every record needs a finite number"
+        if source.labels != REALS:
+            right = f"the loss takes {source.labels.name}"
         seem = "" if source.classes is not None else seeming(_where(cells, bad))
         if source.classes is not None:
             right = f"data.classes has {quoted(source.classes)}"

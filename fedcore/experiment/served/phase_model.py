@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from fedcore.data.constants.pca import Projection
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import Schema, feature_names
+from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.served.raw_records import scaled_records
+from fedcore.losses.traits import IDENTITY
 from fedcore.models.activations import Activation
 from fedcore.models.config import Normalise
 from fedcore.models.network_classifier import network_classifier, network_weights
@@ -35,6 +37,7 @@ class PhaseModel:
     for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`. `schema`:
     how the columns `feature_names` become features, before their `whitening` if there is one; None: each is one.
     `label_range`: of a real-valued label, in whose units the estimator predicts; None: as it is. `activation`: units'.
+    `link`: of a label that is a number, by its name in `fedcore.losses.LINKS`: the estimator predicts means.
     """
 
     w: NDArray[np.float64]
@@ -51,6 +54,7 @@ class PhaseModel:
     whitening: Whitening | None = None
     label_range: tuple[float, float] | None = None
     activation: Activation = "relu"
+    link: str = IDENTITY.name
 
     def __post_init__(self) -> None:
         if self.projection is not None and self.classes is None:
@@ -110,6 +114,8 @@ class PhaseModel:
         if self._is_no_classifier:
             return Pipeline([("scale", self._scaling()), ("network", self._predictor(fitted))])
         if self.classes is None:
+            if self.link != IDENTITY.name:
+                return Pipeline([("scale", self._scaling()), ("linear", self._of_means(fitted))])
             linear = LinearRegression(fit_intercept=False)
             linear.coef_, linear.n_features_in_ = fitted["coef_"], len(self.w)
             linear.intercept_ = self.label_range[0] + self._label_units[0] if self.label_range else 0.0
@@ -190,6 +196,13 @@ class PhaseModel:
         made.first_, made.second_, made.biases_ = fitted["first"], fitted["second"], fitted["biases"]
         return made
 
+    def _of_means(self, fitted: Mapping[str, Weights]) -> BaseEstimator:
+        from fedcore.models.mean_regression import MeanRegression
+
+        made = MeanRegression(self.link)
+        made.coef_, made.intercept_, made.n_features_in_ = fitted["coef_"], 0.0, len(self.w)
+        return made
+
     @property
     def _is_scaled_apart(self) -> bool:
         """Whether a step stands before the linear model: for columns that are no numbers, or features that are scaled
@@ -230,6 +243,12 @@ def _of_one_type(classes: Sequence[str | int]) -> Sequence[str | int]:
     return classes if len({type(value) for value in classes}) == 1 else [str(value) for value in classes]
 
 
+def link_of(config: ExperimentConfig) -> str:
+    """The name of the link to a number; of a loss of classes the identity, as its served form needs none."""
+    loss = config.model.loss
+    return IDENTITY.name if loss.labels.classes else loss.link.name
+
+
 def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
     """A released model with all that is needed to serve it; nothing in it comes from a record directly."""
     data, model = experiment.config.data, experiment.config.model
@@ -248,4 +267,5 @@ def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
         schema=experiment.dataset.sources[0].schema,
         whitening=experiment.dataset.sources[0].whitening,
         label_range=experiment.dataset.sources[0].label_range,
+        link=link_of(experiment.config),
     )

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.arrays import Matrix, Vector
-from fedcore.losses import unsmoothed
-from fedcore.models import Classifier, Model, Objective, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
+from fedcore.models import Classifier, Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import EVALUATION, HALF_DIAMETER, Evaluation
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
@@ -41,10 +40,10 @@ class Histogram:
             return "an evaluation is of a model, and the agreement names no objective, or nothing to evaluate"
         if isinstance(loss, Classifier):
             classes = loss.classes
-        elif not isinstance(loss, RegressionNetwork) and unsmoothed(loss).binary:
+        elif loss.labels.classes:
             classes = 2
         else:
-            return "a histogram counts classes, and the objective has none"
+            return f"a histogram counts classes, and the objective's loss takes {loss.labels.name}"
         if classes != problem.evaluation.classes:
             return f"the evaluation says {problem.evaluation.classes} classes, the objective has {classes}"
         return weights_misfit(problem, loss, features)
@@ -70,7 +69,7 @@ class Histogram:
             known = X.any(axis=1) & np.isin(y, np.arange(loss.classes))
             labels = np.where(known, y, 0.0)
         else:
-            known = np.isin(y, (-1.0, 1.0))
+            known = loss.labels.contains(y)
             labels = y > 0
         return cls(model_of(loss), loss, problem.evaluation, known, labels.astype(np.int64))
 

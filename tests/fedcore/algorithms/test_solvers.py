@@ -98,7 +98,7 @@ def test_starting_gap_is_a_bound_on_random_problems(rule):
         loss = (Logistic(), Huber(width=0.5))[trial % 2]
         X = rng.standard_normal((30, 3)) + np.array([4.0, 0, 0])
         X /= np.linalg.norm(X, axis=1)[:, None]
-        y = np.where(rng.random(30) < 0.95, 1.0, -1.0) * (1.0 if loss.binary else 20.0)
+        y = np.where(rng.random(30) < 0.95, 1.0, -1.0) * (1.0 if loss.labels.classes else 20.0)
         lam, D, L = 10 ** rng.uniform(-3, 1), 4.0, loss.lipschitz
         centre = ball(rng.standard_normal(3), D / 2) * rng.random()
 

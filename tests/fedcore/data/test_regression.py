@@ -205,5 +205,5 @@ def test_keys_that_do_not_fit_are_refused_with_a_sentence(changes, sentence):
 
 def test_a_loss_of_classes_is_refused():
     values = {"data": {"source": "regression"}, "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"}}
-    with pytest.raises(InputError, match=r"the label is a number: choose model\.loss\.name = squared, huber, "):
+    with pytest.raises(InputError, match=r"the label is a number: choose model\.loss\.name = absolute, huber, "):
         validated(ExperimentConfig, values, "test")

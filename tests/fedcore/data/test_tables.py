@@ -408,7 +408,7 @@ def test_keys_that_do_not_fit_are_refused_with_a_sentence(changes, sentence):
 @pytest.mark.parametrize(
     ("table", "loss", "sentence"),
     [
-        ("diabetes", "logistic", r"the label is a number: choose model\.loss\.name = squared, huber, "),
+        ("diabetes", "logistic", r"the label is a number: choose model\.loss\.name = absolute, huber, "),
         ("digits", "logistic", r"the label has 10: choose model\.loss\.name = softmax, or another data\.table"),
     ],
 )

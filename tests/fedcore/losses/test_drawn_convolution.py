@@ -10,7 +10,7 @@ from scipy import stats
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import Mbsgd
-from fedcore.losses import Absolute, Convolution, DrawnConvolution, Hinge, Quantile, unsmoothed
+from fedcore.losses import TWO_CLASSES, Absolute, Convolution, DrawnConvolution, Hinge, Quantile, unsmoothed
 from fedcore.messages import Query
 from fedcore.models.smoothing import ConvolutionSmoothing
 from fedcore.planning.problem import Problem, SiloFacts
@@ -50,7 +50,7 @@ def test_a_silos_messages_are_those_of_direct_draws_from_balls(federate, loss, b
     n, d, s, rounds = 20, 4, 0.9, 4000
     rng = np.random.default_rng(6)
     X, w = rng.standard_normal((n, d)), 0.3 * rng.standard_normal(d)
-    y = np.where(rng.random(n) < 0.5, 1.0, -1.0) if loss.binary else X @ w + 0.4 * rng.standard_normal(n)
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0) if loss.labels.classes else X @ w + 0.4 * rng.standard_normal(n)
     found = messages(federate, DrawnConvolution(loss, s, 1.0, d), X, y, w, rounds, batch)
     q = 1.0 if batch is None else batch / n
     direct = np.empty((rounds, d))
@@ -99,5 +99,5 @@ def test_constants_are_those_of_the_mean_for_the_largest_records():
     drawn = ConvolutionSmoothing(radius=0.4, estimate="sampled").of(Hinge(), problem, 2.0)
     assert exact == Convolution(Hinge(), 0.8, 6) == drawn.mean
     assert (drawn.smoothness, drawn.gap, drawn.lipschitz) == (exact.smoothness, exact.gap, exact.lipschitz)
-    assert unsmoothed(drawn) == Hinge() and drawn.binary
+    assert unsmoothed(drawn) == Hinge() and drawn.labels == TWO_CLASSES
     assert ConvolutionSmoothing(estimate="sampled").of(Hinge(), problem, 2.0).radius > 0
