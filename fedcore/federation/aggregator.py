@@ -35,6 +35,6 @@ def noised_mean(messages: Messages, problem: Problem, phase: Phase, query: Query
     asked = query.digests(query.participants[:1])[query.participants[0]]
     address = digest(query.run.encode(), query.plan.encode()) + struct.pack("<QQ", query.phase, query.round)
     noise = _MECHANISM.draw(derive(key, "aggregator"), address + asked, mean)
-    unit = ANSWERS[phase.answer].scale(problem, *query.arrays.values())
+    unit = ANSWERS[phase.question.kind].scale(problem, *query.arrays.values())
     noise *= aggregated_sigma(phase.sigmas, phase.weights) * unit
     return np.asarray(mean + noise)

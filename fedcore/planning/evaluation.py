@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedcore.errors import InputError
 from fedcore.randomness import generator, public_key
 
-EVALUATION = "histogram"
+EVALUATION: Final = "histogram"
 """Name of the answer."""
 HALF_DIAMETER = math.sqrt(0.5)
 BINS = 4

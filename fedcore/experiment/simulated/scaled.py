@@ -95,7 +95,7 @@ def _with_released(config: ExperimentConfig, scaling: ReleasedScaling, world: Wo
     plan = plan_statistics(config, world.facts, len(ranged))
     values = np.concatenate([made.features for made in world.silos.values()])[:, places]
     (phase,) = plan.phases
-    sums = moment_sum if phase.answer in SecondMoments.asks else column_moment_sum
+    sums = moment_sum if phase.question.kind in SecondMoments.asks else column_moment_sum
     moments = sums(values, bound_of(phase)) / len(values)
     moments += pooled_noise(plan) * np.random.default_rng([seed, len(ranged), 1]).standard_normal(len(moments))
     centres, scales, matrix = standards_of(plan, len(ranged), moments)
