@@ -27,7 +27,7 @@ from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Squared
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import ObjectiveFacts, Problem, SiloFacts
 from fedcore.randomness import driver_key
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SeededKeys
@@ -71,13 +71,9 @@ def rounds_taken(method: Any, kappa: float, accuracy: float, seed: int = 0) -> i
     data = {f"s{i}": slice(i * RECORDS, (i + 1) * RECORDS) for i in range(SILOS)}
     problem = Problem(
         tuple(SiloFacts(name, RECORDS) for name in data),
-        DIM,
-        clip=1e6,
-        smoothness=1.0 - ridge,
-        diameter=10.0,
+        ObjectiveFacts(DIM, clip=1e6, smoothness=1.0 - ridge, diameter=10.0, ridge=ridge),
+        Budget(None, 1e-4),
         participants=SILOS,
-        budget=Budget(None, 1e-4),
-        ridge=ridge,
     )
     plan = method.plan(problem)
     site = Site(

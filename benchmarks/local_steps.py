@@ -57,7 +57,7 @@ class LocalFloor:
                 self._silos.append((records.X, hot, bounds, share.sigma * share.batch, int(share.batch), records.n))
         self._drawn = max(1, len(self._silos) * DRAWN // SILOS)
         self._eta = local_step(STEP, SAMPLE, STEPS)
-        d = experiment.plan.problem.dim
+        d = experiment.plan.problem.objective.dim
         self._w, self._control, self._controls = np.zeros(d), np.zeros(d), np.zeros((len(self._silos), d))
 
     def step(self) -> None:

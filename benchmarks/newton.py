@@ -44,7 +44,7 @@ class NewtonFloor:
     def __init__(self, experiment: Experiment, names: Sequence[str] | None = None, seed: int = 0) -> None:
         self._rng = np.random.default_rng(seed)
         (phase,) = experiment.plan.phases
-        self._clip, self._steps = phase.clip, phase.settings["steps"]
+        self._clip, self._steps = phase.question.clip, phase.settings["steps"]
         self._silos = []
         for source in experiment.dataset.sources:
             if names is None or source.name in names:

@@ -52,12 +52,12 @@ class Floor:
     def __init__(self, experiment: Experiment, names: Sequence[str] | None = None, seed: int = 0) -> None:
         phase = experiment.plan.phases[0]
         self._rng = np.random.default_rng(seed)
-        self._diameter = phase.diameter
+        self._diameter = phase.subproblem.diameter
         self._silos = []
         for source in experiment.dataset.sources:
             if names is None or source.name in names:
                 records = open_records(source)
-                bound = phase.clip / np.linalg.norm(records.X, axis=1)
+                bound = phase.question.clip / np.linalg.norm(records.X, axis=1)
                 noise = phase.by_silo[source.name].sigma * records.n
                 self._silos.append((records.X, records.y, bound, -bound, noise, records.n))
 

@@ -132,7 +132,7 @@ class Session:
         ledgers, log = self.home.ledger_folders, self.silo_log
         # A durable ledger is held under a lock: another config's site could not open the same silo beside it.
         shared = experiment.config.privacy.ledger == "memory"
-        if (shuffle := experiment.plan.problem.shuffle) is not None:
+        if (shuffle := experiment.plan.problem.trust.shuffle) is not None:
             from flows.shuffled import shuffled
 
             sites = partial(self._sending, experiment, lease, first)

@@ -151,7 +151,7 @@ def _together(cells: Sequence[ExperimentConfig]) -> int:
     if not all(cell.cluster == first and cell.privacy.ledger == "memory" for cell in cells) or first.backend != "dask":
         return 1
     problems = [make_plan(cell).problem for cell in cells]
-    size = max(8 * problem.dim * sum(silo.n for silo in problem.silos) for problem in problems)
+    size = max(8 * problem.objective.dim * sum(silo.n for silo in problem.silos) for problem in problems)
     return max(1, min(TOGETHER, LARGEST // size))
 
 

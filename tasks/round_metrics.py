@@ -48,7 +48,7 @@ class Traffic:
         """Values of a round in which `came` answers were folded."""
         sent, received = self._floats
         here = phase.at(query.round)
-        sent += came * here.sent(self._plan.problem)
+        sent += came * here.question.sent(self._plan.problem.objective.dim)
         received += sum(array.size for name in query.participants for array in query.asked(name).values())
         self._floats = sent, received
         values = {
@@ -56,9 +56,13 @@ class Traffic:
             "communication/floats_down": float(received),
             "gradient_evaluations": 0.0
             if phase.evaluates
-            else float(here.answers * here.gradients * sum(here.by_silo[name].batch for name in query.participants)),
+            else float(
+                here.schedule.answers
+                * here.question.gradients
+                * sum(here.by_silo[name].batch for name in query.participants)
+            ),
         }
-        if self._plan.problem.shuffle is not None:
+        if self._plan.problem.trust.shuffle is not None:
             values[MESSAGES] = float(came)
         return values
 

@@ -64,9 +64,9 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
     totals = plan_as_json(plan, statistics)["totals"]
     walk("plan", totals | {key: shown_up(totals[key], 6) for key in _SPENT if totals.get(key) is not None})
     if statistics is not None:
-        flat["plan.statistics_numbers"] = statistics.problem.dim
+        flat["plan.statistics_numbers"] = statistics.problem.objective.dim
     if config.released_curvature is not None:
-        flat["plan.smoothness"] = plan.problem.smoothness
+        flat["plan.smoothness"] = plan.problem.objective.smoothness
     return flat
 
 

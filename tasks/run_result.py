@@ -56,7 +56,7 @@ def run_result(
         "epsilon_honest_sampling": largest_honest_sampling(plan, before),
         "delta": max(account.delta for account in accounts),
         **_whole_silo(plan),
-        "unit": unit_of(plan.problem.person),
+        "unit": unit_of(plan.problem.trust.person),
         "rounds": plan.rounds,
         "gradient_evaluations": int(course.gradient_evaluations),
         "theorem": plan.theorem,

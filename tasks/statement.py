@@ -38,21 +38,23 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
         for key, value in phase.settings.items()
     }
     # The papers' K: records of an answer, or of methods with local steps these.
-    letters = {"K_i": phase.batch} if phase.answers == 1 else {"K": phase.answers, "batch_i": phase.batch}
-    asked = {"asks": phase.answer} if phase.evaluates else {}
+    letters = (
+        {"K_i": phase.batch} if phase.schedule.answers == 1 else {"K": phase.schedule.answers, "batch_i": phase.batch}
+    )
+    asked = {"asks": phase.question.kind} if phase.evaluates else {}
     return {
         **asked,
         **letters,
         **_of_parts(phase),
         "n_i": phase.n,
-        "lambda_i": phase.lam,
-        "ridge": phase.ridge,
-        "D_i": phase.radius,
+        "lambda_i": phase.subproblem.lam,
+        "ridge": phase.subproblem.ridge,
+        "D_i": phase.subproblem.radius,
         "R_i": phase.rounds,
         "sampling_rate": phase.rate,
         "sigma_i": phase.sigma,
-        "clip": phase.clip,
-        "epsilon_target": "none" if phase.epsilon_target is None else phase.epsilon_target,
+        "clip": phase.question.clip,
+        "epsilon_target": "none" if phase.noise.target is None else phase.noise.target,
         "epsilon_accounted": shown_up(phase.epsilon_accounted, 6),
         "epsilon_paper": shown_up(phase.epsilon_paper, 6),
         "epsilon_silo_maximum": shown_up(max(share.epsilon_accounted for share in phase.shares), 6),
@@ -63,19 +65,19 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
 
 def _of_parts(phase: Phase) -> dict[str, Any]:
     """Of rounds that ask something else than a phase's others: what, how often, and with how much noise."""
-    found: dict[str, Any] = {"asks": phase.answer} if phase.parts else {}
+    found: dict[str, Any] = {"asks": phase.question.kind} if phase.parts else {}
     for kind in phase.kinds[1:] if phase.parts else ():
-        name = "local steps" if kind.in_turn else kind.answer
-        found |= {f"{name}/rounds": kind.rounds, f"{name}/sigma": kind.sigma, f"{name}/clip": kind.clip}
-        if kind.answers > 1 or kind.rate < 1:
-            found |= {f"{name}/answers": kind.answers, f"{name}/batch": kind.batch}
+        name = "local steps" if kind.schedule.in_turn else kind.question.kind
+        found |= {f"{name}/rounds": kind.rounds, f"{name}/sigma": kind.sigma, f"{name}/clip": kind.question.clip}
+        if kind.schedule.answers > 1 or kind.rate < 1:
+            found |= {f"{name}/answers": kind.schedule.answers, f"{name}/batch": kind.batch}
     return found
 
 
 def phase_budget(phase: Phase) -> dict[str, float]:
     """The phase's privacy budget as metrics; what is infinite (no noise) is left out."""
     values = {
-        "privacy/epsilon_target": phase.epsilon_target if phase.epsilon_target is not None else math.inf,
+        "privacy/epsilon_target": phase.noise.target if phase.noise.target is not None else math.inf,
         "privacy/epsilon_accounted": phase.epsilon_accounted,
         "privacy/epsilon_paper": phase.epsilon_paper,
         "privacy/epsilon_silo_maximum": max(share.epsilon_accounted for share in phase.shares),
@@ -145,11 +147,11 @@ def privacy_tags(
         parts = {"privacy.epsilon_statistics": shown_up(before, 6), "privacy.epsilon_training": shown_up(training, 6)}
     adjacency, whose = _unit(config)
     shuffled = ""
-    if plan.problem.shuffle is not None and plan.epsilon_shuffled is not None:
+    if plan.problem.trust.shuffle is not None and plan.epsilon_shuffled is not None:
         parts["privacy.epsilon_shuffled"] = shown_up(plan.epsilon_shuffled, 6)
         shuffled = (
-            f" Who sees no single message, only batches of at least {plan.problem.shuffle.minimum} that the shuffler "
-            f"permuted, has ({shown_up(plan.epsilon_shuffled)}, {shown_up(delta, 3)}) in place of it, if the "
+            f" Who sees no single message, only batches of at least {plan.problem.trust.shuffle.minimum} that the "
+            f"shuffler permuted, has ({shown_up(plan.epsilon_shuffled)}, {shown_up(delta, 3)}) in place of it, if the "
             "shuffler and the server do not work together."
         )
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"

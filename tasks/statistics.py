@@ -65,7 +65,7 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> Statistics
         epsilon_target=run.plan.problem.budget.epsilon,
         epsilon_accounted=_finite(max(account.epsilon for account in accounts)),
         delta=max(account.delta for account in accounts),
-        numbers=run.plan.problem.dim,
+        numbers=run.plan.problem.objective.dim,
         moments_sha256=_digest(method.output(state)),
         silos=tuple(
             SiloResult(silo=a.silo, n=a.n, releases=a.releases, epsilon=_finite(a.epsilon), delta=a.delta)

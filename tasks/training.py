@@ -56,7 +56,7 @@ class Training:
         self._told = Told(experiment, tracker, store.path)
         self._progress = progress
         self._course = experiment.context
-        self._shuffled = experiment.plan.problem.shuffle is not None
+        self._shuffled = experiment.plan.problem.trust.shuffle is not None
         self._method = self._course.method
         self._receipts = Receipts(store.receipts, None)
         self._row: MetricRow | None = None
@@ -82,7 +82,7 @@ class Training:
     def start(self) -> None:
         """`load`, then opens the silos and tells MLflow again what it may have missed. Raises InputError, SiloError."""
         self.load()
-        if self.experiment.plan.problem.shuffle is not None and not hasattr(self.backend, "batch"):
+        if self.experiment.plan.problem.trust.shuffle is not None and not hasattr(self.backend, "batch"):
             raise InputError("privacy.trust = shuffler: no shuffler is between silos and driver: nothing is sent")
         self.backend.open()
         self.backend.restore(self.experiment.run, self._receipts)

@@ -3,6 +3,8 @@
 import os
 import platform
 
+from tests.problems import problem_of
+
 # Before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A server that stays for its home's next driver would stay for every test's home.
@@ -34,7 +36,7 @@ from fedcore.messages import Query, Release
 from fedcore.models import Objective, model_of
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import driver_key
 from fedcore.silo.agreement import OBJECTIVES, Agreement
 from fedcore.silo.keys import SeededKeys
@@ -74,7 +76,7 @@ class Federation:
 
     @property
     def start(self) -> State:
-        return self.context.method.init(np.zeros(self.plan.problem.dim))
+        return self.context.method.init(np.zeros(self.plan.problem.objective.dim))
 
     def ask(self, query: Query) -> list[Release]:
         """The participants' releases, gathered over the sites and put into the query's order."""
@@ -117,11 +119,11 @@ def build(
     approve: bool = True,
     held: int = 0,
     evaluation: Evaluation | None = None,
-    aggregator: str | None = None,
+    aggregator: bool = False,
 ) -> Federation:
     """A federation in this process: `data` maps a silo's name to its (X, y). `held`: records that each holds out."""
     records = {name: Records(np.array(X, float), np.array(y, float)) for name, (X, y) in data.items()}
-    problem = Problem(
+    problem = problem_of(
         silos=tuple(SiloFacts(name, r.n, held) for name, r in records.items()),
         dim=model_of(loss or Squared()).weights(next(iter(records.values())).dim),
         clip=clip,

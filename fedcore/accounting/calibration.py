@@ -28,14 +28,14 @@ MULTIPLIERS = (5e-324, 1e9)
 """Smallest and largest noise that may be given; where it is too small to protect, accountants say so."""
 LEAST_DELTA = 1e-250
 
-Schedule = Literal["multi-pass", "one-pass"]
+Passes = Literal["multi-pass", "one-pass"]
 Calibration = Literal["exact", "paper", "experiments"]
 """How noise is found for a target. experiments: by the formula that Lowy and Razaviyayn's experiments use, without a
 proof: beyond an epsilon of about 1 it spends more than it says (spec isrl-dp-fl, 7.5)."""
 
 
 def paper_formula(
-    schedule: Schedule, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
+    schedule: Passes, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
 ) -> PaperFormula:
     """The published noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
 
@@ -50,7 +50,7 @@ def paper_formula(
 
 
 def experiments_formula(
-    schedule: Schedule, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
+    schedule: Passes, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
 ) -> PaperFormula:
     """`lowy-2023-experiments` of the registry `papers`, for the same question as `paper_formula`: no guarantee.
 
@@ -156,7 +156,7 @@ class Budget:
 
     def sigma(
         self,
-        schedule: Schedule,
+        schedule: Passes,
         clip: float,
         batch: float,
         rounds: int,

@@ -46,7 +46,7 @@ class Facts(Section):
             silos=len(sizes),
             per_round=problem.harmonic_participants,
             records=round((len(sizes) * variance) ** -0.5, 3),
-            weights=problem.dim,
+            weights=problem.objective.dim,
             convex=config.model.convex,
             epsilon=config.privacy.epsilon,
             delta=problem.budget.delta(min(sizes)),

@@ -25,9 +25,9 @@ from fedcore.algorithms.statistics.column_moments import ColumnMoments
 from fedcore.algorithms.statistics.largest_eigenvalue import LargestEigenvalue
 from fedcore.algorithms.statistics.second_moments import SecondMoments
 
-_imported: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Traits)]
+_imported: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and Traits in kind.__mro__]
 
-METHODS: dict[str, Any] = {kind.name: kind for kind in _imported if kind is not Traits}
+METHODS: dict[str, Any] = {kind.name: kind for kind in _imported if kind not in (Traits, Method)}
 """What silos can be asked to agree to, by name: every method that is imported above."""
 
 ALGORITHMS: dict[str, Any] = {name: method for name, method in METHODS.items() if method.trains}

@@ -56,6 +56,6 @@ class LocalizedAccelerated(Localized, Accelerated):
                 problem, local.index, rounds, pieces(problem, local.index), lam=local.lam, radius=local.radius, batch=K
             )
             variance = gradient_variance(problem, phase)
-            stages = stage_plan(rounds, smoothness + local.lam, phase.mu, gap, variance)
+            stages = stage_plan(rounds, smoothness + local.lam, phase.subproblem.mu, gap, variance)
             phases.append(replace(phase, settings=stage_settings(stages, variance, gap)))
         return Plan(problem, tuple(phases), accelerated_complexity(problem))

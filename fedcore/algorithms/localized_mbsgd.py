@@ -56,7 +56,7 @@ class LocalizedMbsgd(Localized, ProjectedSgd):
                     lam=local.lam,
                     radius=local.radius,
                     batch=self.batch,
-                    settings={"step": 1.0 / (1.0 / self.step + local.lam + problem.ridge)},
+                    settings={"step": 1.0 / (1.0 / self.step + local.lam + problem.objective.ridge)},
                 )
             )
         return Plan(problem, tuple(phases))

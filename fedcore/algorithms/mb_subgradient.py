@@ -52,8 +52,14 @@ class MbSubgradient(Subgradient):
         phase = make_phase(problem, 1, queries(self.rounds, self.index), whole, batch=self.batch)
         lam = self.lam
         if lam is None:
-            second_moment = problem.lipschitz**2 + problem.dim * phase.sigma**2 / problem.harmonic_participants
+            second_moment = (
+                problem.objective.lipschitz**2 + problem.objective.dim * phase.sigma**2 / problem.harmonic_participants
+            )
             if phase.rate < 1:
-                second_moment += problem.clip**2 / (problem.harmonic_participants * phase.batch)
-            lam = max(4.0 * math.sqrt(second_moment / (self.rounds + 1)) / problem.diameter - problem.ridge, 0.0)
-        return Plan(problem, (replace(phase, lam=lam),))
+                second_moment += problem.objective.clip**2 / (problem.harmonic_participants * phase.batch)
+            lam = max(
+                4.0 * math.sqrt(second_moment / (self.rounds + 1)) / problem.objective.diameter
+                - problem.objective.ridge,
+                0.0,
+            )
+        return Plan(problem, (replace(phase, subproblem=replace(phase.subproblem, lam=lam)),))

@@ -62,10 +62,10 @@ class Mbsgd(ProjectedSgd):
             K = minibatch_sgd_batch(problem, rounds) if self.rounds is not None else sgd_batch(problem, rounds)
         phase = make_phase(problem, 1, rounds, whole, batch=K)
         step = sgd_step(problem, phase, sgd_beta(problem, self.name)) if self.step == "theory" else self.step
-        if self.average == "theory" and not phase.mu * step < 1:
+        if self.average == "theory" and not phase.subproblem.mu * step < 1:
             raise InputError(
-                f"algorithm.average = theory needs a step below 1 / model.ridge = {1 / phase.mu:g}, and algorithm.step "
-                f"is {step:g}"
+                f"algorithm.average = theory needs a step below 1 / model.ridge = {1 / phase.subproblem.mu:g}, and "
+                f"algorithm.step is {step:g}"
             )
         return Plan(problem, (replace(phase, settings={"step": step}),))
 

@@ -52,8 +52,8 @@ class Silo(Protocol):
 S = TypeVar("S", bound=State)
 
 
-class Traits:
-    """What a method declares of itself, for the configuration, silos, audits and tests: what differs is overridden."""
+class Traits(Protocol):
+    """Declarations of a method for the configuration, silos, audits and tests; a method overrides those that differ."""
 
     title: ClassVar[str]
     source: ClassVar[str]
@@ -91,7 +91,7 @@ class Traits:
 
     def message_lengths(self, problem: Problem) -> tuple[int, ...]:
         """What a silo's message can be long."""
-        return tuple({problem.dim, self.vectors_up * problem.dim})
+        return tuple({problem.objective.dim, self.vectors_up * problem.objective.dim})
 
     def envelope(self, problem: Problem) -> float | None:
         """b of the Moreau envelope of a nonsmooth loss by the method's own theorem, loss per squared weight.
@@ -110,38 +110,11 @@ class Traits:
         return {}
 
 
-class Method(Protocol[S]):
+class Method(Traits, Protocol[S]):
     """A method of federated learning; one frozen dataclass with `Traits` in one file, listed in `ALGORITHMS`."""
 
     @property
     def name(self) -> str: ...
-
-    title: ClassVar[str]
-    source: ClassVar[str]
-    state: ClassVar[type[Any]]
-    trains: ClassVar[bool]
-    asks: ClassVar[tuple[str, ...]]
-    takes_nonsmooth: ClassVar[bool]
-    takes_nonconvex: ClassVar[bool]
-    takes_given_noise: ClassVar[bool]
-    several_answers: ClassVar[bool]
-    sends_own_arrays: ClassVar[bool]
-    takes_aggregator: ClassVar[bool]
-    needs_all_silos: ClassVar[bool]
-    linear_only: ClassVar[bool]
-    sends_sums: ClassVar[bool]
-    vectors_up: ClassVar[int]
-
-    @property
-    def from_theory(self) -> tuple[str, ...]: ...
-
-    def message_lengths(self, problem: Problem) -> tuple[int, ...]: ...
-
-    def envelope(self, problem: Problem) -> float | None: ...
-
-    def shown(self, phase: Phase) -> dict[str, float]: ...
-
-    def curve(self, before: S, after: S, phase: Phase) -> dict[str, float]: ...
 
     def plan(self, problem: Problem) -> Plan:
         """All phases, calibrated. Raises InputError naming the key or silo that does not fit."""

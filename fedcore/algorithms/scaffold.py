@@ -70,14 +70,15 @@ class Scaffold(LocalSteps):
             first = 1 if there.full else round(4 * problem.n_silos / there.expected)
         settings = {"step": self.length, "global_step": self.global_step}
         phases = local_phases(problem, self.rounds, self.local_steps, self.sampling_rate, settings, first)
-        return Plan(problem, (*phases[:-1], replace(phases[-1], vectors_down=2)))
+        question = replace(phases[-1].question, vectors_down=2)
+        return Plan(problem, (*phases[:-1], replace(phases[-1], question=question)))
 
     def init(self, w0: Vector) -> ScaffoldState:
         return ScaffoldState(1, 1, w0, np.zeros_like(w0), np.empty((0, w0.size)))
 
     def broadcast(self, state: ScaffoldState, phase: Phase) -> Arrays:
         """The model, and to each silo c - c_i: not in the first phase of a warm start, where it would be of no use."""
-        if phase.at_most_once:
+        if phase.schedule.at_most_once:
             return {"w": state.w}
         return {"w": state.w, "correction": state.control - _controls(state, phase)}
 
@@ -90,7 +91,7 @@ class Scaffold(LocalSteps):
     def server_update(self, state: ScaffoldState, messages: Messages, phase: Phase) -> ScaffoldState:
         old = _controls(state, phase)
         w = state.w
-        if not phase.at_most_once:
+        if not phase.schedule.at_most_once:
             # dy_i = -K eta_l (new c_i - c_i + c)
             w = moved(w, mean_message(_changes(messages, old)) + state.control, phase)
         controls, control = old.copy(), state.control

@@ -90,7 +90,7 @@ def canary_records(subject: Subject, run: str, rng: np.random.Generator) -> Cana
         minus, y = -plus, labels(subject, rng, len(at))
         opposite = y
     else:
-        length, label = _canary_form(subject.linear_loss, subject.clip, subject.plan.problem.diameter)
+        length, label = _canary_form(subject.linear_loss, subject.clip, subject.plan.problem.objective.diameter)
         plus[np.arange(len(at)), axis] = length
         minus, y = plus, np.full(len(at), label)
         opposite = np.full(len(at), subject.linear_loss.labels.opposite(label))

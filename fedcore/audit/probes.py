@@ -50,7 +50,7 @@ def takes_another_plan(sitting: Sitting, run: str) -> bool:
 def refusal_of_losses(sitting: Sitting, run: str) -> tuple[str, str]:
     """Code and sentence of a guarded silo's refusal to show exact losses. Raises ValueError if it shows them."""
     try:
-        sitting.losses(run, np.zeros(sitting.subject.plan.problem.dim))
+        sitting.losses(run, np.zeros(sitting.subject.plan.problem.objective.dim))
     except SiloError as error:
         return error.code, error.sentence
     raise ValueError("a guarded silo shows exact losses")

@@ -52,8 +52,8 @@ class Queries:
 
     def other(self, address: tuple[int, int]) -> dict[str, np.ndarray]:
         """Other arrays of the same names, within the domain; none where a query has no arrays."""
-        step = np.zeros(self.subject.plan.problem.dim)
-        step[0] = min(1.0, 0.25 * self.subject.plan.problem.diameter)
+        step = np.zeros(self.subject.plan.problem.objective.dim)
+        step[0] = min(1.0, 0.25 * self.subject.plan.problem.objective.diameter)
         return {name: 0.5 * array if array.any() else step for name, array in self.first(address).items()}
 
     def far(self, address: tuple[int, int], rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -70,4 +70,4 @@ class Queries:
         return found
 
     def _edge(self, rng: np.random.Generator, like: Vector) -> Vector:
-        return unit(rng, like.size) * (0.499 * self.subject.plan.problem.diameter)
+        return unit(rng, like.size) * (0.499 * self.subject.plan.problem.objective.diameter)

@@ -16,7 +16,8 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.audit.answers import Sum
 from fedcore.audit.subject import Subject
 from fedcore.errors import InputError
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phase import Phase
+from fedcore.planning.questions.question import DifferenceQuestion
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Reader:
         if self.subject.answers > 1:
             return 1.0
         ((kind, asked),) = self._questions(sent)
-        return float(np.linalg.norm(np.subtract(*asked))) if kind == DIFFERENCE else 1.0
+        return float(np.linalg.norm(np.subtract(*asked))) if kind == DifferenceQuestion.kind else 1.0
 
     def fits(self, sent: Arrays, sums: Sequence[Sum]) -> bool:
         """Whether one sum is about what the method asks about; later ones of a round depend on answers before."""
@@ -105,7 +106,7 @@ class Reader:
     def _told(self, sent: Arrays, answers: np.ndarray) -> tuple[Vector, list[tuple[str, tuple[Vector, ...]]]]:
         """The message to `sent` if these are the answers, and what was asked for them."""
         phase = self.subject.phases[0]
-        script = _Script(self.subject.plan.problem.ridge, phase, (self.subject.silo, phase.index, 1), answers)
+        script = _Script(self.subject.plan.problem.objective.ridge, phase, (self.subject.silo, phase.index, 1), answers)
         message = self.subject.asking.silo_step(sent, script)
         if script.asked != self.subject.answers:
             raise InputError(

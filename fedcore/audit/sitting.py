@@ -71,7 +71,7 @@ class Sitting:
         else:
             self.ledger = ledger if ledger is not None else KeptKeys(subject.silo)
             # Where the plan is about persons, these are persons of one row each.
-            opened = replace(records, person=subject.plan.problem.person)
+            opened = replace(records, person=subject.plan.problem.trust.person)
             self.silo = subject.open(subject.silo, opened, SecretKeys(subject.key), self.ledger)
             others = [
                 subject.open(
@@ -240,7 +240,7 @@ class Sitting:
             plan = self.subject.plan
             agreement = Agreement(run, plan.problem, self.subject.method, self.subject.loss, plan.digest)
             self._backends[run] = InProcess(self._site, agreement, lease=self.lease)
-            if plan.problem.shuffle is None:
+            if plan.problem.trust.shuffle is None:
                 self._backends[run].open()
             else:  # what is audited are a silo's releases, before they are sealed
                 self._site.agree(agreement)

@@ -58,7 +58,7 @@ class Subject:
 
         Raises InputError for an answer that the method does not name: what nothing looks at would pass unseen.
         """
-        planned = {kind.answer for phase in self.plan.phases for kind in phase.kinds}
+        planned = {kind.question.kind for phase in self.plan.phases for kind in phase.kinds}
         if more := planned - set(self.asking.asks):
             raise InputError(f"the plan asks for {', '.join(sorted(more))}, which method {self.method.name} does not")
         return tuple(kind for kind in self.asking.asks if kind in planned)
@@ -67,7 +67,7 @@ class Subject:
     def phases(self) -> tuple[Phase, ...]:
         """Those that are audited, each as it is in its rounds of that kind (`Phase.at`)."""
         kinds = (kind for phase in self.plan.phases for kind in phase.kinds)
-        return tuple(kind for kind in kinds if self.kind in (None, kind.answer))
+        return tuple(kind for kind in kinds if self.kind in (None, kind.question.kind))
 
     @cached_property
     def n(self) -> int:
@@ -81,11 +81,11 @@ class Subject:
     @property
     def dim(self) -> int:
         """Numbers of an answer."""
-        return self.phases[0].length(self.plan.problem)
+        return self.phases[0].question.length(self.plan.problem.objective.dim)
 
     @property
     def clip(self) -> float:
-        return self.phases[0].clip
+        return self.phases[0].question.clip
 
     @cached_property
     def place(self) -> int:
@@ -95,7 +95,7 @@ class Subject:
     @cached_property
     def answer(self) -> AuditedAnswer:
         """What is known of the plan's answers. Raises InputError for a plan of several kinds, or one without audits."""
-        found = sorted({phase.answer for phase in self.phases})
+        found = sorted({phase.question.kind for phase in self.phases})
         if len(found) != 1 or (kind := found[0]) not in AUDITED:
             names = ", ".join(found) or str(self.kind)
             raise InputError(f"a plan of answers {names} cannot be audited; plans of one of {', '.join(AUDITED)} can")
@@ -115,7 +115,7 @@ class Subject:
     @cached_property
     def addresses(self) -> list[tuple[int, int]]:
         """Every (phase, round) of this kind that the silo may be asked in."""
-        return [address for address in self.walked if self.kind in (None, self.at(address).answer)]
+        return [address for address in self.walked if self.kind in (None, self.at(address).question.kind)]
 
     def spread(self, most: int) -> list[tuple[int, int]]:
         """At most so many of these addresses, in order, the first and the last among them."""
@@ -132,7 +132,7 @@ class Subject:
         return [
             (phase.index, round)
             for phase in self.plan.phases[:last]
-            for round in range(1, (1 if phase.at_most_once else phase.rounds) + 1)
+            for round in range(1, (1 if phase.schedule.at_most_once else phase.rounds) + 1)
         ]
 
     def at(self, address: tuple[int, int]) -> Phase:
@@ -197,7 +197,7 @@ def auditable(subject: Subject) -> Subject:
     if subject.n and not subject.plan.problem.budget.private:
         raise InputError("privacy.trust = none adds no noise: there is nothing to audit")
     every = [kind for phase in subject.plan.phases for kind in phase.kinds]
-    if any(kind.entrusted for kind in every):
+    if any(kind.noise.entrusted for kind in every):
         raise InputError("privacy.trust = central: silos add no noise to what they send, so there is none to audit")
     if not subject.method.sends_sums:
         raise InputError(

@@ -10,13 +10,12 @@ from typing import Any
 import fedcore
 from fedcore import __version__
 from fedcore.arrays import canonical_json
-from fedcore.data.persons import PLACES
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
 from fedcore.paths import Anchor, path_keys, with_paths
 
-SCHEMA = 2
+SCHEMA = 3
 """Part of every id. Whoever changes what parameters mean, or how they are written, raises it: ids, run keys and noise
 are then others, and what was run before is a run of an older schema."""
 
@@ -30,23 +29,12 @@ _EXECUTION: dict[str, Any] = {
 }
 
 
-_LATER: dict[str, dict[str, Any]] = {
-    "": {"evaluation": None, "shuffler": None},
-    "participation": {"weights": "equal"},
-    "privacy": {"whole_silo": None},
-    "model": {"activation": "relu", "start": "fan-in"},
-    "data": {"label_range": None, "scaling": None, "person": None, "person_rows": PLACES},
-}
-"""Keys that came after the schema, by section, with their defaults: there they are left out, so runs made before are
-still found."""
-
-
 def canonical(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
     """The parameters that make the result, as canonical JSON; where and how it is executed is left out.
 
     Paths are names of their resolved places (`fedcore.paths`), as seen from `anchor`; None: from the current home.
     """
-    values = _without_later(config.model_dump(mode="json", exclude=_EXECUTION))
+    values = config.model_dump(mode="json", exclude=_EXECUTION)
     return canonical_json({"schema": SCHEMA, **named_places(values, anchor)})
 
 
@@ -60,18 +48,9 @@ def placeless(values: Any) -> str:
         for key, left_out in _EXECUTION.items():
             for each in (key,) if left_out is True else left_out:
                 (found if left_out is True else found[key] or {}).pop(each, None)
-        return hashlib.sha256(canonical_json(_without_later(found)).encode()).hexdigest()
+        return hashlib.sha256(canonical_json(found).encode()).hexdigest()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"no config: {error!r}") from None
-
-
-def _without_later(values: dict[str, Any]) -> dict[str, Any]:
-    for section, keys in _LATER.items():
-        holder = values[section] if section else values
-        for key, default in keys.items():
-            if holder.get(key, default) == default:
-                holder.pop(key, None)
-    return values
 
 
 def named_places(values: dict[str, Any], anchor: Anchor | None = None) -> dict[str, Any]:
@@ -92,8 +71,8 @@ def check_schema(what: str, schema: str | int | None) -> None:
         kept = "an older version of fedcore" if schema is None else f"another version of fedcore (schema {schema})"
         close = f" (`fedcore budget close {what[4:]}` ends one that was stopped)" if what.startswith("run ") else ""
         raise InputError(
-            f"{what} was made by {kept}; version {__version__} reads schema {SCHEMA} only. Look at it with the version "
-            f"that made it, or run its config again here, at a charge of its own{close}"
+            f"{what} was made by {kept}; version {__version__} reads schema {SCHEMA} only. Finish it, or look at it, "
+            f"with the version that made it, or run its config again here, at a charge of its own{close}"
         )
 
 

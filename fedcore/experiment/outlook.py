@@ -61,7 +61,7 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
         found.append(
             "there is one silo: nobody shares its work, and all noise is its own, which no other silo's averages out"
         )
-    kinds = [kind for phase in plan.phases for kind in phase.kinds if kind.answer == "gradient"]
+    kinds = [kind for phase in plan.phases for kind in phase.kinds if kind.question.kind == "gradient"]
     ratio = max((_signal_to_noise(plan, kind) for kind in kinds), default=math.inf)
     if ratio < LEAST_RATIO:
         found.append(
@@ -117,7 +117,7 @@ def _signal_to_noise(plan: Plan, phase: Phase) -> float:
     deviation = math.sqrt(phase.mean_noise * len(phase.shares) / problem.harmonic_participants)
     if not deviation:
         return math.inf
-    return math.sqrt(phase.most_answers) * phase.clip / (math.sqrt(problem.dim) * deviation)
+    return math.sqrt(phase.most_answers) * phase.question.clip / (math.sqrt(problem.objective.dim) * deviation)
 
 
 def _reach(config: ExperimentConfig, plan: Plan) -> float:
@@ -125,7 +125,7 @@ def _reach(config: ExperimentConfig, plan: Plan) -> float:
     step = getattr(config.algorithm, "step", None)
     if not isinstance(step, float) or config.algorithm.several_answers or not config.model.convex:
         return math.inf
-    return plan.training_rounds * step * plan.problem.clip * config.model.record_bound
+    return plan.training_rounds * step * plan.problem.objective.clip * config.model.record_bound
 
 
 def evaluation_facts(plan: Plan) -> dict[str, Any] | None:

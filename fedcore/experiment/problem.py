@@ -17,7 +17,7 @@ from fedcore.models import Network, Objective, OneHiddenLayer, RegressionNetwork
 from fedcore.models.regression_network import RegressionLoss
 from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.participation import SilosPerRound
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import ObjectiveFacts, Problem, SiloFacts, Trust
 from fedcore.planning.shuffle import Shuffle
 from fedcore.randomness import draws, public_key
 
@@ -44,25 +44,24 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
     if config.evaluation is not None:
         silos = [replace(silo, held=config.evaluation.held(silo.n)) for silo in silos]
     problem = Problem(
-        silos=tuple(silos),
-        dim=features,
-        clip=config.model.gradient_bound,
-        smoothness=config.model.loss.smoothness_within(config.model.reach) * config.model.record_bound**2,
-        diameter=config.model.diameter,
-        participants=_participants(config, len(silos)),
+        silos=_weighted(config, silos),
+        objective=ObjectiveFacts(
+            dim=features,
+            clip=config.model.gradient_bound,
+            smoothness=config.model.loss.smoothness_within(config.model.reach) * config.model.record_bound**2,
+            diameter=config.model.diameter,
+            ridge=config.model.ridge,
+        ),
         budget=budget,
-        ridge=config.model.ridge,
-        weights=_weights(config, silos),
+        participants=_participants(config, len(silos)),
+        trust=Trust(config.person, _shuffle(config, len(silos)), config.privacy.trust == "central"),
         evaluation=_evaluation(config),
-        person=config.person,
-        shuffle=_shuffle(config, len(silos)),
-        aggregator="trusted" if config.privacy.trust == "central" else None,
     )
     objective = training_loss(config, problem)
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config
     beta = objective.smoothness_within(config.model.reach) * config.model.record_bound**2
-    dim = model_of(objective).weights(features)
-    return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
+    dim, drawn = model_of(objective).weights(features), isinstance(objective, DrawnConvolution)
+    return replace(problem, objective=replace(problem.objective, dim=dim, smoothness=beta, drawn_points=drawn))
 
 
 def _check_tiny(config: ExperimentConfig, silo: SiloFacts) -> None:
@@ -91,11 +90,11 @@ def _participants(config: ExperimentConfig, silos: int) -> SilosPerRound:
     return given
 
 
-def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[float, ...] | None:
-    """Of the silos, with mean 1; None if all are alike. Raises InputError for numbers that do not fit the silos."""
+def _weighted(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[SiloFacts, ...]:
+    """The silos with their weights, of mean 1. Raises InputError for numbers that do not fit the silos."""
     chosen = config.participation.weights
     if chosen == "equal":
-        return None
+        return tuple(silos)
     given = [float(silo.n) for silo in silos] if isinstance(chosen, str) else list(chosen)
     total = sum(given)
     if len(given) != len(silos):
@@ -114,7 +113,7 @@ def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[floa
                 f"participation.weights: silo {silo.name} has weight 0; it would answer and be charged for nothing, so "
                 "leave it out of the data"
             )
-    return relative
+    return tuple(replace(silo, weight=weight) for silo, weight in zip(silos, relative, strict=True))
 
 
 def _shuffle(config: ExperimentConfig, n_silos: int) -> Shuffle | None:

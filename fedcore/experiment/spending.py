@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 from typing import NamedTuple
 
-from fedcore.accounting.calibration import Schedule, paper_formula
+from fedcore.accounting.calibration import Passes, paper_formula
 from fedcore.experiment.statistics import composed_epsilon, largest_honest_sampling
 from fedcore.planning.phase import Phase
 from fedcore.planning.phases.local_phase import claimed
@@ -19,7 +19,9 @@ def is_shown(plan: Plan, phase: int, round: int) -> bool:
     target and each round a block of its own: all blocks add there, one by one."""
     kinds = [kind for each in plan.phases for kind in each.kinds]
     quick = plan.problem.participation.full and all(kind.rate == 1 for kind in kinds)
-    quick = quick and not (plan.problem.budget.whole_silo is not None and any(kind.fresh_blocks for kind in kinds))
+    quick = quick and not (
+        plan.problem.budget.whole_silo is not None and any(kind.schedule.fresh_blocks for kind in kinds)
+    )
     return quick or round == plan.phases[phase - 1].rounds or round & (round - 1) == 0
 
 
@@ -86,10 +88,12 @@ def _by_rounds(plan: Plan, phase: Phase) -> float:
     """By the formulas of minibatch SGD and of methods with local steps, which hold after any number of rounds."""
     if phase.parts:
         return math.inf
-    if phase.answers > 1 or phase.sampling == "without-replacement":
+    if phase.schedule.answers > 1 or phase.schedule.sampling == "without-replacement":
         return max(claimed(plan.problem, phase, n, plan.training_rounds) for n in {share.n for share in phase.shares})
-    schedule: Schedule = "one-pass" if phase.fresh_blocks else "multi-pass"
+    schedule: Passes = "one-pass" if phase.schedule.fresh_blocks else "multi-pass"
     return max(
-        paper_formula(schedule, phase.clip, share.batch, phase.rounds, share.delta, share.n).epsilon(share.sigma)
+        paper_formula(schedule, phase.question.clip, share.batch, phase.rounds, share.delta, share.n).epsilon(
+            share.sigma
+        )
         for share in {(share.n, share.batch): share for share in phase.shares}.values()
     )

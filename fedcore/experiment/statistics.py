@@ -28,7 +28,7 @@ from fedcore.models.config import ModelConfig
 from fedcore.paths import Anchor
 from fedcore.planning.phases.local_phase import published_claims
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import ObjectiveFacts, Problem, SiloFacts, Trust
 
 
 def statistics_id(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
@@ -81,13 +81,10 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
     return method.plan(
         Problem(
             silos=tuple(silos),
-            dim=method.numbers,
-            clip=method.half_diameter,
-            smoothness=math.inf,
-            diameter=math.inf,
-            participants=len(silos),
+            objective=ObjectiveFacts(method.numbers, method.half_diameter, math.inf, math.inf),
             budget=budget,
-            person=config.person,
+            participants=len(silos),
+            trust=Trust(person=config.person),
         )
     )
 

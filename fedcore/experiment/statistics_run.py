@@ -47,7 +47,7 @@ class StatisticsRun(Experiment):
 
     def start(self) -> np.ndarray:
         """0 (d,), of the statistic: nothing is trained."""
-        return np.zeros(self.plan.problem.dim)
+        return np.zeros(self.plan.problem.objective.dim)
 
     @property
     def loss(self) -> None:

@@ -30,6 +30,6 @@ def noised_mean(messages: Messages, problem: Problem, phase: Phase, query: Query
     """
     mean = mean_message(messages)
     noise = _MECHANISM.draw(derive(key, "aggregator"), round_address(query.phase, query.round), mean)
-    unit = ANSWERS[phase.answer].scale(problem, *query.arrays.values())
+    unit = ANSWERS[phase.question.kind].scale(problem, *query.arrays.values())
     noise *= aggregated_sigma(phase.sigmas, phase.weights) * unit
     return np.asarray(mean + noise)

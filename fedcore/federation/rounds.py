@@ -7,7 +7,7 @@ state. Whoever drives the loop logs, checkpoints and stops between rounds; nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
@@ -48,7 +48,7 @@ class RunContext:
         if phase is None:
             return None
         names, chosen = self._names, self._drawn(state.phase, state.round)
-        if phase.at_most_once:
+        if phase.schedule.at_most_once:
             before = {name for round in range(1, state.round) for name in self._drawn(state.phase, round)}
             chosen = tuple([name for name in chosen if name not in before])
         arrays: dict[str, np.ndarray] = {}
@@ -77,20 +77,20 @@ class RunContext:
                 raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
         phase = self.plan.phases[query.phase - 1]
         here = phase.at(query.round)
-        length = here.sent(self.plan.problem)
+        length = here.question.sent(self.plan.problem.objective.dim)
         for release in releases:
             if release.payload.shape != (length,):
                 raise SiloError(release.silo, "answer", f"it sent {release.payload.size} numbers in place of {length}")
         lost = [each.silo for each in releases if not _is_answer(each.payload)]
-        if lost and here.answers > 1:
+        if lost and here.schedule.answers > 1:
             raise _diverged(state)
         if lost:
             raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
         payloads = [release.payload for release in releases]
         messages = Messages(zip(self._places(query.participants), payloads, strict=True), phase.weights)
-        if here.entrusted:
+        if here.noise.entrusted:
             messages = Messages({0: noised_mean(messages, self.plan.problem, here, query, self.key)})
-            phase = replace(phase, weights=None)  # which the aggregator has applied
+            phase = phase.unweighted  # the aggregator has applied the weights
         return self._after(state, messages, phase)
 
     def fold_batch(self, state: State, query: Query, batch: Batch) -> State:
@@ -98,12 +98,12 @@ class RunContext:
 
         Raises ShufflerError for other numbers of messages, or of numbers in one; DivergedError if training diverged.
         """
-        phase, shuffle = self.plan.phases[query.phase - 1], self.plan.problem.shuffle
+        phase, shuffle = self.plan.phases[query.phase - 1], self.plan.problem.trust.shuffle
         at, most = f"round {query.phase}.{query.round}", len(query.participants)
         least = most if shuffle is None else shuffle.minimum
         if not least <= len(batch.payloads) <= most:
             raise ShufflerError("answer", f"{at}: it handed on {len(batch.payloads)} messages, not {least} to {most}")
-        length = phase.length(self.plan.problem)
+        length = phase.question.length(self.plan.problem.objective.dim)
         if not all(payload.shape == (length,) and _is_answer(payload) for payload in batch.payloads):
             sentence = f"{at}: a message is not {length} numbers of norm below {LARGEST_ANSWER:g}"
             raise ShufflerError("answer", sentence)
@@ -128,7 +128,7 @@ class RunContext:
         planned = self.plan.phases[phase - 1]
         if planned.evaluates:
             return self._names
-        if (here := planned.at(round)).in_turn:
+        if (here := planned.at(round)).schedule.in_turn:
             return (here.whose_turn(planned.turn(round)),)
         count = self.plan.problem.participation.drawn(self.key, phase, round)
         return participants(self._names, count, self.key, phase, round)

@@ -29,7 +29,7 @@ from fedcore.models.config import Normalise
 from fedcore.planning.plan import Plan
 from fedcore.silo.account import SiloAccount
 
-FORMAT = 1
+FORMAT = 2
 """Of the file; whoever changes what is in it raises it."""
 LARGEST = 1 << 28
 """Bytes of a file that is read."""

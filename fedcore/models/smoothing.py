@@ -60,8 +60,8 @@ class ConvolutionSmoothing:
         """The mean of `loss` over the ball for records of norm `record_bound`: gap at most L s, L sqrt(d)/s-smooth."""
         radius = theory_radius(problem) if self.radius is None else self.radius
         if self.estimate == "sampled":
-            return DrawnConvolution(loss, radius, record_bound, problem.dim)
-        return Convolution(loss, radius * record_bound, problem.dim)
+            return DrawnConvolution(loss, radius, record_bound, problem.objective.dim)
+        return Convolution(loss, radius * record_bound, problem.objective.dim)
 
 
 def theory_beta(problem: Problem) -> float:
@@ -69,11 +69,13 @@ def theory_beta(problem: Problem) -> float:
 
     Written as L^2 / (D^2 lambda) with the theorem's lambda: the gap L^2 / (2 b) is lambda D^2 / 2, the price of lambda.
     """
-    return problem.clip**2 / (problem.diameter**2 * base_weight(problem))
+    return problem.objective.clip**2 / (problem.objective.diameter**2 * base_weight(problem))
 
 
 def theory_radius(problem: Problem) -> float:
     """s = (D / sqrt(M)) (1/sqrt(n) + sqrt(d ln(1/delta)) / (epsilon n)) of Algorithm 6; without noise 1/sqrt(n)."""
     n, epsilon = problem.n, problem.budget.epsilon
-    noise = math.sqrt(problem.dim * math.log(1 / problem.delta)) / (epsilon * n) if epsilon is not None else 0.0
-    return problem.diameter / math.sqrt(problem.harmonic_participants) * (1.0 / math.sqrt(n) + noise)
+    noise = (
+        math.sqrt(problem.objective.dim * math.log(1 / problem.delta)) / (epsilon * n) if epsilon is not None else 0.0
+    )
+    return problem.objective.diameter / math.sqrt(problem.harmonic_participants) * (1.0 / math.sqrt(n) + noise)

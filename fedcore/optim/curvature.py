@@ -33,14 +33,14 @@ def sampling_error(phase: Phase, places: Iterable[int], drawn_points: bool, fals
     """
     places, weights = list(places), phase.weights or (1.0,) * len(phase.shares)
     many, error = len(places), 0.0
-    if phase.rate < 1 or phase.fresh_blocks or drawn_points:
+    if phase.rate < 1 or phase.schedule.fresh_blocks or drawn_points:
         # A record adds at most w C / (M K), K records of a silo at most w^2 C^2 / (M^2 K) to the variance.
-        sizes = [(weights[at] * phase.clip / many, phase.shares[at].batch) for at in places]
+        sizes = [(weights[at] * phase.question.clip / many, phase.shares[at].batch) for at in places]
         variance = math.fsum(length**2 / batch for length, batch in sizes)
         error += _pinelis(variance, max(2.0 * length / batch for length, batch in sizes), false_alarm / 2)
     if many < len(phase.shares):
-        variance = phase.clip**2 * math.fsum(weight**2 for weight in weights) / len(weights) / many
-        error += _pinelis(variance, 2.0 * max(weights) * phase.clip / many, false_alarm / 2)
+        variance = phase.question.clip**2 * math.fsum(weight**2 for weight in weights) / len(weights) / many
+        error += _pinelis(variance, 2.0 * max(weights) * phase.question.clip / many, false_alarm / 2)
     return error
 
 

@@ -32,5 +32,5 @@ def model_average_update(state: ModelState, messages: Messages, phase: Phase) ->
 
 def moved(w: Vector, direction: Vector, phase: Phase) -> Vector:
     """The model after K local steps along the mean `direction`, and the global step; in the domain (d,)."""
-    length = phase.settings["global_step"] * phase.answers * phase.settings["step"]
-    return onto_domain(w - length * direction, phase.diameter, w, phase.radius)
+    length = phase.settings["global_step"] * phase.schedule.answers * phase.settings["step"]
+    return onto_domain(w - length * direction, phase.subproblem.diameter, w, phase.subproblem.radius)

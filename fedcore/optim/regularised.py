@@ -16,5 +16,5 @@ def regularised(gradient: Vector, w: Vector, centre: Vector, phase: Phase) -> Ve
     That objective is F(w) + (lam/2) |w - centre|^2 + (ridge/2) |w|^2, `lam` the phase's own weight around its centre
     and `ridge` the problem's, over all weights with the bias among them.
     """
-    direction = gradient + phase.lam * (w - centre) if phase.lam else gradient
-    return direction + phase.ridge * w if phase.ridge else direction
+    direction = gradient + phase.subproblem.lam * (w - centre) if phase.subproblem.lam else gradient
+    return direction + phase.subproblem.ridge * w if phase.subproblem.ridge else direction

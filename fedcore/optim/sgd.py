@@ -47,9 +47,9 @@ def sgd_update(state: SgdState, gradient: Vector, phase: Phase, average: Theorem
     """The state after one step along the mean message; `phase.settings["step"]` is the step length."""
     step = phase.settings["step"]
     direction = regularised(gradient, state.w, state.centre, phase)
-    w = onto_domain(state.w - step * direction, phase.diameter, state.centre, phase.radius)
+    w = onto_domain(state.w - step * direction, phase.subproblem.diameter, state.centre, phase.subproblem.radius)
     if average == "theory":
-        mean = state.mean + (state.w - state.mean) / weight_sum(state.round, phase.mu * step)
+        mean = state.mean + (state.w - state.mean) / weight_sum(state.round, phase.subproblem.mu * step)
     else:
         mean = running_mean(state.mean, state.round - 1, w)
     if state.round < phase.rounds:

@@ -49,7 +49,12 @@ def subgradient_update(state: SubgradientState, gradient: Vector, phase: Phase, 
     """
     k = state.round + (index == "textbook")
     direction = regularised(gradient, state.w, state.centre, phase)
-    w = onto_domain(state.w - 2.0 / (phase.mu * k) * direction, phase.diameter, state.centre, phase.radius)
+    w = onto_domain(
+        state.w - 2.0 / (phase.subproblem.mu * k) * direction,
+        phase.subproblem.diameter,
+        state.centre,
+        phase.subproblem.radius,
+    )
     # k over 1 + ... + k. At k = 1 nothing is left of the mean; at k = 2 it is the start, w_1 of the textbook.
     mean = state.mean + (w - state.mean) * (2.0 / (k + 1)) if k > 1 else w
     if state.round < phase.rounds:

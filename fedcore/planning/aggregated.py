@@ -18,7 +18,7 @@ from fedcore.planning.problem import Problem
 def noise_as_planned(problem: Problem, sigmas: Sequence[float]) -> list[float]:
     """Of the silos, in the problem's order, from what each needs on its own mean: itself, or the aggregator's in its
     units, never less."""
-    if problem.aggregator is None:
+    if not problem.trust.aggregator:
         return list(sigmas)
     weights = problem.weights or (1.0,) * len(sigmas)
     largest = max(weight * sigma for weight, sigma in zip(weights, sigmas, strict=True))
@@ -42,7 +42,7 @@ def mean_noise(sigmas: Sequence[float], weights: Sequence[float] | None, entrust
 
 def check_aggregator(problem: Problem) -> None:
     """Raises InputError where an aggregator is trusted with what it cannot do, or no plan accounts for."""
-    if problem.aggregator is None:
+    if not problem.trust.aggregator:
         return
     wanted = (
         (problem.participation.full, "all silos in every round: leave participation.silos_per_round out"),
@@ -52,7 +52,7 @@ def check_aggregator(problem: Problem) -> None:
         ),
         (problem.budget.whole_silo is None, "no privacy.whole_silo: leave it out"),
         (problem.evaluation is None, "no evaluation, in which silos add their own noise: leave it out"),
-        (problem.shuffle is None, "no shuffler beside the aggregator"),
+        (problem.trust.shuffle is None, "no shuffler beside the aggregator"),
     )
     for holds, said in wanted:
         if not holds:

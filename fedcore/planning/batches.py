@@ -47,7 +47,7 @@ def minibatch_sgd_batch(problem: Problem, rounds: int, enough: float | None = No
     n, delta = problem.n, problem.delta
     if enough is None:
         logs = math.log(2.5 * rounds / delta) * math.log(2.0 / delta)
-        enough = min(float(n), (_epsilon(problem) * n) ** 2 / (problem.dim * logs))
+        enough = min(float(n), (_epsilon(problem) * n) ** 2 / (problem.objective.dim * logs))
     return max(least_batch(problem, n, rounds), whole_batch(enough / rounds, n))
 
 
@@ -63,9 +63,9 @@ def gradient_minimal_batch(problem: Problem, n: int) -> int:
             f"algorithm.batch = theory: the theorem's K is for all silos in every round, not for "
             f"participation.silos_per_round = {problem.participation.words} of {problem.n_silos}; give a number"
         )
-    epsilon, d, log = _epsilon(problem), problem.dim, math.log(1.0 / problem.delta)
-    beta = problem.smoothness_for("algorithm.batch = theory")
-    Q = math.sqrt(beta * problem.diameter / problem.clip) * problem.harmonic_participants**0.25
+    epsilon, d, log = _epsilon(problem), problem.objective.dim, math.log(1.0 / problem.delta)
+    beta = problem.objective.smoothness_for("algorithm.batch = theory")
+    Q = math.sqrt(beta * problem.objective.diameter / problem.objective.clip) * problem.harmonic_participants**0.25
     if d > n:
         least = (epsilon * n) ** 1.5 / (Q * (d * log) ** 0.75)
         allowed = (epsilon * n) ** 0.75 * d**0.125 / (math.sqrt(Q) * log**0.375)
@@ -96,22 +96,22 @@ def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
         )
     if budget.epsilon is None and budget.private:
         raise InputError("algorithm.rounds = null needs privacy.epsilon: the paper's batch follows from it")
-    L, noise = weighted_clip(problem), problem.dim * math.log(1.0 / problem.delta)
+    L, noise = weighted_clip(problem), problem.objective.dim * math.log(1.0 / problem.delta)
     if gap is None:
         if budget.epsilon is None:
             return 1
-        balance = (L / (beta * problem.diameter * budget.epsilon)) ** 2 * noise / M if beta > 0 else math.inf
+        balance = (L / (beta * problem.objective.diameter * budget.epsilon)) ** 2 * noise / M if beta > 0 else math.inf
         return whole_batch(min(balance**0.2 * n**0.6, float(n)), n)
     floor = n * M / L**2
     if budget.epsilon is not None:
         floor = min(floor, (budget.epsilon * n) ** 2 * M / (L**2 * noise))
-    rounds = math.sqrt(beta / problem.ridge) * math.log(max(problem.ridge * gap * floor, 1.0))
+    rounds = math.sqrt(beta / problem.objective.ridge) * math.log(max(problem.objective.ridge * gap * floor, 1.0))
     return whole_batch(n / rounds, n) if rounds > 1 else n
 
 
 def weighted_clip(problem: Problem) -> float:
     """L of the theorems: the clipping bound times the largest weight of a silo (spec isrl-dp-fl 6.8)."""
-    return problem.clip * max(problem.weights or (1.0,))
+    return problem.objective.clip * max(problem.weights or (1.0,))
 
 
 def no_theory(method: str) -> InputError:

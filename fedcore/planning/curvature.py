@@ -128,9 +128,9 @@ class KnownCurvature(GrownMethod):
     def known(self, problem: Problem) -> Problem:
         """The problem with beta as it is known; before a release, and for a nonsmooth loss, as it is."""
         number = self.known_curvature
-        if number is None or math.isinf(problem.smoothness):
+        if number is None or math.isinf(problem.objective.smoothness):
             return problem
-        return replace(problem, smoothness=number)
+        return replace(problem, objective=replace(problem.objective, smoothness=number))
 
     @model_validator(mode="after")
     def _planned_before_it_is_known(self) -> Self:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from fedcore.draws.stream import Draws
 from fedcore.errors import InputError
 from fedcore.randomness import draws, generator, public_key
 
-EVALUATION = "histogram"
+EVALUATION: Final = "histogram"
 """Name of the answer."""
 HALF_DIAMETER = math.sqrt(0.5)
 BINS = 4

@@ -50,14 +50,16 @@ def check_ranges(problem: Problem, phases: Iterable[Phase]) -> None:
         kinds = phase.kinds
         evaluates = any(kind.evaluates for kind in kinds)
         evaluations, trainings = evaluations + evaluates, trainings + (not evaluates)
-        if phase.weights != problem.weights or phase.ridge != problem.ridge:
-            raise InputError(f"phase {phase.index} has other weights of silos, or another ridge, than its problem")
         for kind in kinds:
             if tuple(share.silo for share in kind.shares) != names:
                 raise InputError(f"phase {phase.index} has no share of each of the {len(names)} silos, in their order")
-            if kind.mechanism != problem.budget.mechanism:
-                raise InputError(f"phase {phase.index} has {kind.mechanism} noise, not {problem.budget.mechanism}")
-            if kind.entrusted and problem.aggregator is None:
+            if kind.weights != problem.weights or kind.subproblem.ridge != problem.objective.ridge:
+                raise InputError(f"phase {phase.index} has other weights of silos, or another ridge, than its problem")
+            if kind.noise.mechanism != problem.budget.mechanism:
+                raise InputError(
+                    f"phase {phase.index} has {kind.noise.mechanism} noise, not {problem.budget.mechanism}"
+                )
+            if kind.noise.entrusted and not problem.trust.aggregator:
                 raise InputError(f"phase {phase.index} leaves its noise to an aggregator, and this problem trusts none")
             for silo in problem.silos:
                 _check_range(problem, phase, kind, silo)
@@ -89,7 +91,7 @@ def check_plan(plan: Plan, silos: Iterable[str] | None = None) -> None:
 
 def _check_range(problem: Problem, phase: Phase, kind: Phase, silo: SiloFacts) -> None:
     share = kind.by_silo[silo.name]
-    start, stop = share.start, share.start + (kind.rounds * int(share.batch) if kind.fresh_blocks else share.n)
+    start, stop = share.start, share.start + (kind.rounds * int(share.batch) if kind.schedule.fresh_blocks else share.n)
     said = f"phase {phase.index} asks silo {silo.name} about {problem.unit} {start + 1} to {stop}"
     if not 0 <= start < stop <= silo.n:
         raise InputError(f"{said}, and it has {silo.n}")
@@ -100,8 +102,8 @@ def _check_range(problem: Problem, phase: Phase, kind: Phase, silo: SiloFacts) -
                 f"training: a phase of training keeps to the first {silo.trained} (SiloFacts.trained)"
             )
         return
-    whole = (start, stop) == (silo.trained, silo.n) and share.rate == 1 and not kind.fresh_blocks
-    if problem.evaluation is None or not whole or phase.parts or (phase.rounds, phase.answers) != (1, 1):
+    whole = (start, stop) == (silo.trained, silo.n) and share.rate == 1 and not kind.schedule.fresh_blocks
+    if problem.evaluation is None or not whole or phase.parts or (phase.rounds, phase.schedule.answers) != (1, 1):
         raise InputError(
             f"{said} to evaluate a model, and an evaluation is one answer about the {silo.held} {problem.unit} that it "
             "holds out, all of them"
@@ -130,7 +132,7 @@ def _check_silo(plan: Plan, silo: SiloFacts) -> None:
     try:
         _check_epsilon(problem, name, training, delta, budget.epsilon, "privacy.epsilon")
     except InputError:
-        if problem.shuffle is None or _shuffled_epsilon(plan, name) > budget.epsilon * (1.0 + ROUNDING):
+        if problem.trust.shuffle is None or _shuffled_epsilon(plan, name) > budget.epsilon * (1.0 + ROUNDING):
             raise
 
 

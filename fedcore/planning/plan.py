@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -19,10 +19,10 @@ from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.arrays import FLOAT_BYTES, canonical_json, digest
 from fedcore.planning.invariants import check_ranges
-from fedcore.planning.part import Part
 from fedcore.planning.participation import Binomial
 from fedcore.planning.phase import Phase
-from fedcore.planning.problem import Problem, agreed_problem
+from fedcore.planning.plain_values import plain_phase, plain_problem
+from fedcore.planning.problem import Problem
 from fedcore.planning.shuffled import noise_without, phase_epsilon
 from fedcore.planning.theorems.complexity import Complexity
 
@@ -64,7 +64,8 @@ class Plan:
 
     def until(self, phase: int, round: int) -> Plan:
         """The plan as far as this round of this phase (from 1)."""
-        last = replace(self.phases[phase - 1], rounds=round)
+        last = self.phases[phase - 1]
+        last = replace(last, schedule=replace(last.schedule, rounds=round))
         return replace(self, phases=(*self.phases[: phase - 1], last))
 
     def silo_epsilon(self, silo: str) -> float:
@@ -101,7 +102,7 @@ class Plan:
         kinds = [kind for phase in self.phases for kind in phase.kinds]
         shares = [kind.by_silo[silo] for kind in kinds]
         own = [(s.n, s.start, s.batch, s.sigma, s.epsilon_accounted, s.epsilon_paper, s.delta, s.rate) for s in shares]
-        return self.problem.sizes[silo], *own, *(kind.turns_of(silo) for kind in kinds if kind.in_turn)
+        return self.problem.sizes[silo], *own, *(kind.turns_of(silo) for kind in kinds if kind.schedule.in_turn)
 
     def silo_events(self, silo: str) -> list[GaussianRelease]:
         return [event for phase in self.phases for event in phase.events(silo)]
@@ -119,16 +120,19 @@ class Plan:
         n = self.problem.sizes[silo]
         share, delta = self.problem.participation.expected / self.problem.n_silos, self.problem.budget.delta(n)
         before = list(before)
-        drawn = [phase for phase in self.phases if not (phase.at_most_once or phase.evaluates)]
+        drawn = [phase for phase in self.phases if not (phase.schedule.at_most_once or phase.evaluates)]
         pieces = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))
         if any(first[1] > second[0] for first, second in pairwise(pieces)):
             raise ValueError(f"phases of this plan share records of silo {silo}")
-        sure = [*before, *(event for phase in self.phases if phase.at_most_once for event in phase.events(silo))]
+        sure = [
+            *before,
+            *(event for phase in self.phases if phase.schedule.at_most_once for event in phase.events(silo)),
+        ]
         # Records that are held out are asked for certain, and about nothing else.
         held = [event for phase in self.phases if phase.evaluates for event in phase.events(silo)]
         worst = spent([*before, *held], delta) if held else 0.0
         for phase in drawn:
-            event, rounds = phase.event(silo, 1), 1 if phase.fresh_blocks else phase.rounds
+            event, rounds = phase.event(silo, 1), 1 if phase.schedule.fresh_blocks else phase.rounds
             certain = [replace(other, start=event.start, stop=event.stop) for other in sure]
             worst = max(worst, honest_sampling(event, rounds, share, delta, certain))
         return worst
@@ -146,7 +150,7 @@ class Plan:
         without noise. Phases are about pieces of their own: a record pays for one of them.
         """
         problem = self.problem
-        if problem.shuffle is None or not problem.budget.private:
+        if problem.trust.shuffle is None or not problem.budget.private:
             return None
         pieces = sorted({(event.start, event.stop) for event in self.silo_events(problem.silos[0].name)})
         if any(first[1] > second[0] for first, second in pairwise(pieces)):
@@ -172,11 +176,11 @@ class Plan:
         once. `participants`: their number; if it is drawn, its law, its mean, and M and M' of the theorems.
         """
         budget, asked = self.problem.budget, self.problem.participation.expected
-        floats = [phase.floats(asked, self.problem) for phase in self.phases]
+        floats = [phase.floats(asked, self.problem.objective.dim) for phase in self.phases]
         up, down = sum(up for up, _ in floats), sum(down for _, down in floats)
         return _finite(
             {
-                "phases": self._phases,
+                "phases": [plain_phase(phase, self.problem.objective.dim) for phase in self.phases],
                 "totals": {
                     "phases": len(self.phases),
                     "rounds": self.rounds,
@@ -197,7 +201,7 @@ class Plan:
                     "gradient_evaluations": sum(phase.gradient_evaluations(asked) for phase in self.phases),
                     "theorem": self.theorem,
                 },
-                "problem": asdict(self.problem) | {"n": self.problem.n},
+                "problem": plain_problem(self.problem),
             }
         )
 
@@ -227,37 +231,27 @@ class Plan:
     @property
     def _of_shuffler(self) -> dict[str, Any]:
         """`totals` of a plan with a shuffler: nothing else has a word of it."""
-        if self.problem.shuffle is None:
+        if self.problem.trust.shuffle is None:
             return {}
         gained = noise_without(self.problem, self.phases)
         return {
             "epsilon_shuffled": self.epsilon_shuffled,
-            "shuffler_minimum": self.problem.shuffle.minimum,
+            "shuffler_minimum": self.problem.trust.shuffle.minimum,
             "noise_from": None if gained is None else "shuffler" if gained > 1 + 1e-6 else "local",
             "noise_without_shuffler": gained,
         }
 
-    @property
-    def _phases(self) -> list[dict[str, Any]]:
-        return [_phase_fields(phase) for phase in self.phases]
-
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
-        agreed = {"problem": agreed_problem(asdict(self.problem)), "phases": self._phases}
-        return digest(canonical_json(agreed).encode()).hex()
+        return digest(canonical_json(_agreed([self.problem, self.phases])).encode()).hex()
 
 
-def _phase_fields(value: Phase | Part) -> dict[str, Any]:
-    found = _fields(value) | {"shares": [_fields(share) for share in value.shares]}
-    if isinstance(value, Phase) and value.parts is not None:
-        found["parts"] = [_phase_fields(part) for part in value.parts]
-    return found
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    """A dataclass as a dictionary, what it holds as it is: `asdict` would copy each number of each silo."""
-    return agreed_problem({field.name: getattr(value, field.name) for field in fields(value)})
+def _agreed(value: Any) -> Any:
+    """Dataclasses as dictionaries; `asdict` would copy each number of each silo."""
+    if is_dataclass(value):
+        return {field.name: _agreed(getattr(value, field.name)) for field in fields(value)}
+    return [_agreed(each) for each in value] if isinstance(value, tuple | list) else value
 
 
 def _finite(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from pydantic import FailFast
 
@@ -31,12 +31,14 @@ LARGEST_DIAMETER = 1e9
 class SiloFacts:
     """What everybody may know of a silo: its name and its number of records, or of persons.
 
-    `held`: how many of them are held out of training, for evaluation.
+    `held`: how many of them are held out of training, for evaluation. `weight`: of the silo's answers in the objective
+    and in every mean of the server; weights have mean 1 over all silos.
     """
 
     name: str
     n: int
     held: int = 0
+    weight: float = 1.0
 
     @property
     def trained(self) -> int:
@@ -50,38 +52,78 @@ def unit_of(person: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Everything that planning may look at; nothing here depends on what a record says.
+class ObjectiveFacts:
+    """Public constants of the objective. `dim`: weights of the model.
 
     `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
-    per-record loss, infinite if it is nonsmooth. `diameter`: D, of the ball around 0 that models stay in.
-    `participants`: M silos in a round, or the law of their number, of which `participation` says more. `drawn_points`:
-    gradients are taken at points that are drawn anew for each record and round (Algorithm 7 of Gao et al.), so they
-    vary where all records take part, too. `ridge`: weight of (ridge/2)|w|^2 in the objective, over all weights, a bias
-    included; its gradient is added after noise, by the server or, with local steps, the silo, so it needs no clipping.
-    `weights`: of the silos' answers in the objective and in every mean of the server, in the order of `silos`, with
-    mean 1, none 0, which would charge a silo for nothing; None: all alike. They touch no answer.
-    `evaluation`: what is asked of records that silos hold out; None: none are.
-    `person`: the column by which rows are persons', where neighbours differ in one person with all of its rows: all
-    that counts records, n among it, then counts persons. None: neighbours differ in one record.
-    `shuffle`: what is public of the shuffler between silos and server; None: there is none.
-    `aggregator`: `trusted` where one is simulated that receives silos' sums and adds the noise; None: there is none.
+    per-record loss, infinite if it is nonsmooth. `diameter`: D, of the ball around 0 that models stay in. `ridge`:
+    weight of (ridge/2)|w|^2 in the objective, over all weights, a bias included; the server, or a silo with local
+    steps, adds its gradient after noise, so it needs no clipping. `drawn_points`: gradients are taken at points that
+    are drawn anew for each record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too.
     """
 
-    silos: Annotated[tuple[SiloFacts, ...], FailFast()]
     dim: int
     clip: float
     smoothness: float
     diameter: float
-    participants: SilosPerRound
-    budget: Budget
-    drawn_points: bool = False
     ridge: float = 0.0
-    weights: tuple[float, ...] | None = None
-    evaluation: Evaluation | None = None
+    drawn_points: bool = False
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the norm of the objective's gradient over W: clip + ridge D / 2. Silos clip at `clip` alone."""
+        return self.clip + self.ridge * self.diameter / 2.0
+
+    def smoothness_for(self, method: str) -> float:
+        """beta of the objective, ridge included, for the schedule of `method`. Raises InputError if there is none."""
+        if math.isfinite(self.smoothness):
+            return self.smoothness + self.ridge
+        raise InputError(
+            f"{method} needs a smooth loss, and this problem's smoothness is infinite: use a subgradient method, or a "
+            "smoothed loss (Moreau, Convolution) with its constant"
+        )
+
+    def check(self) -> None:
+        """Raises InputError for numbers that no objective has."""
+        if not 0 < self.dim <= MOST_WEIGHTS:
+            raise InputError(f"{self.dim:g} weights make no problem; 1 to {MOST_WEIGHTS} do")
+        _within("clip", self.clip, LARGEST, LEAST_CLIP)
+        if self.diameter != math.inf:  # no model is asked about then (`fedcore.silo.question`)
+            _within("diameter", self.diameter, LARGEST_DIAMETER)
+        if not self.ridge < LARGEST:
+            raise InputError(f"model.ridge = {self.ridge:g} must be below {LARGEST:g}")
+        if not (self.smoothness >= 0 and self.ridge >= 0):
+            raise InputError(f"model: smoothness {self.smoothness:g} and ridge {self.ridge:g} must be at least 0")
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom a guarantee protects, and who stands between silos and server.
+
+    `person`: the column by which rows are persons', where neighbours differ in one person with all of its rows: every
+    number of records, n among them, then counts persons. None: neighbours differ in one record. `shuffle`: the public
+    numbers of the shuffler; None: there is none. `aggregator`: a simulated one receives silos' sums and adds the noise.
+    """
+
     person: str | None = None
     shuffle: Shuffle | None = None
-    aggregator: Literal["trusted"] | None = None
+    aggregator: bool = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that planning may look at; nothing here depends on what a record says.
+
+    `participants`: M silos in a round, or the law of their number, of which `participation` says more. `evaluation`:
+    the questions about held-out records; None: silos hold out none.
+    """
+
+    silos: Annotated[tuple[SiloFacts, ...], FailFast()]
+    objective: ObjectiveFacts
+    budget: Budget
+    participants: SilosPerRound
+    trust: Trust = Trust()
+    evaluation: Evaluation | None = None
 
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no problem has, wherever it comes from."""
@@ -92,18 +134,11 @@ class Problem:
             raise InputError(f"{len(self.silos)} silos need a name of their own each, and 1 to {LARGEST} records")
         if not all(0 < len(name) <= LONGEST_NAME and name.isprintable() for name in names):
             raise InputError(f"a silo's name has 1 to {LONGEST_NAME} printable characters")
-        if not 0 < self.dim <= MOST_WEIGHTS:
-            raise InputError(f"{self.dim:g} weights make no problem; 1 to {MOST_WEIGHTS} do")
+        self.objective.check()
         Participation.of(self.participants, len(self.silos))
-        if self.person is not None and not (0 < len(self.person) <= LONGEST_NAME and self.person.isprintable()):
+        person, shuffle = self.trust.person, self.trust.shuffle
+        if person is not None and not (0 < len(person) <= LONGEST_NAME and person.isprintable()):
             raise InputError(f"a column of persons has a name of 1 to {LONGEST_NAME} printable characters")
-        _within("clip", self.clip, LARGEST, LEAST_CLIP)
-        if self.diameter != math.inf:  # no model is asked about then (`fedcore.silo.question`)
-            _within("diameter", self.diameter, LARGEST_DIAMETER)
-        if not self.ridge < LARGEST:
-            raise InputError(f"model.ridge = {self.ridge:g} must be below {LARGEST:g}")
-        if not (self.smoothness >= 0 and self.ridge >= 0):
-            raise InputError(f"model: smoothness {self.smoothness:g} and ridge {self.ridge:g} must be at least 0")
         if not all(0 <= silo.held < silo.n and (silo.held > 0) == (self.evaluation is not None) for silo in self.silos):
             raise InputError("an evaluation needs records of each silo, held out, and training needs some of them, too")
         if self.evaluation is not None and (self.evaluation.epsilon is not None) != self.budget.private:
@@ -115,24 +150,24 @@ class Problem:
                 f"{shown_down(1 / len(self.silos))} (N = {len(self.silos)} silos): above it, publishing one silo in "
                 "full would count as private"
             )
-        if self.shuffle is not None and whole is not None:
+        if shuffle is not None and whole is not None:
             raise InputError(
                 "privacy.whole_silo is a target without a shuffler, and privacy.trust = shuffler has none for whole "
                 "silos: leave one out"
             )
-        if self.shuffle is not None:
-            self.shuffle.check({silo.n for silo in self.silos}, self.participants, self.weights, self.evaluation)
-            self.shuffle.check_delta(self.budget, [silo.n for silo in self.silos])
+        if shuffle is not None:
+            shuffle.check({silo.n for silo in self.silos}, self.participants, self.weights, self.evaluation)
+            shuffle.check_delta(self.budget, [silo.n for silo in self.silos])
         if self.weights is not None:
-            if len(self.weights) != len(self.silos) or not all(0 < weight <= LARGEST for weight in self.weights):
-                raise InputError(f"{len(self.silos)} silos have as many weights, each above 0 and at most {LARGEST}")
+            if not all(0 < weight <= LARGEST for weight in self.weights):  # 0 would charge a silo for nothing
+                raise InputError(f"a silo's weight is above 0 and at most {LARGEST}")
             if abs(sum(self.weights) / len(self.silos) - 1.0) > 1e-9:
                 raise InputError("weights of silos have mean 1")
 
     @property
     def unit(self) -> str:
         """What the guarantee protects and sizes count, as one word: records or persons."""
-        return "records" if self.person is None else "persons"
+        return "records" if self.trust.person is None else "persons"
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -144,29 +179,22 @@ class Problem:
         """What is known of each silo, by its name."""
         return {silo.name: silo for silo in self.silos}
 
+    @cached_property
+    def weights(self) -> tuple[float, ...] | None:
+        """Of the silos, in their order; None: all are 1."""
+        found = tuple(silo.weight for silo in self.silos)
+        return None if all(weight == 1.0 for weight in found) else found
+
     @property
     def lengths(self) -> tuple[int, ...]:
         """What answers can be long: as many numbers as the model has weights, or an evaluation has cells."""
-        return (self.dim,) if self.evaluation is None else (self.dim, self.evaluation.cells)
+        dim = self.objective.dim
+        return (dim,) if self.evaluation is None else (dim, self.evaluation.cells)
 
     @property
     def n(self) -> int:
         """Records that the smallest silo trains on: the n of the papers' schedules, which assume equal silos."""
         return min(silo.trained for silo in self.silos)
-
-    def smoothness_for(self, method: str) -> float:
-        """beta of the objective, ridge included, for the schedule of `method`. Raises InputError if there is none."""
-        if math.isfinite(self.smoothness):
-            return self.smoothness + self.ridge
-        raise InputError(
-            f"{method} needs a smooth loss, and this problem's smoothness is infinite: use a subgradient method, or a "
-            "smoothed loss (Moreau, Convolution) with its constant"
-        )
-
-    @property
-    def lipschitz(self) -> float:
-        """Bound on the norm of the objective's gradient over W: clip + ridge D / 2. Silos clip at `clip` alone."""
-        return self.clip + self.ridge * self.diameter / 2.0
 
     @property
     def n_silos(self) -> int:
@@ -200,30 +228,3 @@ def check_shares(silos: int, kinds: int, key: str) -> None:
 def _within(key: str, value: float, most: float, least: float = 0.0) -> None:
     if not (0 < value <= most and least <= value):
         raise InputError(f"model.{key} = {value:g} must be more than {least:g} and at most {most:g}")
-
-
-_LATER = (
-    "weights",
-    "evaluation",
-    "numbers",
-    "person",
-    "shuffle",
-    "parts",
-    "in_turn",
-    "entrusted",
-    "vectors_up",
-    "aggregator",
-    "balance",
-    "one_sample",
-)
-
-
-def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a problem or phase without what came later, where it is not there: digests of plans and agreements
-    made before, hence runs and their noise, stay what they were."""
-    found = {key: value for key, value in values.items() if key not in _LATER or value is not None}
-    if "silos" in found and "evaluation" not in found:
-        found["silos"] = [{"name": silo["name"], "n": silo["n"]} for silo in found["silos"]]
-    if "budget" in found and found["budget"]["whole_silo"] is None:
-        found["budget"] = {key: value for key, value in found["budget"].items() if key != "whole_silo"}
-    return found

@@ -16,14 +16,14 @@ from fedcore.planning.problem import Problem
 def phase_epsilon(problem: Problem, phase: Phase, silo: str) -> float:
     """Epsilon of a phase at `silo`, of the planned minimum of messages; infinite where no accountant knows it."""
     event = phase.event(silo, 1)
-    if problem.shuffle is None or event.sigma <= 0 or event.sampling != "full" or phase.answers > 1:
+    if problem.trust.shuffle is None or event.sigma <= 0 or event.sampling != "full" or phase.schedule.answers > 1:
         return math.inf
     delta = gaussian_delta(problem.budget.delta(problem.sizes[silo]), event.mechanism)
-    rounds = 1 if phase.fresh_blocks else phase.most_answers
-    records, messages = int(phase.by_silo[silo].batch), problem.shuffle.minimum
+    rounds = 1 if phase.schedule.fresh_blocks else phase.most_answers
+    records, messages = int(phase.by_silo[silo].batch), problem.trust.shuffle.minimum
     found = shuffled_epsilon(event.sigma / event.sensitivity, records, rounds, messages, delta, problem.budget.epsilon)
     if event.mechanism != "gaussian":  # the distance of each message of all batches from a Gaussian mechanism's
-        dim = phase.length(problem)
+        dim = phase.question.length(problem.objective.dim)
         if delta_cost(dim, phase.rounds * messages, found) > problem.budget.delta(problem.sizes[silo]) - delta:
             return math.inf
     return found
@@ -35,7 +35,7 @@ def noise_without(problem: Problem, phases: Sequence[Phase]) -> float | None:
     1 where the local calibration asks for no more. None without a shuffler, or without a target.
     """
     budget = problem.budget
-    if problem.shuffle is None or budget.epsilon is None or budget.multiplier is not None:
+    if problem.trust.shuffle is None or budget.epsilon is None or budget.multiplier is not None:
         return None
     factors = [1.0]
     for phase in phases:

@@ -37,7 +37,7 @@ class Size:
         from fedcore.arrays import FLOAT_BYTES
 
         asked = plan.problem.participation.expected
-        floats = [phase.floats(asked, plan.problem) for phase in plan.phases]
+        floats = [phase.floats(asked, plan.problem.objective.dim) for phase in plan.phases]
         up, down = sum(up for up, _ in floats), sum(down for _, down in floats)
         releases = sum(phase.turns(asked) for phase in plan.phases)
         ledgers = RELEASE_BYTES * releases + FLOAT_BYTES * up if durable else 0.0

@@ -41,15 +41,15 @@ def gradient_variance(problem: Problem, phase: Phase) -> float:
     and Lemma E.5 of Lowy and Razaviyayn has (spec isrl-dp-fl, 4 and E5). Units: (loss per weight)^2.
     """
     M, N = problem.harmonic_participants, problem.n_silos
-    between = phase.clip**2 / M * (N - M) / max(N - 1, 1) * _mean(_squares(problem))
-    within = batch_variance(problem, phase, of_all=problem.drawn_points or phase.fresh_blocks)
+    between = phase.question.clip**2 / M * (N - M) / max(N - 1, 1) * _mean(_squares(problem))
+    within = batch_variance(problem, phase, of_all=problem.objective.drawn_points or phase.schedule.fresh_blocks)
     return noise_variance(problem, phase) + within + between
 
 
 def noise_variance(problem: Problem, phase: Phase) -> float:
     """d mean(c_i^2 sigma_i^2) / M, the first term of `gradient_variance`."""
     noise = [square * share.sigma**2 for square, share in zip(_squares(problem), phase.shares, strict=True)]
-    return problem.dim * _mean(noise) / problem.harmonic_participants
+    return problem.objective.dim * _mean(noise) / problem.harmonic_participants
 
 
 def batch_variance(problem: Problem, phase: Phase, of_all: bool) -> float:
@@ -57,7 +57,7 @@ def batch_variance(problem: Problem, phase: Phase, of_all: bool) -> float:
     unless those count too (`of_all`)."""
     return _mean(
         [
-            square * (phase.clip**2 / (problem.harmonic_participants * share.batch))
+            square * (phase.question.clip**2 / (problem.harmonic_participants * share.batch))
             if of_all or share.batch < share.n
             else 0.0
             for square, share in zip(_squares(problem), phase.shares, strict=True)

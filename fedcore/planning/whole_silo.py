@@ -121,6 +121,7 @@ def _keeps(made: Plan, problem: Problem, silos: Iterable[str]) -> bool:
 def _of(made: Plan, problem: Problem) -> Plan:
     """A plan that was made with a raised budget, as that of the problem, with its targets."""
     phases = (
-        phase if phase.evaluates else replace(phase, epsilon_target=problem.budget.epsilon) for phase in made.phases
+        phase if phase.evaluates else replace(phase, noise=replace(phase.noise, target=problem.budget.epsilon))
+        for phase in made.phases
     )
     return replace(made, problem=problem, phases=tuple(phases))

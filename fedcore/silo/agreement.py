@@ -23,7 +23,7 @@ from fedcore.errors import InputError
 from fedcore.limits import LARGEST_AGREEMENT, MOST_KEYS, MOST_SHARES
 from fedcore.models import Objective
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import LONGEST_NAME, Problem, agreed_problem
+from fedcore.planning.problem import LONGEST_NAME, Problem
 from fedcore.planning.whole_silo import planned
 from fedcore.silo.question import Forms, forms_of
 
@@ -59,7 +59,7 @@ class Agreement:
 
     def to_bytes(self) -> bytes:
         """The form in which it travels."""
-        fields = [self.run, self.plan, agreed_problem(_plain(Problem, self.problem)), *_named(self.method, self.loss)]
+        fields = [self.run, self.plan, _plain(Problem, self.problem), *_named(self.method, self.loss)]
         return canonical_json(fields).encode()
 
     @classmethod

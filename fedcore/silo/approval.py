@@ -16,7 +16,6 @@ from fedcore.planning.invariants import check_plan
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.silo.answers import ANSWERS
 from fedcore.silo.policies.policy import MOST_RUNS
 
@@ -31,26 +30,26 @@ def charge_of(silo: str, n: int, plan: Plan) -> Charge:
 def check_answers(silo: str, plan: Plan, method: Method[Any]) -> None:
     """Raises SiloError unless every phase charges for the answer that it names, and the method declares it."""
     for phase in (kind for each in plan.phases for kind in each.kinds):
-        kind, event = ANSWERS.get(phase.answer), phase.event(silo, 1)
-        if kind is None or phase.answer not in method.asks:
-            raise SiloError(silo, "plan", f"phase {phase.index} asks for {phase.answer}, which is not agreed")
+        kind, event = ANSWERS.get(phase.question.kind), phase.event(silo, 1)
+        if kind is None or phase.question.kind not in method.asks:
+            raise SiloError(silo, "plan", f"phase {phase.index} asks for {phase.question.kind}, which is not agreed")
         count, sampled = phase.by_silo[silo].batch, event.sampling != "full"
         reach = kind.half_diameter(plan.problem, phase)
         if sampled:  # a record that joins a sample moves its sum by all of its part, charged as half a replacement
             reach = max(reach, kind.largest_norm(plan.problem, phase))
-        together = math.sqrt(phase.answers) if phase.one_sample else 1.0
+        together = math.sqrt(phase.schedule.answers) if phase.question.one_sample else 1.0
         sensitivity = mean_sensitivity(reach, count, event.mechanism, slack_of(plan.problem, phase, event))
         charged = sensitivity * together <= event.sensitivity
         if not charged or (sampled and not kind.samples):
-            sentence = f"phase {phase.index} does not charge for its answers, {phase.answer}"
+            sentence = f"phase {phase.index} does not charge for its answers, {phase.question.kind}"
             raise SiloError(silo, "plan", sentence)
 
 
 def slack_of(problem: Problem, phase: Phase, event: GaussianRelease) -> float:
     """What rounding adds to the sums of an event, relative to 2 C: from the answer's own numbers, where a plan has them
     by its name."""
-    kind, terms, sampled = ANSWERS[phase.answer], event.stop - event.start, event.sampling != "full"
-    listed = rounding_of(phase.answer, phase.balance)
+    kind, terms, sampled = ANSWERS[phase.question.kind], event.stop - event.start, event.sampling != "full"
+    listed = phase.question.rounding
     reach = kind.largest_norm(problem, phase) / kind.half_diameter(problem, phase) * (1.0 - 2.0**-40)
     return replace(listed, reach=max(listed.reach, reach)).slack(terms, sampled)
 
@@ -81,7 +80,7 @@ def check_whole_silo(silo: str, plan: Plan) -> None:
 def check_noise(silo: str, n: int, guarded: bool, plan: Plan) -> None:
     """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
     budget = plan.problem.budget
-    trusting = any(kind.entrusted for phase in plan.phases for kind in phase.kinds)
+    trusting = any(kind.noise.entrusted for phase in plan.phases for kind in phase.kinds)
     if guarded and trusting:
         raise SiloError(silo, "noise", "it trusts no aggregator: what it sends has its own noise")
     if (budget.mechanism == "discrete-gaussian") != guarded or (guarded and not budget.private):
@@ -89,7 +88,7 @@ def check_noise(silo: str, n: int, guarded: bool, plan: Plan) -> None:
         raise SiloError(silo, "noise", f"it adds {mine}; the plan asks for another kind, or for none")
     if not guarded:
         return
-    dim = max(kind.length(plan.problem) for phase in plan.phases for kind in phase.kinds)
+    dim = max(kind.question.length(plan.problem.objective.dim) for phase in plan.phases for kind in phase.kinds)
     costs = [(plan.silo_epsilon(silo), budget.delta(n))]
     if budget.whole_silo is not None:
         costs.append((plan.whole_silo_epsilon(silo), budget.whole_silo.delta))
@@ -106,11 +105,13 @@ def grid_of(silo: str, problem: Problem, phase: Phase, event: GaussianRelease, s
 
     `scale`: of the event and of the sums, in units of the phase's own (`Answer.scale`).
     """
-    kind = ANSWERS[phase.answer]
+    kind = ANSWERS[phase.question.kind]
     try:
         reach, norm = scale * kind.half_diameter(problem, phase), scale * kind.largest_norm(problem, phase)
         slack = slack_of(problem, phase, event)
-        return charged_grid(event, reach, phase.by_silo[silo].batch, phase.length(problem), norm, slack)
+        return charged_grid(
+            event, reach, phase.by_silo[silo].batch, phase.question.length(problem.objective.dim), norm, slack
+        )
     except InputError as error:
         fault = str(error)
     # Not in the handler: the first error would travel as the context of this one.

@@ -31,7 +31,7 @@ class Outbox:
 
         Raises SiloError for one that should not have come, or did not, and where no shuffler can be reached.
         """
-        shuffled = agreement.problem.shuffle is not None
+        shuffled = agreement.problem.trust.shuffle is not None
         if shuffled != (route is not None):
             said = "comes with the address of its shuffler" if shuffled else "is not shuffled, and has no shuffler"
             raise SiloError(self._silo, "route", f"run {agreement.run} {said}")

@@ -99,8 +99,10 @@ class PrivateSilo:
         Cheap, unlike a plan: it comes before one is made.
         """
         held = unit_of(self._records.person)
-        if problem.person != self._records.person:
-            raise SiloError(self.name, "unit", f"the plan protects {unit_of(problem.person)}, it was opened for {held}")
+        if problem.trust.person != self._records.person:
+            raise SiloError(
+                self.name, "unit", f"the plan protects {unit_of(problem.trust.person)}, it was opened for {held}"
+            )
         claimed = problem.sizes.get(self.name)
         if claimed != self.n:
             raise SiloError(self.name, "size", f"the plan says {claimed} {problem.unit}, it holds {self.n}")
@@ -146,7 +148,7 @@ class PrivateSilo:
         X, y = self._finite[order], self._records.y[order]
         weights = None if self._records.weights is None else self._records.weights[order]
         bound = self._records.bound
-        kinds = {kind.answer for phase in plan.phases for kind in phase.kinds}
+        kinds = {kind.question.kind for phase in plan.phases for kind in phase.kinds}
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
         self._pieces.pop(run, None)
@@ -180,7 +182,7 @@ class PrivateSilo:
                 return Release(self.name, index, round, digest, row.payload_digest, stored)
         elif self.ledger.is_closed(run):
             raise closed_before(self.name, run)
-        elif phase.at_most_once and any(other.phase == index for other in self.ledger.rows(run)):
+        elif phase.schedule.at_most_once and any(other.phase == index for other in self.ledger.rows(run)):
             raise SiloError(self.name, "plan", f"it has answered in phase {index} already, where it may once")
         if row is None and self._policy is not None:
             self._policy.answer(run)
@@ -188,11 +190,13 @@ class PrivateSilo:
         view = self._view(question, phase)
         message = approved.method.silo_step(question.arrays, view)
         view.over = True
-        if view.asked != phase.answers:
+        if view.asked != phase.schedule.answers:
             raise SiloError(
-                self.name, "plan", f"the method asked {view.asked} times in a round planned for {phase.answers}"
+                self.name,
+                "plan",
+                f"the method asked {view.asked} times in a round planned for {phase.schedule.answers}",
             )
-        dim = phase.sent(approved.plan.problem)
+        dim = phase.question.sent(approved.plan.problem.objective.dim)
         if not is_vector(message, dim):
             # Its bytes would be sent again as something else.
             raise SiloError(self.name, "plan", f"the method's message is not an array of {dim} float64")
@@ -208,7 +212,7 @@ class PrivateSilo:
     def part(self, question: Question, phase: Phase) -> Part:
         """What of this silo an answer of the phase is about, for sums of several silos together."""
         run = self._runs[question.run]
-        return run.answers[phase.answer], self._piece(question, run, phase)
+        return run.answers[phase.question.kind], self._piece(question, run, phase)
 
     def passed_key(self, run: str) -> bytes | None:
         """Key of the run's noise, which a site may then draw for several silos in one pass; None if it may not."""
@@ -233,7 +237,7 @@ class PrivateSilo:
 
     def _piece(self, question: Question, run: ApprovedRun, phase: Phase) -> Piece:
         kind = run.plan.phases[question.phase - 1].kind(question.round)
-        slot = (question.phase, kind, question.round if phase.fresh_blocks else 0)
+        slot = (question.phase, kind, question.round if phase.schedule.fresh_blocks else 0)
         found = self._pieces.get(question.run)
         if found is not None and found[0] == slot:
             return found[1]
@@ -243,7 +247,7 @@ class PrivateSilo:
         count = phase.by_silo[self.name].batch
         grid = grid_of(self.name, run.plan.problem, phase, event) if self._guarded else None
         weights = None if run.weights is None else run.weights[at]
-        noise = 0.0 if phase.entrusted else event.sigma * count
+        noise = 0.0 if phase.noise.entrusted else event.sigma * count
         piece = Piece(event, at, run.X[at], run.y[at], count, noise, grid, weights, places)
         self._pieces[question.run] = slot, piece
         return piece

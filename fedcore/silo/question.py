@@ -60,9 +60,13 @@ class Form:
         state = replace(method.init(np.zeros(1)), phase=phase.index, round=round)
         sent = method.broadcast(state, replace(phase, shares=phase.shares[:1]))
         common = frozenset(name for name, array in sent.items() if array.ndim == 1)
-        if common and not math.isfinite(phase.diameter):
-            raise InputError(f"{method.name} asks about models, and model.diameter = {phase.diameter:g} bounds none")
-        return cls(common, frozenset(sent) - common, plan.problem.dim, phase.diameter / 2 * (1 + SLACK))
+        if common and not math.isfinite(phase.subproblem.diameter):
+            raise InputError(
+                f"{method.name} asks about models, and model.diameter = {phase.subproblem.diameter:g} bounds none"
+            )
+        return cls(
+            common, frozenset(sent) - common, plan.problem.objective.dim, phase.subproblem.diameter / 2 * (1 + SLACK)
+        )
 
     def fault(self, query: Query, silos: list[str]) -> str | None:
         """Why these silos do not take the query's arrays, as a sentence; None if they do.
@@ -111,7 +115,7 @@ def phase_asked(query: Query, names: list[str], plan: Plan | None, forms: Forms)
         raise SiloError(names[0], "query", "a query names each participant once")
     phase = plan.phases[query.phase - 1]
     here = phase.at(query.round)
-    if here.in_turn and names != [turn := here.whose_turn(phase.turn(query.round))]:
+    if here.schedule.in_turn and names != [turn := here.whose_turn(phase.turn(query.round))]:
         raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is the turn of silo {turn}")
     fault = forms[query.phase, phase.kind(query.round)].fault(query, names)
     if fault is not None:

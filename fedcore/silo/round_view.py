@@ -66,7 +66,7 @@ class RoundView:
 
     @property
     def ridge(self) -> float:
-        return self._run.plan.problem.ridge
+        return self._run.plan.problem.objective.ridge
 
     @property
     def address(self) -> tuple[str, int, int]:
@@ -85,12 +85,14 @@ class RoundView:
         if self.over:
             # A method that kept this from an earlier round would get an answer that nobody charges.
             raise SiloError(self._silo, "plan", "the method asked after its round")
-        if kind != self._phase.answer:
-            raise SiloError(self._silo, "plan", f"the method asked for {kind} where {self._phase.answer} is planned")
+        if kind != self._phase.question.kind:
+            raise SiloError(
+                self._silo, "plan", f"the method asked for {kind} where {self._phase.question.kind} is planned"
+            )
         context, answer = self._next_context(), self._run.answers[kind]
         scale = answer.scale(self._run.plan.problem, *asked)
         if scale == 0.0:  # what cannot be moved has no noise: known from the question, and charged like any other
-            return np.zeros(self._phase.length(self._run.plan.problem))
+            return np.zeros(self._phase.question.length(self._run.plan.problem.objective.dim))
         total = None if self._together is None else self._together.take(self._silo, asked)
         if total is None:
             run = self._run
@@ -106,7 +108,7 @@ class RoundView:
     def _sample(self, context: bytes) -> np.ndarray | None:
         """Records, or persons, of the piece that the next answer is about; None: all. One stream for all of the round,
         and one sample where the answers of a round are about one."""
-        if self._phase.one_sample and self._drawn is not None:
+        if self._phase.question.one_sample and self._drawn is not None:
             return self._drawn
         self._drawn = self._drawn_sample(context)
         return self._drawn

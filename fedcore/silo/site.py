@@ -153,7 +153,7 @@ class Site:
             asked = rebuilt(self._first, "query", Query.from_bytes, query)
             self.leases.check(asked.run, lease)
             way = self._outbox.way(asked.run)
-            shuffle = self._run(asked.run, lease)[0].problem.shuffle
+            shuffle = self._run(asked.run, lease)[0].problem.trust.shuffle
             minimum = len(asked.participants) if shuffle is None else shuffle.minimum
             failures: list[SiloError] = []
             releases = list(self._answers(asked, failures))
@@ -195,7 +195,7 @@ class Site:
         """The sums of these silos in this round, where they are asked the same and can be summed together."""
         if query.own:
             return None
-        block = query.round if phase.fresh_blocks else 0
+        block = query.round if phase.schedule.fresh_blocks else 0
         kind = self._approved[query.run][0].phases[query.phase - 1].kind(query.round)
         key = (query.phase, kind, block, tuple(names))
         found, stack = self._stacks.get(query.run, (None, None))
@@ -212,7 +212,9 @@ class Site:
         if plan is None or not keys:
             return None
         address = round_address(query.phase, query.round)
-        return RoundNoise(self._seeded, keys, address, phase.answers, phase.length(plan.problem))
+        return RoundNoise(
+            self._seeded, keys, address, phase.schedule.answers, phase.question.length(plan.problem.objective.dim)
+        )
 
     @alone
     def accounts(self, run: str, lease: int = 0) -> list[SiloAccount]:
@@ -228,8 +230,12 @@ class Site:
         """
         plan, _ = self._run(run, lease)
         arrays = rebuilt(self._first, "model", unpack, w)
-        if set(arrays) != {"w"} or not is_vector(arrays["w"], plan.problem.dim) or not is_bounded(arrays["w"]):
-            raise SiloError(self._first, "model", f"a model is one array w of {plan.problem.dim} values")
+        if (
+            set(arrays) != {"w"}
+            or not is_vector(arrays["w"], plan.problem.objective.dim)
+            or not is_bounded(arrays["w"])
+        ):
+            raise SiloError(self._first, "model", f"a model is one array w of {plan.problem.objective.dim} values")
         return simulated_losses(list(self._silos.values()), run, arrays["w"])
 
     @alone

@@ -145,8 +145,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     if before is not None:
         console.print(
-            f"{asked}: before training each silo releases {before.problem.dim:,} number{'s' * (not curvature)}, once "
-            f"for all runs that share them, at epsilon {shown_up(totals['epsilon_statistics'])}; training spends "
+            f"{asked}: before training each silo releases {before.problem.objective.dim:,} "
+            f"number{'s' * (not curvature)}, once for all runs that share them, at epsilon "
+            f"{shown_up(totals['epsilon_statistics'])}; training spends "
             f"{shown_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
             + (_noise_in_curvature(made, before) if curvature else _noise_in_constants(experiment, before)),
             highlight=False,
@@ -167,18 +168,28 @@ def _claimed(epsilon: float | None, target: float | None) -> str:
 
 def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
     """Name and numbers of a phase, or of each kind of round that it has."""
-    from fedcore.planning.phase import DIFFERENCE, SECOND_ORDER
+    from fedcore.planning.questions.question import DifferenceQuestion, SecondOrderQuestion
 
     kinds = phase.kinds if phase.parts else (phase,)
-    names = {DIFFERENCE: "differences", SECOND_ORDER: "gradients, Hessians"}
-    others = "gradients" if any(kind.answer == SECOND_ORDER for kind in kinds) else "restarts"
+    names = {DifferenceQuestion.kind: "differences", SecondOrderQuestion.kind: "gradients, Hessians"}
+    others = "gradients" if any(kind.question.kind == SecondOrderQuestion.kind for kind in kinds) else "restarts"
     found = []
     for kind in kinds:
         said = "evaluation" if kind.evaluates else ""
         if phase.parts:
-            said = "turns" if kind.in_turn else names.get(kind.answer, others)
-        values = {key: getattr(kind, key) for key in ("n", "rounds", "batch", "lam", "radius", "clip", "sigma")}
-        values |= {key: getattr(kind, key) for key in ("epsilon_target", "epsilon_accounted", "epsilon_paper")}
+            said = "turns" if kind.schedule.in_turn else names.get(kind.question.kind, others)
+        values: dict[str, float | None] = {
+            "n": kind.n,
+            "rounds": kind.rounds,
+            "batch": kind.batch,
+            "lam": kind.subproblem.lam,
+            "radius": kind.subproblem.radius,
+            "clip": kind.question.clip,
+            "sigma": kind.sigma,
+            "epsilon_target": kind.noise.target,
+            "epsilon_accounted": kind.epsilon_accounted,
+            "epsilon_paper": kind.epsilon_paper,
+        }
         finite = {key: None if value is None or math.isinf(value) else value for key, value in values.items()}
         found.append((f"{said} {kind.index}".strip(), finite))
     return found
@@ -200,13 +211,13 @@ def _lengths(made: Plan, phase: Phase) -> str | None:
     """How many numbers silos send, in a sentence; None where messages are as long as the model."""
     from fedcore.arrays import FLOAT_BYTES
 
-    found = {kind.sent(made.problem) for kind in phase.kinds}
-    if found == {made.problem.dim}:
+    found = {kind.question.sent(made.problem.objective.dim) for kind in phase.kinds}
+    if found == {made.problem.objective.dim}:
         return None
     sent = " or ".join(f"{numbers:,}" for numbers in sorted(found))
     size = " or ".join(f"{FLOAT_BYTES * numbers:,}" for numbers in sorted(found))
-    inner = f", made of {phase.answers} noised answers" if phase.answers > 1 else ""
-    back = f"and receives the model's {made.problem.dim:,}"
+    inner = f", made of {phase.schedule.answers} noised answers" if phase.schedule.answers > 1 else ""
+    back = f"and receives the model's {made.problem.objective.dim:,}"
     return f"a silo sends {sent} numbers ({size} bytes) in a round{inner}, {back}."
 
 
@@ -232,11 +243,13 @@ def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
 
     from fedcore.experiment.released.noise import outlook
     from fedcore.planning.curvature import COVERED
+    from fedcore.planning.questions.statistics import record_bound_of
 
-    noise, bound = outlook(statistics)["eigenvalue_noise"], statistics.phases[0].record_bound or 0.0
+    noise, bound = outlook(statistics)["eigenvalue_noise"], record_bound_of(statistics.phases[0].question)
+    worst = plan.problem.objective.smoothness
     return (
-        f"Until then this plan takes the worst case, smoothness {number(plan.problem.smoothness)}; noise will add "
-        f"about {number(plan.problem.smoothness * ndtri(COVERED) * noise / bound**2)} to what it comes out as."
+        f"Until then this plan takes the worst case, smoothness {number(worst)}; noise will add "
+        f"about {number(worst * ndtri(COVERED) * noise / bound**2)} to what it comes out as."
     )
 
 
@@ -259,8 +272,9 @@ def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:
     """What noise will do to the constants of released statistics, in a sentence or two."""
     from fedcore.data.constants.scaling import ReleasedScaling
     from fedcore.experiment.released.noise import correlation_noise, outlook
+    from fedcore.planning.questions.statistics import record_bound_of
 
-    found, bound = outlook(statistics), statistics.phases[0].record_bound or 0.0
+    found, bound = outlook(statistics), record_bound_of(statistics.phases[0].question)
     if not isinstance(config.released, ReleasedScaling):
         return (
             f"Directions of variance below about {number(found['eigenvalue_noise'])} will be noise (images are cut to "

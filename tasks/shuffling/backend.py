@@ -73,9 +73,9 @@ class Shuffled:
         comes to no batch of the minimum.
         """
         at = Address(self._run, query.phase, query.round)
-        shuffle = self._plan.problem.shuffle
+        shuffle = self._plan.problem.trust.shuffle
         least = len(query.participants) if shuffle is None else shuffle.minimum
-        length = self._plan.phases[query.phase - 1].length(self._plan.problem)
+        length = self._plan.phases[query.phase - 1].question.length(self._plan.problem.objective.dim)
         opening = Opening(
             at,
             query.participants,

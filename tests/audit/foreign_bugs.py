@@ -73,7 +73,7 @@ class _BoundsOfTheFile(PrivateSilo):
     def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective | None, lease: int = 0) -> None:
         super().approve(run, plan, method, loss, lease)
         answers = self._runs[run].answers
-        bounds = answers["gradient"].model.bounds(self._records.X, self._records.y, plan.problem.clip)
+        bounds = answers["gradient"].model.bounds(self._records.X, self._records.y, plan.problem.objective.clip)
         answers["gradient"] = replace(answers["gradient"], bounds=bounds)
 
 

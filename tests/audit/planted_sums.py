@@ -36,7 +36,7 @@ def with_rows(change):
             kept = self._runs[run]
             X, y = change(kept.X.copy(), kept.y.copy())
             answer = kept.answers["gradient"]
-            answer = replace(answer, bounds=answer.model.bounds(X, y, kept.plan.problem.clip))
+            answer = replace(answer, bounds=answer.model.bounds(X, y, kept.plan.problem.objective.clip))
             self._runs[run] = replace(kept, X=X, y=y, answers={"gradient": answer})
 
     return Silo
@@ -126,7 +126,7 @@ def summed(factor):
     """Differences are clipped at `factor(step)` times C_2."""
 
     def change(answer, phase, piece, w, before):
-        bound = factor(np.linalg.norm(w - before)) * phase.clip
+        bound = factor(np.linalg.norm(w - before)) * phase.question.clip
         return answer.model.clipped_difference_sum(w, before, piece.X, piece.y, bound)
 
     return of_differences(change)
@@ -134,7 +134,7 @@ def summed(factor):
 
 def before_subtraction(answer, phase, piece, w, before):
     """Both gradients of a record are clipped at C_2, and their difference is not: it does not shrink with the step."""
-    bounds = answer.model.bounds(piece.X, piece.y, phase.clip)
+    bounds = answer.model.bounds(piece.X, piece.y, phase.question.clip)
     return answer.model.clipped_gradient_sum(w, piece.X, piece.y, bounds) - answer.model.clipped_gradient_sum(
         before, piece.X, piece.y, bounds
     )
@@ -144,7 +144,7 @@ def kept(answer, phase, piece, w, before):
     """The silo takes the model that it was last asked about for the one before."""
     last = getattr(answer, "last", before)
     object.__setattr__(answer, "last", w)
-    bound = phase.clip * np.linalg.norm(w - last)
+    bound = phase.question.clip * np.linalg.norm(w - last)
     return answer.model.clipped_difference_sum(w, last, piece.X, piece.y, bound)
 
 

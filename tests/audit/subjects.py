@@ -14,10 +14,11 @@ from fedcore.audit.subject import Subject
 from fedcore.losses import DrawnConvolution, Hinge, Logistic
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter, length
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.foreign_bugs import FOREIGN, PLANS
+from tests.problems import problem_of
 
 NAME = "synthetic"
 
@@ -25,7 +26,7 @@ NAME = "synthetic"
 def problem(n=20, dim=32, epsilon=2.0, delta=None, clip=1.0, mechanism="gaussian", others=(), drawn=False):
     silos = (SiloFacts(NAME, n), *(SiloFacts(f"other-{at}", size) for at, size in enumerate(others)))
     budget = Budget(epsilon, delta, "exact", mechanism)
-    return Problem(silos, dim, clip, 0.25, 10.0, len(silos), budget, drawn)
+    return problem_of(silos, dim, clip, 0.25, 10.0, len(silos), budget, drawn)
 
 
 def make(seed, method="mbsgd", hyper=None, loss=None, opener=PrivateSilo, plain=None, **sizes):

@@ -33,7 +33,7 @@ from fedcore.losses import Logistic
 from fedcore.mechanisms.secret_sample import poisson_sample, sample_stream
 from fedcore.messages import Query
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import generator
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
@@ -42,6 +42,7 @@ from fedcore.silo.question import Question
 from fedcore.silo.site import Site
 from tests.audit.foreign_bugs import FIVE, FOREIGN, PLANS, SHOWS
 from tests.epsilon_shown import epsilon_shown
+from tests.problems import problem_of
 from tests.selection import some_in_make_test
 
 EPSILON, DELTA = 2.0, 1e-5
@@ -54,7 +55,7 @@ Pair = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 def agreed(bug: str) -> tuple[Any, Plan]:
     name, hyperparameters, n, dim = PLANS[bug]
     method = METHODS[name](**hyperparameters)
-    return method, method.plan(Problem((SiloFacts("ash", n),), dim, 1.0, 0.25, 10.0, 1, Budget(EPSILON, DELTA)))
+    return method, method.plan(problem_of((SiloFacts("ash", n),), dim, 1.0, 0.25, 10.0, 1, Budget(EPSILON, DELTA)))
 
 
 def question(plan: Plan, phase: int, round: int, w: Vector) -> Question:
@@ -66,7 +67,7 @@ def question(plan: Plan, phase: int, round: int, w: Vector) -> Question:
 def constant(bug: str) -> tuple[Question, ...]:
     """All rounds, each about the model 0."""
     plan = agreed(bug)[1]
-    zero = np.zeros(plan.problem.dim)
+    zero = np.zeros(plan.problem.objective.dim)
     return tuple(question(plan, phase.index, r, zero) for phase in plan.phases for r in range(1, phase.rounds + 1))
 
 
@@ -77,7 +78,7 @@ def ground(bug: str) -> tuple[Question, ...]:
     event, found = plan.phases[0].event("ash", 1), []
     for round in range(1, plan.rounds + 1):
         for number in range(10_000):
-            asked = question(plan, 1, round, np.full(plan.problem.dim, 1e-12 * number))
+            asked = question(plan, 1, round, np.full(plan.problem.objective.dim, 1e-12 * number))
             # An attacker's own copy of the draw, which takes nothing from the silo.
             sample = poisson_sample(sample_stream(b"", asked.digest + (1).to_bytes(8, "little")), event.rate, 41)
             if 0 in sample:
@@ -136,7 +137,7 @@ def noise_on_sum(plan: Plan, phase: int) -> float:
 
 def halves(plan: Plan, seen: list[Vector]) -> float:
     """Largest where the record goes along coordinate 0: its gradient at 0 is minus the record, times a half."""
-    return -(seen[0][0] - seen[0][plan.problem.dim // 2]) * plan.phases[0].batch
+    return -(seen[0][0] - seen[0][plan.problem.objective.dim // 2]) * plan.phases[0].batch
 
 
 def first_coordinate(plan: Plan, seen: list[Vector]) -> float:
@@ -207,7 +208,7 @@ def without_noise(
     piece = silo._piece(asked, silo._runs["run"], phase)
     piece.noise = 0.0
     silo._piece = lambda *_: piece
-    return float(np.rint(-silo.answer(asked, phase).payload[0] * piece.count * phase.answers)), silo
+    return float(np.rint(-silo.answer(asked, phase).payload[0] * piece.count * phase.schedule.answers)), silo
 
 
 def delta_of_means(weights: np.ndarray, steps: int, sigma: float, clip: float, epsilon: float) -> float:
@@ -230,7 +231,7 @@ def test_a_record_is_in_all_local_steps_or_in_none():
     bug = "one_sample_for_all_local_steps"
     plan, asked = agreed(bug)[1], constant(bug)[0]
     phase, event = plan.phases[0], plan.phases[0].event("ash", 1)
-    K, rate, keys = phase.answers, event.rate, 400
+    K, rate, keys = phase.schedule.answers, event.rate, 400
     planted, plain = (
         np.array([without_noise(bug, opener, number, 0, asked)[0] for number in range(keys)])
         for opener in (FOREIGN[bug], PrivateSilo)
@@ -245,8 +246,8 @@ def test_a_record_is_in_all_local_steps_or_in_none():
     both = np.zeros(K + 1)
     both[0], both[K] = 1 - rate, rate
     noise = noise_on_sum(plan, 1)
-    broken = delta_of_means(both, K, noise, phase.clip, EPSILON)
-    kept = delta_of_means(binom.pmf(np.arange(K + 1), K, rate), K, noise, phase.clip, EPSILON)
+    broken = delta_of_means(both, K, noise, phase.question.clip, EPSILON)
+    kept = delta_of_means(binom.pmf(np.arange(K + 1), K, rate), K, noise, phase.question.clip, EPSILON)
     exact = spent([replace(event, count=phase.rounds, sigma=event.sigma / math.sqrt(K))], DELTA)
     print(
         f"\n{bug}: planted {(planted > 0).sum()} of {keys} rounds all {K} steps, else none; plain at "
@@ -325,7 +326,7 @@ def test_a_secret_split_does_not_mend_it(bug, epsilon):
     chance = binom.pmf(np.arange(R + 1), R, event.rate) if event.sampling == "poisson" else np.eye(R + 1)[0]
     weights = chance * (1 - 1 / places)
     weights[R] += 1 / places
-    shift = phase.clip / noise_on_sum(plan, 1)
+    shift = phase.question.clip / noise_on_sum(plan, 1)
     assert epsilon_of_hits(weights, shift, R) == pytest.approx(epsilon, abs=0.06)
     if event.sampling == "poisson":
         assert epsilon_of_hits(chance, shift, R) <= EPSILON

@@ -69,9 +69,9 @@ def test_there_are_enough_and_each_has_its_name():
 
 
 def features_of(subject):
-    dim = subject.plan.problem.dim
+    dim = subject.plan.problem.objective.dim
     if subject.loss is None:
-        kind = subject.plan.phases[0].answer
+        kind = subject.plan.phases[0].question.kind
         return {"moments": 7, "column-moments": dim // 2, "largest-eigenvalue": 5}[kind]
     return next(p for p in range(1, dim + 1) if model_of(subject.loss).weights(p) == dim)
 
@@ -123,7 +123,7 @@ def addresses(plan):
     for phase in plan.phases:
         rounds = {1, 2, 3, 4, 7, 8, 10, 20, phase.rounds - 1, phase.rounds, *phase.first_rounds.values()}
         for round in sorted(each for each in rounds if 1 <= each <= phase.rounds):
-            if phase.at(round).in_turn is None:
+            if phase.at(round).schedule.in_turn is None:
                 yield phase.index, round
 
 
@@ -275,7 +275,7 @@ def moved(kind, planted_bug):
         if kind.startswith("evaluations") or kind in ("pieces", "disjoint blocks"):
             sets += [_changed_everywhere(sets[0], place) for place in range(len(sets[0][1]))]
         base = len(neighbours(subject))
-        for factor, shape in ((1.0, 0.05), (1.0, 3.0 / np.sqrt(subject.plan.problem.dim)), (0.2, 0.05)):
+        for factor, shape in ((1.0, 0.05), (1.0, 3.0 / np.sqrt(subject.plan.problem.objective.dim)), (0.2, 0.05)):
             if factor < 1.0:
                 sets = neighbours(subject, factor)
             sums = []

@@ -24,6 +24,7 @@ from fedcore.planning.evaluation import Evaluation
 from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.subjects import KINDS, NAME, make, problem
+from tests.problems import changed
 
 OBJECTIVES = {
     **{name: loss() for name, loss in LOSSES.items()},
@@ -59,7 +60,7 @@ def test_a_message_of_local_steps_is_a_weighted_sum_of_answers(method):
     """Against the sums written out: ridge and proximal terms repeat what earlier answers did to the model."""
     steps = {} if method == "fedsgd" else {"local_steps": 3}
     audited = make(0, method=method, hyper={"rounds": 4, "sampling_rate": 0.34, "step": 0.7, **steps})
-    audited = replace(audited, plan=audited.method.plan(replace(audited.plan.problem, ridge=0.2)))
+    audited = replace(audited, plan=audited.method.plan(changed(audited.plan.problem, ridge=0.2)))
     step, pull = audited.plan.phases[0].settings["step"], 0.2 + getattr(audited.method, "prox_weight", 0.0)
     sent = {"w": np.zeros(32), **({"correction": np.ones(32)} if method == "scaffold" else {})}
     weights = Reader(audited).weights(sent)
@@ -128,7 +129,7 @@ def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
         plain = audited.method.broadcast(state, audited.plan.phases[phase - 1])
         assert set(sent) == set(plain) and all(array.shape == (audited.dim,) for array in sent.values())
         for name in {"w", "before"} & set(sent):
-            assert np.linalg.norm(sent[name]) <= audited.plan.problem.diameter / 2 * (1 + 1e-12)
+            assert np.linalg.norm(sent[name]) <= audited.plan.problem.objective.diameter / 2 * (1 + 1e-12)
         if "before" in sent:
             assert np.any(sent["w"] != sent["before"])
 
@@ -240,7 +241,7 @@ def test_steps_of_length_zero_are_answered_without_noise_and_not_read(monkeypatc
 
 
 def test_rounds_that_no_instrument_can_look_at_are_refused():
-    asked = replace(problem(others=(20,)), aggregator="trusted")
+    asked = changed(problem(others=(20,)), aggregator=True)
     for method in ("diff2", "mbsgd"):
         chosen = ALGORITHMS[method](rounds=6)
         with pytest.raises(InputError, match="silos add no noise"):

@@ -21,12 +21,12 @@ def events_by_hand(plan, silo):
         for round in range(1, whole.rounds + 1):
             phase = whole.at(round)
             share = phase.by_silo[silo]
-            if phase.in_turn:
+            if phase.schedule.in_turn:
                 turns += 1
                 if turns % len(names) != names.index(silo):
                     continue
-            start = share.start + (round - 1) * share.batch if phase.fresh_blocks else share.start
-            stop = start + (share.batch if phase.fresh_blocks else share.n)
+            start = share.start + (round - 1) * share.batch if phase.schedule.fresh_blocks else share.start
+            stop = start + (share.batch if phase.schedule.fresh_blocks else share.n)
             yield phase.index, round, start, stop, share.batch, share.sigma
 
 
@@ -35,14 +35,14 @@ def epsilon_by_hand(plan, silo, n, delta):
 
     Samples: dp-accounting's own composition, whose Poisson mechanism takes noise relative to C / K under REPLACE_ONE.
     """
-    if any(kind.in_turn for phase in plan.phases for kind in phase.kinds):
+    if any(kind.schedule.in_turn for phase in plan.phases for kind in phase.kinds):
         return _mixed_epsilon(plan, silo, delta)
     if any(share.rate < 1 for phase in plan.phases for share in phase.shares):
         return max(_library_epsilon(plan, phase, silo, delta) for phase in plan.phases)
     mu_squared = np.zeros(n)
     for index, round, start, stop, K, sigma in events_by_hand(plan, silo):
         phase = plan.phases[index - 1].at(round)
-        mu_squared[start:stop] += phase.answers * (2 * phase.clip * (1 + 1e-6) / (K * sigma)) ** 2
+        mu_squared[start:stop] += phase.schedule.answers * (2 * phase.question.clip * (1 + 1e-6) / (K * sigma)) ** 2
     return gaussian_curve.epsilon_by_hand(math.sqrt(mu_squared.max()), delta)
 
 
@@ -59,12 +59,12 @@ def _mixed_epsilon(plan, silo, delta):
     mu_squared, samples = 0.0, {}
     for index, round, _, _, K, sigma in events_by_hand(plan, silo):
         phase = plan.phases[index - 1].at(round)
-        z = K * sigma / (2 * phase.clip * (1 + 1e-6))
+        z = K * sigma / (2 * phase.question.clip * (1 + 1e-6))
         if phase.by_silo[silo].rate == 1:
-            mu_squared += phase.answers / z**2
+            mu_squared += phase.schedule.answers / z**2
         else:
             kind = (float(f"{z:.12g}"), phase.by_silo[silo].rate)
-            samples[kind] = samples.get(kind, 0) + phase.answers
+            samples[kind] = samples.get(kind, 0) + phase.schedule.answers
     (((z, rate), answers),) = samples.items()
     whole = _fixed_size(1 / math.sqrt(mu_squared), 1.0)
     return _fixed_size(z, rate).self_compose(answers).compose(whole).get_epsilon_for_delta(delta)
@@ -92,8 +92,8 @@ def _fixed_size(z, rate):
 def _library_epsilon(plan, phase, silo, delta):
     """Of one phase: pieces are disjoint, which another test looks at."""
     share = phase.by_silo[silo]
-    if phase.sampling == "without-replacement":
-        z = share.sigma * share.batch / (2 * plan.problem.clip * (1 + 1e-6))
-        return _library_of_fixed_size(float(f"{z:.12g}"), share.rate, phase.rounds * phase.answers, delta)
-    z = share.sigma * share.rate * share.n / (plan.problem.clip * (1 + 1e-6))
+    if phase.schedule.sampling == "without-replacement":
+        z = share.sigma * share.batch / (2 * plan.problem.objective.clip * (1 + 1e-6))
+        return _library_of_fixed_size(float(f"{z:.12g}"), share.rate, phase.rounds * phase.schedule.answers, delta)
+    z = share.sigma * share.rate * share.n / (plan.problem.objective.clip * (1 + 1e-6))
     return _library(float(f"{z:.12g}"), share.rate, phase.rounds, delta)

@@ -56,6 +56,7 @@ from fedcore.silo.site import Site
 from fedcore.state import dump_state
 from tasks import run_store
 from tests.contract.methods import quick
+from tests.problems import problem_of
 
 FILE = Path(__file__).with_name("golden-bits.json")
 COMMAND = "python -m tests.contract.golden"
@@ -76,7 +77,7 @@ class Case:
     method: Any
     loss: Any = SQUARED
     evaluation: Evaluation | None = None
-    aggregator: str | None = None
+    aggregator: bool = False
     participants: int = 3
     dim: int = 4
 
@@ -85,7 +86,7 @@ class Case:
         mechanism = "discrete-gaussian" if guarded else "gaussian"
         held = 4 if self.evaluation is not None else 0
         width = self.method.numbers if statistic else model_of(self.loss).weights(self.dim)
-        return Problem(
+        return problem_of(
             silos=tuple(SiloFacts(name, n, held) for name, n in SILOS.items()),
             dim=width,
             clip=self.method.half_diameter if statistic else 8.0,
@@ -122,9 +123,9 @@ class Case:
         loss = self.loss if self.method.trains else None
         backend = InProcess(Site(silos), Agreement("golden", problem, self.method, loss, PLAN))
         backend._site.agree(backend._agreement)
-        start = np.zeros(problem.dim)
+        start = np.zeros(problem.objective.dim)
         if isinstance(self.loss, OneHiddenLayer | RegressionNetwork):
-            start = 0.4 * np.random.Generator(np.random.Philox(key=12)).standard_normal(problem.dim)
+            start = 0.4 * np.random.Generator(np.random.Philox(key=12)).standard_normal(problem.objective.dim)
         context = RunContext("golden", plan, asking, driver_key(5, 0, "golden"))
         yield from rounds(context, context.method.init(start), backend.ask)
 
@@ -140,7 +141,7 @@ def cases() -> dict[str, Case]:
         "second-moments": Case(METHODS["second-moments"](4, 1.0)),
         "largest-eigenvalue": Case(METHODS["largest-eigenvalue"](1.0)),
         "two silos a round": Case(quick("mbsgd"), participants=2),
-        "a trusted aggregator": Case(quick("mbsgd"), aggregator="trusted"),
+        "a trusted aggregator": Case(quick("mbsgd"), aggregator=True),
         "held-out records": Case(quick("mbsgd"), Logistic(), Evaluation(1.0, "phase", 2, 4)),
         "softmax": Case(quick("mbsgd"), SOFTMAX),
         "a network": Case(quick("mbsgd"), OneHiddenLayer(3, 2, "softplus")),
@@ -182,7 +183,7 @@ def is_exact(case: Case) -> bool:
     that are rounded. Softmax and networks take exponentials, and eigenvalues are found by steps."""
     if not isinstance(case.loss, Squared | Logistic) or case.method.name == "largest-eigenvalue":
         return False
-    return evaluated(case.method, case.problem()).plan(case.problem()).phases[0].at(1).answers == 1
+    return evaluated(case.method, case.problem()).plan(case.problem()).phases[0].at(1).schedule.answers == 1
 
 
 def one_step(case: Case) -> Case:
@@ -246,7 +247,7 @@ def forms() -> dict[str, str]:
         problem = case.problem()
         asking = evaluated(case.method, problem)
         context = RunContext("golden", asking.plan(problem), asking, driver_key(5, 0, "golden"))
-        state = asking.init(np.zeros(problem.dim))
+        state = asking.init(np.zeros(problem.objective.dim))
         query = context.query(state)
         total = hashlib.sha256(pack(dump_state(state)))
         total.update(b"" if query is None else query.to_bytes())

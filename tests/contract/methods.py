@@ -13,7 +13,8 @@ import numpy as np
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import ALGORITHMS
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
+from tests.problems import problem_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "adding-a-method.md"
 ONLY = os.environ.get("FEDCORE_TEST_METHOD")
@@ -110,16 +111,20 @@ def samples(method):
 
 def longest_part(method, phase, problem):
     """C of what a round asks for: one record's part of an answer, written out."""
-    if phase.answer == "gradient-difference":
+    if phase.question.kind == "gradient-difference":
         return method.slope
-    if phase.answer == "gradient-and-hessian":
-        return math.sqrt(5.0) / 2.0 * problem.clip  # at balance 1
-    return problem.clip
+    if phase.question.kind == "gradient-and-hessian":
+        return math.sqrt(5.0) / 2.0 * problem.objective.clip  # at balance 1
+    return problem.objective.clip
 
 
 def lengths(method, phase, dim):
     """Numbers of a message of this kind of round."""
-    return dim + dim * (dim + 1) // 2 if phase.answer == "gradient-and-hessian" else dim * (2 if phase.in_turn else 1)
+    return (
+        dim + dim * (dim + 1) // 2
+        if phase.question.kind == "gradient-and-hessian"
+        else dim * (2 if phase.schedule.in_turn else 1)
+    )
 
 
 def full(method):
@@ -129,16 +134,16 @@ def full(method):
 
 def way_of_asking(method):
     """All that a silo or a site sees of a method: what, of which records, how often, and about which arrays."""
-    problem = Problem((SiloFacts("a", 64), SiloFacts("b", 64)), 4, 1.0, 1.0, 10.0, 2, Budget(None, 1e-5))
+    problem = problem_of((SiloFacts("a", 64), SiloFacts("b", 64)), 4, 1.0, 1.0, 10.0, 2, Budget(None, 1e-5))
     phases = method.plan(problem).phases
     found = [len(phases) > 1]
     for round in phases[0].first_rounds.values():
         phase = phases[0].at(round)
         state = dataclasses.replace(method.init(np.zeros(4)), round=round)
         asked = {name: np.ndim(array) for name, array in method.broadcast(state, phases[0]).items()}
-        drawn = phase.sampling if phase.rate < 1 else "full"
-        often = (phase.fresh_blocks, phase.answers > 1, phase.at_most_once)
-        found.append((phase.answer, drawn, *often, *sorted(asked.items())))
+        drawn = phase.schedule.sampling if phase.rate < 1 else "full"
+        often = (phase.schedule.fresh_blocks, phase.schedule.answers > 1, phase.schedule.at_most_once)
+        found.append((phase.question.kind, drawn, *often, *sorted(asked.items())))
     return tuple(found)
 
 

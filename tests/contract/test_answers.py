@@ -21,7 +21,7 @@ from fedcore.losses import Logistic, Squared
 from fedcore.optim.random_mask import random_mask
 from fedcore.planning.evaluation import Evaluation, guarded_held_out
 from fedcore.planning.phases.training_phase import make_phase
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import ANSWERS, Piece
@@ -29,6 +29,7 @@ from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
+from tests.problems import changed_phase, problem_of, question_of
 
 N, HELD = 12, 5
 EVALUATED = {"dim": 3, "evaluation": Evaluation(None, "end", 2), "silos": (SiloFacts("ash", N, HELD),)}
@@ -83,7 +84,7 @@ def problem(kind, budget=None, **changes):
         "silos": (SiloFacts("ash", N),),
         "budget": budget or Budget(None, 1e-5),
     }
-    return Problem(**{**plain, **ASKED[kind][2], **evaluating(kind, budget), **changes})
+    return problem_of(**{**plain, **ASKED[kind][2], **evaluating(kind, budget), **changes})
 
 
 def evaluating(kind, budget):
@@ -96,13 +97,13 @@ def evaluating(kind, budget):
 def planned(kind, made):
     """The plan of a problem, and its phase of such answers, as it is in their rounds."""
     plan = evaluated(ASKED[kind][0], made).plan(made)
-    return plan, next(each for phase in plan.phases for each in phase.kinds if each.answer == kind)
+    return plan, next(each for phase in plan.phases for each in phase.kinds if each.question.kind == kind)
 
 
 def first_round(kind, plan, phase):
     """The first round of the phase in which there are such answers."""
     whole = plan.phases[phase.index - 1]
-    return next(round for round in range(1, whole.rounds + 1) if whole.at(round).answer == kind)
+    return next(round for round in range(1, whole.rounds + 1) if whole.at(round).question.kind == kind)
 
 
 def unit(kind, plan, asked):
@@ -128,7 +129,7 @@ def about(kind, n=N):
 def asked_about(kind, plan, rng):
     """Arrays of the shapes that the method asks about, of every size that the domain allows."""
     method, noted = evaluated(ASKED[kind][0], plan.problem), []
-    phase = next(each for phase in plan.phases for each in phase.kinds if each.answer == kind)
+    phase = next(each for phase in plan.phases for each in phase.kinds if each.question.kind == kind)
 
     round = first_round(kind, plan, phase)
 
@@ -139,11 +140,11 @@ def asked_about(kind, plan, rng):
         def ask(self, name, *arrays):
             assert name == kind
             noted.append(arrays)
-            return np.zeros(phase.length(plan.problem))
+            return np.zeros(phase.question.length(plan.problem.objective.dim))
 
     Noting.phase = phase
     at = {"phase": phase.index, "round": round}
-    state = dataclasses.replace(method.init(np.zeros(plan.problem.dim)), **at)
+    state = dataclasses.replace(method.init(np.zeros(plan.problem.objective.dim)), **at)
     method.silo_step(method.broadcast(state, plan.phases[phase.index - 1]), Noting())
     made = []
     for array in noted[0]:
@@ -151,7 +152,7 @@ def asked_about(kind, plan, rng):
             made.append(array)  # a mask
             continue
         direction = rng.standard_normal(array.shape)
-        length = min(plan.problem.diameter, 1e3) / 2 * rng.random() ** 2
+        length = min(plan.problem.objective.diameter, 1e3) / 2 * rng.random() ** 2
         made.append(direction / np.linalg.norm(direction) * length)
     return made
 
@@ -191,10 +192,10 @@ def test_the_sum_is_the_naive_one_over_all_records_and_over_a_sample(kind, seed)
     y = labelled(kind, y)
     made, plan, phase, piece = answer(kind, X, y)
     asked = asked_about(kind, plan, rng)
-    about_both = np.concatenate(asked) if asked else np.zeros(plan.problem.dim)
+    about_both = np.concatenate(asked) if asked else np.zeros(plan.problem.objective.dim)
     parts = AUDITED[kind](plan, ASKED[kind][1]).parts(about_both, X, y)
     total = made.sum(phase, piece, None, draw, *asked)
-    assert (total.dtype, total.shape) == (np.float64, (phase.length(plan.problem),))
+    assert (total.dtype, total.shape) == (np.float64, (phase.question.length(plan.problem.objective.dim),))
     np.testing.assert_allclose(total, folded(kind, plan, parts), rtol=1e-9, atol=1e-9)
     if ANSWERS[kind].samples:
         for chosen in (np.arange(0), np.array([3]), np.flatnonzero(rng.random(N) < 0.5)):
@@ -235,7 +236,7 @@ def test_what_does_not_fit_is_said_and_what_fits_is_not(kind):
     _, loss, _ = ASKED[kind]
     misfit = ANSWERS[kind].misfit
     assert misfit(problem(kind), loss, N, 3) is None
-    assert "the plan says" in misfit(problem(kind, dim=problem(kind).dim + 1), loss, N, 3)
+    assert "the plan says" in misfit(problem(kind, dim=problem(kind).objective.dim + 1), loss, N, 3)
     if kind not in ANY_WIDTH:
         assert "the plan says" in misfit(problem(kind), loss, N, 4)
     else:
@@ -253,7 +254,7 @@ def opened(kind, **budget):
     silo = PrivateSilo("ash", Records(X, y), SecretKeys(b"k" * 32), MemoryLedger("ash"))
     Site([silo]).agree(Agreement("run", made, asking, loss, plan.digest))
     asks, round = evaluated(asking, made), first_round(kind, plan, phase)
-    state = dataclasses.replace(asks.init(np.zeros(made.dim)), phase=phase.index, round=round)
+    state = dataclasses.replace(asks.init(np.zeros(made.objective.dim)), phase=phase.index, round=round)
     arrays = asks.broadcast(state, plan.phases[phase.index - 1])
     if "before" in arrays:
         arrays = {**arrays, "before": np.array([0.3, 0.0, -0.4])}  # a step of 1/2
@@ -272,7 +273,7 @@ def asked_in(question, dim, kind=None):
 def test_a_silo_sends_the_mean_and_charges_the_planned_event(kind):
     silo, plan, phase, X, y, question = opened(kind)
     release = silo.answer(question, phase)
-    parts = AUDITED[kind](plan, ASKED[kind][1]).parts(asked_in(question, plan.problem.dim, kind), X, y)
+    parts = AUDITED[kind](plan, ASKED[kind][1]).parts(asked_in(question, plan.problem.objective.dim, kind), X, y)
     sent = SENT.get(kind, 1.0) * folded(kind, plan, parts) / len(y)
     np.testing.assert_allclose(release.payload, sent, rtol=1e-9, atol=1e-9)
     (row,) = silo.ledger.rows("run")
@@ -286,7 +287,7 @@ def test_its_noise_is_the_planned_one_and_the_same_for_a_repeated_question(kind)
         silo, plan, phase, X, y, question = opened(kind, budget=Budget(epsilon, 1e-5))
         release = silo.answer(question, phase)
         assert silo.answer(question, phase).payload.tobytes() == release.payload.tobytes()
-        parts = AUDITED[kind](plan, ASKED[kind][1]).parts(asked_in(question, plan.problem.dim, kind), X, y)
+        parts = AUDITED[kind](plan, ASKED[kind][1]).parts(asked_in(question, plan.problem.objective.dim, kind), X, y)
         sigma = phase.shares[0].sigma * (0.5 if kind == "gradient-difference" else 1.0)
         noised.append((release.payload - SENT.get(kind, 1.0) * folded(kind, plan, parts) / len(y)) / sigma)
     assert silo.computed == 1 and not np.array_equal(*noised)
@@ -306,16 +307,18 @@ def approved(kind, change):
 
 
 def smaller_clip(problem, phase):
-    return dataclasses.replace(phase, clip=0.99 * phase.clip)
+    return changed_phase(phase, clip=0.99 * phase.question.clip)
 
 
 def another_answer(problem, phase):
-    known = {phase.answer, *ASKED[phase.answer][0].asks}  # a method may ask for less than a round is charged for
-    return dataclasses.replace(phase, answer=next(name for name in (*ANSWERS, "records") if name not in known))
+    # A method may ask for less than a round is charged for.
+    known = {phase.question.kind, *ASKED[phase.question.kind][0].asks}
+    other = next(name for name in (*ANSWERS, "records") if name not in known)
+    return changed_phase(phase, question=question_of(other, phase.question.clip))
 
 
 def unknown_answer(problem, phase):
-    return dataclasses.replace(phase, answer="records")
+    return changed_phase(phase, question=question_of("records", phase.question.clip))
 
 
 @pytest.mark.parametrize("change", [smaller_clip, another_answer, unknown_answer], ids=lambda change: change.__name__)
@@ -333,7 +336,7 @@ def test_samples_that_an_answer_does_not_take_are_refused(kind):
     def sampled(problem, phase):
         drawn = make_phase(problem, 1, 1, {"ash": (0, N)}, batch=4)
         share = dataclasses.replace(phase.shares[0], rate=1 / 3, batch=phase.shares[0].n / 3)
-        return dataclasses.replace(phase, rate=drawn.rate, sampling=drawn.sampling, shares=(share,))
+        return changed_phase(phase, sampling=drawn.schedule.sampling, shares=(share,))
 
     if ANSWERS[kind].samples:
         approved(kind, sampled)

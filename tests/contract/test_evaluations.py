@@ -177,7 +177,7 @@ def test_a_silo_takes_no_other_array_in_an_evaluation(evaluates, asker):
 def test_a_driver_refuses_a_payload_of_the_other_length_that_answers_may_have(evaluates, asker):
     """Both lengths pass the bytes of a site; only the phase tells which of them a round is about."""
     federation = evaluates(asker, every="end")
-    context, cells = federation.context, federation.plan.phases[-1].numbers
+    context, cells = federation.context, federation.plan.phases[-1].question.cells
     for query, releases, state in federation.play():
         evaluation = federation.plan.phases[query.phase - 1].evaluates
         other = np.zeros(4 if evaluation else cells)

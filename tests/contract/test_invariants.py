@@ -16,30 +16,33 @@ from fedcore.losses import Logistic, Squared
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.sgd import sgd_update
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.part import Part
 from fedcore.planning.phases.evaluation_phase import evaluation_phase
 from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
+from fedcore.planning.questions.statistics import HistogramQuestion
+from fedcore.planning.schedule import Part
 from fedcore.planning.whole_silo import planned
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.contract.methods import PAGE
+from tests.problems import changed, changed_phase, problem_of
 
 N, HELD, DIM = 40, 8, 4
 SILOS = tuple(SiloFacts(name, N, HELD) for name in ("ash", "birch"))
 
 
 AT_END = Evaluation(1.0, "end", 2)
+HISTOGRAM = HistogramQuestion(clip=0.5**0.5, cells=8)
 
 
 def problem(evaluation=AT_END, **changes):
     held = 0 if evaluation is None else HELD
     silos = tuple(dataclasses.replace(silo, held=held) for silo in SILOS)
     values = {"budget": Budget(1.0, 1e-5), "evaluation": evaluation} | changes
-    return Problem(silos, DIM, 1.0, 1.0, 10.0, 2, **values)
+    return problem_of(silos, DIM, 1.0, 1.0, 10.0, 2, **values)
 
 
 def site():
@@ -94,7 +97,7 @@ def whole(problem, more=0):
 def later(phase, start, n, first, every=10**9):
     """The phase with a part that asks other records, from its round `first` on."""
     shares = tuple(dataclasses.replace(share, start=start, n=n) for share in phase.shares)
-    return dataclasses.replace(phase, parts=(Part(first, every, phase.answer, phase.clip, shares),))
+    return dataclasses.replace(phase, parts=(Part(first, every, phase.question, shares),))
 
 
 def blocks_of_all(problem):
@@ -105,7 +108,7 @@ def blocks_that_run_over(problem):
     """Seven blocks of the size of an eighth of all records, of which the last one is held out."""
     (phase,) = blocks_of_all(problem)
     shares = tuple(dataclasses.replace(share, n=32, batch=5) for share in phase.shares)
-    return (dataclasses.replace(phase, rounds=7, shares=shares),)
+    return (changed_phase(phase, rounds=7, shares=shares),)
 
 
 RANGES = {
@@ -149,11 +152,15 @@ def test_a_method_plans_no_evaluations_itself():
     def part(p):
         share = evaluation_phase(p, p.evaluation, 2, 1).shares
         phase = make_phase(p, 1, 8, whole(p))
-        return (dataclasses.replace(phase, parts=(Part(7, 99, "histogram", 0.5**0.5, share, numbers=8),)),)
+        return (dataclasses.replace(phase, parts=(Part(7, 99, HISTOGRAM, share),)),)
 
     check_refused(planted(part), problem(), "phase 1 asks silo ash about records 33 to 40 to evaluate a model")
     check_refused(
-        planted(lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), answer="histogram"),)),
+        planted(
+            lambda p: (
+                dataclasses.replace(make_phase(p, 1, 3, whole(p)), question=HistogramQuestion(clip=0.5**0.5, cells=8)),
+            )
+        ),
         problem(None),
         "phase 1 asks silo ash about records 1 to 40 to evaluate a model",
     )
@@ -161,7 +168,7 @@ def test_a_method_plans_no_evaluations_itself():
 
 def quieter(phase, factor):
     shares = tuple(dataclasses.replace(share, sigma=factor * share.sigma) for share in phase.shares)
-    return dataclasses.replace(phase, shares=shares, sigma=factor * phase.sigma)
+    return dataclasses.replace(phase, shares=shares)
 
 
 LIES = {
@@ -171,13 +178,13 @@ LIES = {
         lambda p: (quieter(make_phase(p, 1, 3, whole(p), batch=4), 0.9),),
         "phase 1: records 1 to 32",
     ),
-    "more rounds": (lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), rounds=4),), "phase 1: records 1"),
+    "more rounds": (lambda p: (changed_phase(make_phase(p, 1, 3, whole(p)), rounds=4),), "phase 1: records 1"),
     "two phases at the target": (
         lambda p: (make_phase(p, 1, 3, whole(p)), make_phase(p, 2, 3, {s.name: (10, 5) for s in p.silos})),
         "phases 1, 2: records 11 to 15",
     ),
     "more answers in a round": (
-        lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), answers=2),),
+        lambda p: (changed_phase(make_phase(p, 1, 3, whole(p)), answers=2),),
         "phase 1: records 1 to 32",
     ),
 }
@@ -209,14 +216,21 @@ def test_an_evaluation_above_its_own_target_is_refused_whatever_training_may_cos
     silo.approve("run", plan, method, Logistic())
 
 
+def otherwise_weighted(phase):
+    pairs = zip(phase.shares, (0.5, 1.5), strict=True)
+    return dataclasses.replace(
+        phase, shares=tuple(dataclasses.replace(share, weight=weight) for share, weight in pairs)
+    )
+
+
 def test_trust_weights_and_noise_of_another_kind_are_refused():
     cases = {
-        "leaves its noise to an aggregator": {"entrusted": True},
-        "has other weights of silos": {"weights": (0.5, 1.5)},
-        "has discrete-gaussian noise": {"mechanism": "discrete-gaussian"},
+        "leaves its noise to an aggregator": lambda phase: changed_phase(phase, entrusted=True),
+        "has other weights of silos": otherwise_weighted,
+        "has discrete-gaussian noise": lambda phase: changed_phase(phase, mechanism="discrete-gaussian"),
     }
     for said, change in cases.items():
-        made = planted(lambda p: (dataclasses.replace(make_phase(p, 1, 3, whole(p)), **change),))  # noqa: B023
+        made = planted(lambda p: (change(make_phase(p, 1, 3, whole(p))),))  # noqa: B023
         check_refused(made, problem(None), f"phase 1 {said}")
 
 
@@ -228,7 +242,7 @@ def moved(plan, change):
 
     phases = []
     for phase in plan.phases:
-        parts = None if phase.parts is None else tuple(dataclasses.replace(p, shares=of(p.shares)) for p in phase.parts)
+        parts = tuple(dataclasses.replace(p, shares=of(p.shares)) for p in phase.parts)
         made = dataclasses.replace(phase, shares=of(phase.shares), parts=parts)
         phases.append(phase if phase.evaluates else made)
     return tuple(phases)
@@ -268,7 +282,7 @@ def test_persons_are_planned_for_as_records_are(method):
     """What counts records counts persons, held-out ones too, and the sentences say so."""
     asked = problem()
     plan = planned(evaluated(method, asked), asked)
-    asked = dataclasses.replace(asked, person="patient")
+    asked = changed(asked, person="patient")
     of_persons = planned(evaluated(method, asked), asked)
     assert [phase.shares for phase in of_persons.phases] == [phase.shares for phase in plan.phases]
     with pytest.raises(InputError, match=r"asks silo ash about persons .* (held out|has 40)"):

@@ -16,6 +16,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from fedcore.accounting.calibration import Budget
+from fedcore.accounting.events import mean_sensitivity
 from fedcore.accounting.rounding import OWN, ROUNDING
 from fedcore.algorithms import Diff2, Mbsgd
 from fedcore.algorithms.statistics.evaluated import evaluated
@@ -26,7 +27,8 @@ from fedcore.losses import Absolute, Squared
 from fedcore.models import OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.planning.curvature import SOLVER
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import ANSWERS, Piece
@@ -40,6 +42,7 @@ from fedcore.silo.together import Stack, Together
 from fedcore.summation import BLOCK, UNIT, rho
 from tests.contract import test_answers
 from tests.fedcore.test_summation import of_one_product, of_sequences, of_the_tree
+from tests.problems import problem_of
 
 N = 2**20
 NETWORK, SOFTMAX = OneHiddenLayer(3, 4, "softplus"), SoftmaxRegression(3)
@@ -72,7 +75,7 @@ def asked_of(case):
         "participants": 1,
         "budget": Budget(None, 1e-9),
     }
-    return kind, method, loss, Problem(**{**plain, **changes, "silos": (SiloFacts("ash", N, held),)})
+    return kind, method, loss, problem_of(**{**plain, **changes, "silos": (SiloFacts("ash", N, held),)})
 
 
 class Opened:
@@ -80,17 +83,19 @@ class Opened:
 
     def __init__(self, kind, method, loss, problem, X, y):
         plan = evaluated(method, problem).plan(problem)
-        self.phase = next(each for phase in plan.phases for each in phase.kinds if each.answer == kind)
+        self.phase = next(each for phase in plan.phases for each in phase.kinds if each.question.kind == kind)
         self.silo = PrivateSilo("ash", Records(X, y), SecretKeys(b"k" * 32), MemoryLedger("ash"))
         Site([self.silo]).agree(Agreement("run", problem, method, loss, plan.digest))
         whole = plan.phases[self.phase.index - 1]
-        self.round = next(each for each in range(1, whole.rounds + 1) if whole.at(each).answer == kind)
+        self.round = next(each for each in range(1, whole.rounds + 1) if whole.at(each).question.kind == kind)
         at = {"phase": whole.index, "round": self.round}
         asks = evaluated(method, problem)
-        w0 = np.zeros(problem.dim) if loss is None else model_of(loss).start(3, np.random.default_rng(1)) * 0.3
+        w0 = (
+            np.zeros(problem.objective.dim) if loss is None else model_of(loss).start(3, np.random.default_rng(1)) * 0.3
+        )
         self.arrays = asks.broadcast(dataclasses.replace(asks.init(w0), **at), whole)
         if "before" in self.arrays:
-            before = self.arrays["w"] + np.linspace(0.1, 0.3, problem.dim)
+            before = self.arrays["w"] + np.linspace(0.1, 0.3, problem.objective.dim)
             self.arrays = {**self.arrays, "before": before}
 
     def sum(self, monkeypatch):
@@ -193,7 +198,9 @@ def mask_and_step(w, opened):
 def gradients(X, records=N, loss=None, **changes):
     """The silo of a linear model whose gradients are the records, in this order."""
     clip = changes.pop("clip", 1.0)
-    problem = Problem((SiloFacts("ash", records),), X.shape[1], clip, math.inf, 4.0, 1, Budget(None, 1e-9), **changes)
+    problem = problem_of(
+        (SiloFacts("ash", records),), X.shape[1], clip, math.inf, 4.0, 1, Budget(None, 1e-9), **changes
+    )
     # The residual of |z - y| is 1 for every label that is far below.
     method, loss = Mbsgd(rounds=2), loss or Absolute()
     numbered = np.zeros_like(X)
@@ -243,10 +250,10 @@ def test_a_block_depends_on_its_rows_alone(case):
     held = {"evaluation": Evaluation(None, "end", 2)} if kind == "histogram" else {}
     changes = {**CASES[case][2], **held, "silos": (SiloFacts("ash", n, n // 2 if held else 0),)}
     plain = {"dim": 3, "clip": 0.8, "smoothness": math.inf, "diameter": 4.0, "participants": 1}
-    problem = Problem(**{**plain, "budget": Budget(None, 1e-6), **changes})
+    problem = problem_of(**{**plain, "budget": Budget(None, 1e-6), **changes})
     plan = evaluated(method, problem).plan(problem)
-    phase = next(each for one in plan.phases for each in one.kinds if each.answer == kind)
-    asked = [rng.standard_normal(problem.dim) * 0.5 for _ in range({"gradient-difference": 2}.get(kind, 1))]
+    phase = next(each for one in plan.phases for each in one.kinds if each.question.kind == kind)
+    asked = [rng.standard_normal(problem.objective.dim) * 0.5 for _ in range({"gradient-difference": 2}.get(kind, 1))]
     if kind == "gradient-and-hessian-vector":
         asked = [*asked, np.array([1.0, 0.0, 1.0]), np.array([0.2, -0.1])]
     if ANSWERS[kind].name in ("moments", "column-moments", "largest-eigenvalue"):
@@ -271,7 +278,7 @@ def test_sums_of_several_silos_together_have_the_bits_of_each_alone():
     rng, parts = np.random.default_rng(2), {}
     for number, n in enumerate((40, BLOCK, BLOCK + 1, 3000, 8 * BLOCK, 8 * BLOCK + 1, 20000)):
         X, y = rng.standard_normal((n, 5)), rng.standard_normal(n)
-        problem = Problem((SiloFacts("ash", n),), 5, 0.8, math.inf, 4.0, 1, Budget(None, 1e-6))
+        problem = problem_of((SiloFacts("ash", n),), 5, 0.8, math.inf, 4.0, 1, Budget(None, 1e-6))
         phase = Mbsgd(rounds=2).plan(problem).phases[0]
         made = ANSWERS["gradient"].of(problem, Squared(), X, y, 10.0)
         parts[str(number)] = made, Piece(phase.event("ash", 1), slice(0, n), X, y, float(n), 1.0, None)
@@ -295,7 +302,7 @@ def sums_of_a_site():
     threadpool_limits(limits=1, user_api="blas")  # as `open_site` does
     rng = np.random.default_rng(1)
     X = rng.standard_normal((10000, 40))
-    problem = Problem((SiloFacts("ash", 10000),), 40, 0.8, math.inf, 4.0, 1, Budget(None, 1e-6))
+    problem = problem_of((SiloFacts("ash", 10000),), 40, 0.8, math.inf, 4.0, 1, Budget(None, 1e-6))
     opened = Opened("gradient", Mbsgd(rounds=2), Squared(), problem, X, rng.standard_normal(10000))
     opened.arrays = {"w": np.full(40, 0.1)}
     release = opened.silo.answer(Question("run", 1, 1, opened.arrays, b"q" * 32), opened.phase)
@@ -317,7 +324,7 @@ def test_the_table_of_answers_says_what_the_answers_themselves_say():
         _, phase = test_answers.planned(kind, test_answers.problem(kind))
         problem = test_answers.problem(kind)
         ratio = ANSWERS[kind].largest_norm(problem, phase) / ANSWERS[kind].half_diameter(problem, phase)
-        assert rounding_of(kind, phase.balance).reach == pytest.approx(ratio, rel=1e-12)
+        assert phase.question.rounding.reach == pytest.approx(ratio, rel=1e-12)
     assert rounding_of("largest-eigenvalue").solver == SOLVER >= 16 * 2000
     assert rounding_of("of nobody").reach >= 2.0
 
@@ -335,7 +342,7 @@ def test_the_table_of_answers_says_what_the_answers_themselves_say():
 )
 def test_plans_charge_by_the_number_of_records_where_1e6_no_longer_covers_it(n, sampled, covered):
     """2C (1 + 1e-6) / count, or 2C (1 + excess) / count by hand."""
-    problem = Problem((SiloFacts("ash", n),), 3, 0.8, math.inf, 4.0, 1, Budget(None, 1e-14, multiplier=3.0))
+    problem = problem_of((SiloFacts("ash", n),), 3, 0.8, math.inf, 4.0, 1, Budget(None, 1e-14, multiplier=3.0))
     method = Mbsgd(rounds=2, batch=n // 2 if sampled else None)
     share, event = (phase := method.plan(problem).phases[0]).shares[0], phase.event("ash", 1)
     levels = math.ceil(math.log2(-(-n // 1024)))
@@ -349,14 +356,17 @@ def test_plans_charge_by_the_number_of_records_where_1e6_no_longer_covers_it(n, 
 def test_a_plan_that_charges_a_millionth_for_too_many_records_is_refused(monkeypatch):
     """Plan and silo compute one charge: a planner that ignores n meets a silo that does not."""
     n = 6_000_000_000
-    problem = Problem((SiloFacts("ash", n),), 3, 0.8, math.inf, 4.0, 1, Budget(None, 1e-14, multiplier=3.0))
+    problem = problem_of((SiloFacts("ash", n),), 3, 0.8, math.inf, 4.0, 1, Budget(None, 1e-14, multiplier=3.0))
     method = Mbsgd(rounds=2)
     check_answers("ash", method.plan(problem), method)
-    monkeypatch.setattr("fedcore.planning.phase.rounding_of", lambda *_: _Millionth())
+    rightly = Phase.event
+
+    def ignorant(phase, silo, round):
+        event = rightly(phase, silo, round)
+        return dataclasses.replace(
+            event, sensitivity=mean_sensitivity(phase.question.clip, n, event.mechanism, ROUNDING)
+        )
+
+    monkeypatch.setattr(Phase, "event", ignorant)
     with pytest.raises(SiloError, match="does not charge for its answers"):
         check_answers("ash", method.plan(problem), method)
-
-
-class _Millionth:
-    def slack(self, terms, sampled=False):
-        return ROUNDING

@@ -81,7 +81,7 @@ def test_one_silo_is_the_centralised_method(full_method, federate):
 
             def ask(self, kind, w, before=None):
                 assert (kind == "gradient") == (before is None)
-                total, bound = np.zeros(3), phase.at(round).clip  # noqa: B023
+                total, bound = np.zeros(3), phase.at(round).question.clip  # noqa: B023
                 bound *= 1.0 if before is None else np.linalg.norm(w - before)
                 for j in self.rows:
                     g = (X[j] @ w - y[j]) * X[j]
@@ -118,8 +118,8 @@ def test_models_stay_in_the_domain_and_in_the_phases_ball(method, federate, toy)
         reach += [value for value in points if value is not None and np.any(value)]
         for w in reach:
             assert np.linalg.norm(w) <= 0.5 * (1 + 1e-9)
-            assert np.linalg.norm(w - centre) <= phase.radius * (1 + 1e-9) + 1e-12
-            closest = max(closest, np.linalg.norm(w) / 0.5, np.linalg.norm(w - centre) / phase.radius)
+            assert np.linalg.norm(w - centre) <= phase.subproblem.radius * (1 + 1e-9) + 1e-12
+            closest = max(closest, np.linalg.norm(w) / 0.5, np.linalg.norm(w - centre) / phase.subproblem.radius)
         if after.round == 1:
             centre = method.output(after)
         state = after

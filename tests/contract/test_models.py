@@ -307,10 +307,10 @@ def flowers():
 
 def test_plan_messages_and_ledger_are_of_all_weights(method, federate, flowers):
     federation = federate(method, flowers, loss=THREE, smoothness=2.0)
-    assert federation.plan.problem.dim == 12
+    assert federation.plan.problem.objective.dim == 12
     sent, size = 0, 0
     for query, releases, _ in federation.play():
-        turn = federation.plan.phases[query.phase - 1].at(query.round).in_turn
+        turn = federation.plan.phases[query.phase - 1].at(query.round).schedule.in_turn
         assert [release.payload.shape for release in releases] == ([(24,)] if turn else [(12,)] * 3)
         assert all(array.shape == (12,) for array in query.arrays.values())
         sent += sum(release.payload.size for release in releases)
@@ -341,7 +341,7 @@ def test_one_silo_is_the_centralised_method(method, federate, flowers):
             part = order[event.start : event.stop]
             sent = {key: array.reshape(-1, 12)[0] for key, array in method.broadcast(state, phase).items()}
 
-            bound = phase.at(round).clip
+            bound = phase.at(round).question.clip
 
             def ask(_, w, before=None, part=part, bound=bound):
                 if before is None:

@@ -32,13 +32,14 @@ from fedcore.losses import (
 )
 from fedcore.models import Classifier, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.randomness import generator
 from fedcore.silo.answers import ANSWERS, Piece
 from tests.contract import test_answers
 from tests.contract.drawn_labels import nearest
 from tests.contract.test_models import gradient
+from tests.problems import problem_of
 
 CLIP, FEATURES = 0.5, 3
 OBJECTIVES = [
@@ -92,7 +93,7 @@ def opened(rng, persons, places):
 
 def problem(loss, persons, clip=CLIP):
     dim = model_of(loss).weights(FEATURES)
-    return Problem((SiloFacts("ash", persons),), dim, clip, math.inf, 4.0, 1, Budget(None, 1e-5), person="person")
+    return problem_of((SiloFacts("ash", persons),), dim, clip, math.inf, 4.0, 1, Budget(None, 1e-5), person="person")
 
 
 def answered(loss, records, w, chosen=None, sampling="full"):
@@ -223,7 +224,7 @@ def test_the_rows_of_one_person_change_no_bit_of_what_others_contribute(sampling
 
 def answered_at(records, w, chosen=None, sampling="full"):
     made = ANSWERS["gradient"].of(
-        Problem((SiloFacts("ash", records.n),), len(w), CLIP, math.inf, 1e6, 1, Budget(None, 1e-5)),
+        problem_of((SiloFacts("ash", records.n),), len(w), CLIP, math.inf, 1e6, 1, Budget(None, 1e-5)),
         Hinge(),
         records.X,
         records.y,
@@ -253,7 +254,7 @@ def test_no_pair_of_persons_moves_moments_by_more_than_stated(sizes, of_one, of_
     bound, rng = 1.5, np.random.default_rng(seed)
     method = SecondMoments(FEATURES, bound)
     values = (SiloFacts("ash", len(sizes)),), 9, half_diameter(bound), math.inf, math.inf, 1, Budget(None, 1e-5)
-    plan = method.plan(Problem(*values, person="person"))
+    plan = method.plan(problem_of(*values, person="person"))
     persons = [rows(Squared(), rng, size) for size in sizes]
     at, sums = int(rng.integers(len(sizes))), []
     for count in (of_one, of_other):
@@ -277,7 +278,7 @@ def test_no_pair_of_persons_moves_moments_by_more_than_stated(sizes, of_one, of_
 def test_no_pair_of_persons_moves_moments_of_columns_by_more_than_stated(sizes, of_one, of_other, seed):
     method, rng = ColumnMoments(FEATURES), np.random.default_rng(seed)
     values = (SiloFacts("ash", len(sizes)),), method.numbers, method.half_diameter, math.inf, math.inf, 1
-    plan = method.plan(Problem(*values, Budget(None, 1e-5), person="person"))
+    plan = method.plan(problem_of(*values, Budget(None, 1e-5), person="person"))
     persons = [rows(Squared(), rng, size) for size in sizes]
     at, sums = int(rng.integers(len(sizes))), []
     for count in (of_one, of_other):
@@ -340,6 +341,6 @@ def test_an_answer_that_says_that_it_weighs_rows_does(name):
         asked = test_answers.asked_about(name, plan, rng)
         total = made.sum(phase, replace(piece, weights=weights), None, test_answers.draw, *asked)
         audited = AUDITED[name](plan, test_answers.ASKED[name][1])
-        parts = audited.parts(np.concatenate(asked or [np.zeros(plan.problem.dim)]), X, y)
+        parts = audited.parts(np.concatenate(asked or [np.zeros(plan.problem.objective.dim)]), X, y)
         by_hand = test_answers.folded(name, plan, weights[:, None] * parts)
         np.testing.assert_allclose(total, by_hand, rtol=1e-9, atol=1e-9)

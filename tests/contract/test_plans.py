@@ -7,9 +7,10 @@ import pytest
 from fedcore.accounting.calibration import Budget
 from fedcore.directed_rounding import shown_up
 from fedcore.errors import InputError
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from tests.contract.epsilon_by_hand import epsilon_by_hand, events_by_hand
 from tests.contract.methods import NAMES, longest_part, named, samples
+from tests.problems import problem_of
 from tests.selection import some_in_make_test
 
 
@@ -30,7 +31,7 @@ def test_ledger_is_the_plan_row_by_row(method, federate, toy):
             assert math.isclose(K, rate * (row.event.stop - row.event.start), rel_tol=1e-15)
             assert (row.event.mechanism, row.event.adjacency) == ("gaussian", "replace-one")
             steps = getattr(method, "steps", 1)
-            inner = phase.in_turn or method.name == "dp-fcrn"
+            inner = phase.schedule.in_turn or method.name == "dp-fcrn"
             assert row.event.count == (method.local_steps - 1 if inner else steps)
             clip = longest_part(method, phase, federation.plan.problem)
             assert row.event.sensitivity == pytest.approx(2 * clip / K, rel=2e-6)
@@ -122,7 +123,7 @@ def test_plan_as_json_has_what_it_must_show(method, federate, toy):
     for silo in toy:
         for p, r, *_, K, _ in events_by_hand(plan, silo):
             kind = plan.phases[p - 1].at(r)
-            evaluations += K * kind.answers * (2 if kind.answer == "gradient-difference" else 1)
+            evaluations += K * kind.schedule.answers * (2 if kind.question.kind == "gradient-difference" else 1)
     assert shown["totals"]["gradient_evaluations"] == pytest.approx(evaluations, rel=1e-14)
     kinds = [kind for phase in plan.phases for kind in phase.kinds]
     assert any(kind.rate < 1 for kind in kinds) == samples(method)
@@ -143,7 +144,7 @@ def test_what_a_plan_spends_is_shown_as_the_target_that_was_typed(name):
             for delta in (1e-5, None):
                 silos = (SiloFacts("a", 160), SiloFacts("b", 97))
                 budget = Budget(epsilon, delta, "exact", mechanism)
-                plan = named(name).plan(Problem(silos, 4, 1.0, 1.0, 10.0, 2, budget))
+                plan = named(name).plan(problem_of(silos, 4, 1.0, 1.0, 10.0, 2, budget))
                 spent = [plan.epsilon_accounted, *(plan.silo_epsilon(silo.name) for silo in silos)]
                 assert max(spent) <= epsilon and shown_up(max(spent)) == f"{epsilon:g}"
                 assert {shown_up(phase.epsilon_accounted) for phase in plan.phases} == {f"{epsilon:g}"}

@@ -11,7 +11,7 @@ from scipy import stats
 from fedcore.data.records import Records
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
-from fedcore.planning.phase import DIFFERENCE
+from fedcore.planning.questions.question import DifferenceQuestion
 from fedcore.silo.keys import SecretKeys, SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
@@ -30,7 +30,7 @@ def test_equal_seeds_give_equal_bits(asker, federate, toy):
 
 def step_of(query, phase):
     """w - before, of an answer about a difference of gradients; None of others."""
-    return query.arrays["w"] - query.arrays["before"] if phase.answer == DIFFERENCE else None
+    return query.arrays["w"] - query.arrays["before"] if phase.question.kind == DifferenceQuestion.kind else None
 
 
 def unit_of(step):
@@ -58,7 +58,7 @@ def pure_noise(federate, asker, d=3000, n=16, names=("a", "b", "c"), **changes):
         unit = unit_of(step_of(query, phase))
         for r in releases:
             # A message is the mean of its answers.
-            sigma = phase.by_silo[r.silo].sigma * unit / math.sqrt(phase.answers)
+            sigma = phase.by_silo[r.silo].sigma * unit / math.sqrt(phase.schedule.answers)
             messages[r.silo, r.phase, r.round] = r.payload / sigma
     return messages
 
@@ -158,7 +158,7 @@ def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_
     batches = {(p, r): (range(start, stop), K) for p, r, start, stop, K, _ in events_by_hand(base.plan, "a")}
     steps = [step_of(query, phases[query.phase, query.round]) for query in queries]
     pairs = [opposed(None, d), *(opposed(step, d) for step in steps if step is not None)]
-    changed, closest = [], dict.fromkeys({phase.answer for phase in phases.values()}, 0.0)
+    changed, closest = [], dict.fromkeys({phase.question.kind for phase in phases.values()}, 0.0)
     for j in range(n):
         moved = set()
         for pair in pairs:
@@ -167,10 +167,10 @@ def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_
                 address = (query.phase, query.round)
                 (mine, other), (mine_after, other_after) = one.ask(query), neighbour.ask(query)
                 assert other.payload.tobytes() == other_after.payload.tobytes() == theirs[address]
-                bound = 2 * phases[address].clip * unit_of(step) / batches[address][1]
+                bound = 2 * phases[address].question.clip * unit_of(step) / batches[address][1]
                 distance = float(np.linalg.norm(mine.payload - mine_after.payload))
                 assert distance <= bound * (1 + 1e-9)
-                kind = phases[address].answer
+                kind = phases[address].question.kind
                 closest[kind] = max(closest[kind], distance / bound)
                 if distance > 0:
                     moved.add(address)
@@ -188,7 +188,7 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_
     plan, key = probe.plan, SecretKeys(b"k" * 32)
     touched = {(p, r): (K, sigma) for p, r, start, _, K, sigma in events_by_hand(plan, "a") if start == 0}
     step = np.array([0.0, 1.0])  # of length one, so that all noise is in the unit of its sigma
-    asked_about = {"gradient": {"w": np.zeros(d)}, DIFFERENCE: {"w": np.zeros(d), "before": -step}}
+    asked_about = {"gradient": {"w": np.zeros(d)}, DifferenceQuestion.kind: {"w": np.zeros(d), "before": -step}}
     pair = opposed(step, d)
     (across, _), scores = pair[0], ([], [])
     for number in range(runs):
@@ -205,16 +205,18 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_
             for (p, r), (K, sigma) in touched.items():
                 phase = plan.phases[p - 1].at(r)
                 # The gradient of a record is -y x at w = 0, and its difference x (x . step).
-                toward = (1.0 if phase.answer == DIFFERENCE else -1.0) * across / np.linalg.norm(across)
-                asked = Question(run, p, r, asked_about.get(phase.answer, asked_about["gradient"]), b"q" * 32)
+                toward = (
+                    (1.0 if phase.question.kind == DifferenceQuestion.kind else -1.0) * across / np.linalg.norm(across)
+                )
+                asked = Question(run, p, r, asked_about.get(phase.question.kind, asked_about["gradient"]), b"q" * 32)
                 message = silo.answer(asked, phase).payload @ toward
-                score += phase.answers * message * 2 * phase.clip / K / sigma**2
+                score += phase.schedule.answers * message * 2 * phase.question.clip / K / sigma**2
             found.append(score)
     high, low = (np.sort(found) for found in scores)
     mu = (high.mean() - low.mean()) / math.sqrt((high.var() + low.var()) / 2)
     mu_squared = 0.0
     for (p, r), (K, sigma) in touched.items():
         phase = plan.phases[p - 1].at(r)
-        mu_squared += phase.answers * (2 * phase.clip / (K * sigma)) ** 2
+        mu_squared += phase.schedule.answers * (2 * phase.question.clip / (K * sigma)) ** 2
     assert mu == pytest.approx(math.sqrt(mu_squared), abs=6 * math.sqrt(2 / runs))
     assert 0.2 * epsilon < epsilon_of_scores(high, low, delta) <= epsilon

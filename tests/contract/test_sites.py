@@ -14,6 +14,7 @@ from fedcore.planning.problem import SiloFacts
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.problems import changed
 from tests.wire import on_the_wire
 
 
@@ -90,7 +91,7 @@ def test_what_is_not_in_the_approved_plan_is_refused_before_records_are_read(ask
         "half a round": ("query", {"round": 1.5}),
         "half a phase": ("query", {"phase": 1.5}),
         "true": ("query", {"round": True}),
-        "outside of the domain": ("query", {"arrays": array([0, 0, 0, federation.plan.problem.diameter])}),
+        "outside of the domain": ("query", {"arrays": array([0, 0, 0, federation.plan.problem.objective.diameter])}),
         "nan": ("query", {"arrays": array([np.nan, 0, 0, 0])}),
         "infinite": ("query", {"arrays": array([0, -np.inf, 0, 0])}),
         "huge": ("query", {"arrays": array([0, 0, 0, -1e12])}),
@@ -144,12 +145,10 @@ def test_a_run_that_was_not_approved_is_refused(asker, federate, toy):
     with pytest.raises(SiloError, match="its own plan"):
         site._site.approve(claimed.to_bytes())
     site.open()
-    changed = dataclasses.replace(
-        federation.agreement, problem=dataclasses.replace(federation.agreement.problem, clip=2.0)
-    )
-    changed = dataclasses.replace(changed, plan=asker.plan(changed.problem).digest)
+    other = dataclasses.replace(federation.agreement, problem=changed(federation.agreement.problem, clip=2.0))
+    other = dataclasses.replace(other, plan=asker.plan(other.problem).digest)
     with pytest.raises(SiloError) as caught:  # the run's id stands for one plan, for ever
-        site._site.approve(changed.to_bytes())
+        site._site.approve(other.to_bytes())
     assert caught.value.code == "plan"
 
 
@@ -163,7 +162,7 @@ def test_a_wrong_claim_about_a_silos_records_is_refused(asker, federate, toy, cl
     with pytest.raises(SiloError) as caught:
         federation.sites[0]._site.approve(agreement.to_bytes())
     assert (caught.value.silo, caught.value.code) == ("birch", "size")
-    wide = dataclasses.replace(problem, dim=5)
+    wide = changed(problem, dim=5)
     agreement = dataclasses.replace(federation.agreement, problem=wide, plan=asker.plan(wide).digest)
     with pytest.raises(SiloError) as caught:
         federation.sites[0]._site.approve(agreement.to_bytes())

@@ -48,7 +48,7 @@ from fedcore.messages import Query, receipts_of
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.participation import Binomial
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
@@ -57,6 +57,7 @@ from fedcore.silo.question import Forms, forms_of
 from fedcore.silo.site import Site
 from tests.faults.mutations import rescaled
 from tests.faults.release_oracle import Oracle
+from tests.problems import problem_of
 
 SIZES = {"ash": 24, "birch": 32, "elm": 24}
 HERE = ("ash", "birch")
@@ -109,7 +110,7 @@ def sound(place: int, guarded: bool) -> tuple[Agreement, Plan]:
     method, loss, dim, changes = SOUND[place]
     mechanism = "discrete-gaussian" if guarded else "gaussian"
     values = {"clip": 1.0, "smoothness": 1.0, "diameter": 6.0, "participants": 3} | changes
-    problem = Problem(
+    problem = problem_of(
         tuple(SiloFacts(name, n) for name, n in SIZES.items()),
         dim=dim,
         budget=Budget(1.0 + place / 100, 1e-4, mechanism=mechanism),
@@ -276,7 +277,7 @@ def sound_query(random: Random, place: int, guarded: bool, run: str | None = Non
     round = random.randint(1, phase.rounds)
     form = forms(place, guarded)[phase.index, phase.kind(round)]
     names = random.choice([["ash", "birch"], ["birch", "ash"], ["ash", "birch", "elm"], ["birch"], ["elm", "ash"]])
-    radius = agreement.problem.diameter / 2
+    radius = agreement.problem.objective.diameter / 2
     arrays = {}
     for name in form.common:
         w = np.array([random.gauss(0, 1) for _ in range(form.dim)])

@@ -15,11 +15,12 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Squared
 from fedcore.mechanisms.grid import Grid
 from fedcore.messages import Query, unbundled
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.problems import problem_of
 from tests.wire import on_the_wire
 
 KINDS = ["seeded", "guarded"]
@@ -48,7 +49,7 @@ class One:
         self.run, self.method = run, method or Mbsgd(rounds=5, step=0.5)
         mechanism = "discrete-gaussian" if self.guarded else "gaussian"
         X, y = np.asarray(X, float), np.asarray(y, float)
-        self.problem = Problem(
+        self.problem = problem_of(
             silos=(SiloFacts("ash", len(y)),),
             dim=X.shape[1],
             clip=clip,
@@ -76,7 +77,7 @@ class One:
         return Query(self.run, self.plan.digest, 1, round, ("ash",), arrays, **changes)
 
     def ask(self, w, round=1) -> np.ndarray:
-        (release,) = unbundled(self.answer(self.query(w, round)), self.problem.dim)
+        (release,) = unbundled(self.answer(self.query(w, round)), self.problem.objective.dim)
         return release.payload
 
     def answer(self, query: Query) -> bytes:
@@ -84,7 +85,7 @@ class One:
 
     def grid(self) -> Grid:
         share = self.plan.phases[0].by_silo["ash"]
-        return Grid.of(share.sigma * share.batch, self.problem.clip, share.batch, self.problem.dim)
+        return Grid.of(share.sigma * share.batch, self.problem.objective.clip, share.batch, self.problem.objective.dim)
 
     def close(self) -> None:
         self.site.close()

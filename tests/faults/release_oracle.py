@@ -42,12 +42,12 @@ class Approved:
 
     def length(self, phase: int, round: int) -> int:
         """Numbers of a message."""
-        d = self.problem["dim"]
+        d = self.problem["objective"]["dim"]
         if self.name == "dp-fcrn":
             return max(1, math.ceil(self.method["kept"] * d))
         if self.name == "noised-newton" and (round - 1) % self.method["period"] == 0:
             return d + d * (d + 1) // 2
-        return self.problem["dim"] * (self.part(phase, round).get("vectors_up") or 1)
+        return self.problem["objective"]["dim"] * (self.part(phase, round).get("vectors_up") or 1)
 
     def _of_differences(self, silo: str, phase: int, round: int, n: int) -> dict[str, Any]:
         """Of DIFF2: restarts, differences, and turns about samples, in which no other silo may answer."""
@@ -61,7 +61,7 @@ class Approved:
         assert not turn or names[r % len(names)] == silo, f"round {round} is not the turn of {silo}"
         T = self.plan["phases"][phase - 1]["settings"]["period"]
         assert turn or restart == ((r - 1) % T == 0)
-        clip = self.problem["clip"] if restart else method["slope"]
+        clip = self.problem["objective"]["clip"] if restart else method["slope"]
         batch, count = n, 1
         if turn:
             clip, batch, count = method["local_slope"] or clip, method["batch"], method["local_steps"] - 1
@@ -105,7 +105,7 @@ class Approved:
             rate, sampling = batch / n, "full" if batch == n else "without-replacement"
             count = self.method["local_steps"]
             count = {"one": 1, "epoch": int(np.rint(1 / self.method["sampling_rate"]))}.get(count, count)
-        sensitivity = self._slack(2 * self.problem["clip"] * (1 + 1e-6) / batch)
+        sensitivity = self._slack(2 * self.problem["objective"]["clip"] * (1 + 1e-6) / batch)
         share = next(each for each in self.plan["phases"][phase - 1]["shares"] if each["silo"] == silo)
         found = {
             "start": start,
@@ -123,7 +123,7 @@ class Approved:
 
     def _of_second_order(self, silo: str, round: int, n: int) -> dict[str, Any]:
         """Gradients with or without Hessians; or the answers of a silo's solver, of one record as one event."""
-        method, clip, answers, batch, together = self.method, self.problem["clip"], 1, n, 1.0
+        method, clip, answers, batch, together = self.method, self.problem["objective"]["clip"], 1, n, 1.0
         longest, total = 2 * clip, 0.0
         if self.name == "noised-newton":
             R, T, A, B = method["rounds"], method["period"], clip**2, method["balance"] * clip**2
@@ -132,7 +132,7 @@ class Approved:
             total = math.sqrt(hessians * both**2 + (R - hessians) * longest**2)
             longest = both if (round - 1) % T == 0 else longest
         else:
-            d, answers = self.problem["dim"], method["local_steps"] - (method["average"] == "paper")
+            d, answers = self.problem["objective"]["dim"], method["local_steps"] - (method["average"] == "paper")
             k = max(1, math.ceil(method["kept"] * d))
             longest = 2 * (method["bound"] or min(1.0, 1.2 * math.sqrt(k / d)) * clip)
             total = longest * math.sqrt(method["rounds"] * answers)
@@ -142,7 +142,7 @@ class Approved:
         budget = self.problem["budget"]
         delta = budget["fixed_delta"] if budget["fixed_delta"] is not None else 1 / n**2
         usual = budget["epsilon"] is not None and 1e-2 <= budget["epsilon"] <= 20 and 1e-9 <= delta <= 0.1
-        if usual and batch == n and budget["calibration"] == "exact" and not self.problem.get("aggregator"):
+        if usual and batch == n and budget["calibration"] == "exact" and not self.problem["trust"]["aggregator"]:
             wanted = self._slack(total * (1 + 1e-6) / n) / mu_by_hand(budget["epsilon"], delta)
             assert math.isclose(sigma, wanted, rel_tol=1e-6), (sigma, wanted)
         return {
@@ -166,7 +166,7 @@ class Approved:
             return
         delta = budget["fixed_delta"] if budget["fixed_delta"] is not None else 1 / n**2
         usual = 1e-2 <= budget["epsilon"] <= 20 and 1e-9 <= delta <= 0.1 and not budget.get("whole_silo")
-        central = self.problem.get("aggregator") is not None
+        central = self.problem["trust"]["aggregator"]
         if budget["calibration"] != "exact" or not usual or self.part(phase, round).get("in_turn") or central:
             return
         restarts = math.ceil(self.method["rounds"] / whole["settings"]["period"])

@@ -26,11 +26,12 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.storage.verify import faults
 from fedcore.losses import Squared
 from fedcore.messages import Query, unbundled
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.problems import problem_of
 
 ROUNDS, DIM, N = 60, 600, 12
 
@@ -77,7 +78,7 @@ def ledger_at(folder: Path) -> SqliteLedger:
 def site_at(folder: Path) -> tuple[Site, Agreement, SqliteLedger]:
     rng = np.random.default_rng(3)
     budget = Budget(2.0, 1e-5)
-    problem = Problem(
+    problem = problem_of(
         silos=(SiloFacts("ash", N),), dim=DIM, clip=1.0, smoothness=1.0, diameter=10.0, participants=1, budget=budget
     )
     method = Mbsgd(rounds=ROUNDS)

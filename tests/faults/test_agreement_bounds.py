@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import time
 
@@ -31,7 +30,7 @@ from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Logistic
 from fedcore.messages import Query, unbundled
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo import site as site_module
 from fedcore.silo.agreement import Agreement
@@ -39,8 +38,14 @@ from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.faults.arrival_site import check_refusal, limited
+from tests.problems import changed, problem_of
 
-HELD = {"problem__silos": [{"name": "ash", "n": 24, "held": 4}, {"name": "elm", "n": 40, "held": 4}]}
+HELD = {
+    "problem__silos": [
+        {"name": "ash", "n": 24, "held": 4, "weight": 1.0},
+        {"name": "elm", "n": 40, "held": 4, "weight": 1.0},
+    ]
+}
 ASKED = {"epsilon": 1.0, "every": "end", "classes": 2, "bins": 4, "record_bound": 1.0}
 
 
@@ -49,7 +54,7 @@ def evaluating(held=HELD, **changes):
     return held | {"problem__evaluation": ASKED | changes}
 
 
-SOUND = Problem((SiloFacts("ash", 24), SiloFacts("elm", 40)), 3, 1.0, 0.25, 6.0, 2, Budget(1.0, 1e-4))
+SOUND = problem_of((SiloFacts("ash", 24), SiloFacts("elm", 40)), 3, 1.0, 0.25, 6.0, 2, Budget(1.0, 1e-4))
 
 
 def made(X=None, **options) -> Site:
@@ -60,7 +65,7 @@ def made(X=None, **options) -> Site:
 
 
 def written(method, problem, loss=None, run="run", **changes) -> bytes:
-    """The agreement's bytes with fields put in behind the constructors' backs: `problem__dim=3`, `method__rounds=5`."""
+    """The agreement's bytes with fields put in behind the constructors' backs, as `method__rounds=5`."""
     loss = None if isinstance(method, SecondMoments | ColumnMoments) else loss or Logistic()
     sound = Agreement(run, SOUND, method, loss, "0" * 64)
     tree = json.loads(sound.to_bytes())
@@ -85,39 +90,49 @@ def refused(data: bytes, site: Site | None = None) -> str:
 
 
 def silos(*sizes):
-    return [{"name": f"s{number}" if number else "ash", "n": n} for number, n in enumerate(sizes)]
+    return [
+        {"name": f"s{number}" if number else "ash", "n": n, "held": 0, "weight": 1.0} for number, n in enumerate(sizes)
+    ]
+
+
+def weights(*values):
+    return {f"problem__silos__{place}__weight": value for place, value in enumerate(values)}
 
 
 NONE = {"problem__budget__epsilon": None}
-MANY = {"problem__silos": silos(*[24] * 50_000)}
+MANY = {"problem__silos": silos(*[24] * 20_000)}
 HOSTILE = {
     "rounds": (Mbsgd(), {"method__rounds": 10**12}, "at most 1000000000 rounds"),
     "rounds beyond floats": (Mbsgd(), {"method__rounds": 10**400}, "less than or equal to 9007199254740992"),
     "sampled rounds": (Mbsgd(batch=7), {"method__rounds": 10**7}, "at most 1048576 answers about samples"),
     "local steps": (Fedavg(), {"method__rounds": 10**6, "method__local_steps": 65535}, "at most 1048576 answers"),
     "most rounds": (Fedavg(rounds=None), {"problem__budget__multiplier": 1e9}, "at most 1048576 answers about samples"),
-    "fresh blocks": (OnePassMbsgd(), MANY | {"method__rounds": 24}, "50000 silos are more than the 16384"),
+    "fresh blocks": (OnePassMbsgd(), MANY | {"method__rounds": 24}, "20000 silos are more than the 16384"),
     "stages": (LocalizedAccelerated(), NONE | {"method__rounds": 10**7}, "more than 32768 stages"),
     "stages of a ridge": (
         AcceleratedMbsgd(rounds=9),
-        NONE | {"method__rounds": 10**7, "problem__ridge": 0.5},
+        NONE | {"method__rounds": 10**7, "problem__objective__ridge": 0.5},
         "more than 32768 stages",
     ),
-    "rounds by smoothness": (Mbsgd(rounds=None), {"problem__smoothness": 1e300}, "at most 1000000000 rounds"),
-    "rounds without an end": (AcceleratedMbsgd(), {"problem__smoothness": 1.7e308}, "give no finite number"),
-    "a domain of a point": (AcceleratedMbsgd(rounds=4), {"problem__diameter": 1e-320}, "leaves no finite"),
+    "rounds by smoothness": (
+        Mbsgd(rounds=None),
+        {"problem__objective__smoothness": 1e300},
+        "at most 1000000000 rounds",
+    ),
+    "rounds without an end": (AcceleratedMbsgd(), {"problem__objective__smoothness": 1.7e308}, "give no finite number"),
+    "a domain of a point": (AcceleratedMbsgd(rounds=4), {"problem__objective__diameter": 1e-320}, "leaves no finite"),
     "theory's rounds": (LocalizedAccelerated(rounds_scale=1e50), {}, "at most 1000000000 rounds"),
     "exponent": (
         LocalizedSubgradient(exponent=1e50),
-        {"problem__smoothness": float("inf")},
+        {"problem__objective__smoothness": float("inf")},
         "lambda would be above 1e+100",
     ),
     "tiny epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e-300}, "must lie between 1e-12 and 10000"),
     "huge epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e300}, "must lie between 1e-12 and 10000"),
     "tiny delta": (Mbsgd(batch=7), {"problem__budget__fixed_delta": 5e-324}, "must lie between 1e-250 and 1"),
     "huge noise": (Mbsgd(batch=7), {"problem__budget__multiplier": 1e300}, "must lie between 5e-324 and 1000000000"),
-    "weights": (Mbsgd(), {"problem__dim": 2**40 - 1}, "1 to 67108864 do"),
-    "tiny clip": (Mbsgd(), {"problem__clip": 5e-324}, "must be more than 1e-100"),
+    "weights": (Mbsgd(), {"problem__objective__dim": 2**40 - 1}, "1 to 67108864 do"),
+    "tiny clip": (Mbsgd(), {"problem__objective__clip": 5e-324}, "must be more than 1e-100"),
     "participants": (Mbsgd(), {"problem__participants": 10**13}, "1e+13 participants make no problem"),
     "more participants than silos": (  # the variance between silos came out negative, and planning failed at its root
         LocalizedAccelerated(rounds=4, lam=0.5),
@@ -155,14 +170,13 @@ HOSTILE = {
     "scores in units of nothing": (Mbsgd(), evaluating(record_bound=0.0), "a norm of records"),
     "evaluations at a huge target": (Mbsgd(), evaluating(epsilon=1e300), "must lie between 1e-12 and 10000"),
     "evaluations at no time": (Mbsgd(), evaluating(every="never"), "every"),
-    "weights of other silos": (Mbsgd(), {"problem__weights": [1.0]}, "2 silos have as many weights"),
-    "weights below none": (Mbsgd(), {"problem__weights": [3.0, -1.0]}, "2 silos have as many weights, each above 0"),
-    "weights that are no numbers": (Mbsgd(), {"problem__weights": [float("nan"), 1.0]}, "each above 0"),
-    "weights without an end": (Mbsgd(), {"problem__weights": [float("inf"), 1.0]}, "each above 0"),
-    "weights of nothing": (Mbsgd(), {"problem__weights": [2.0, 0.0]}, "each above 0"),
-    "weights of another mean": (Mbsgd(), {"problem__weights": [1.0, 2.0]}, "weights of silos have mean 1"),
-    "weights that are nobody's": (Mbsgd(), {"problem__weights": None}, "an agreement has one form"),
-    "weights in lists": (Mbsgd(), {"problem__weights": [[1.0], [1.0]]}, "weights"),
+    "weights below none": (Mbsgd(), weights(3.0, -1.0), "weight is above 0"),
+    "weights that are no numbers": (Mbsgd(), weights(float("nan"), 1.0), "weight is above 0"),
+    "weights without an end": (Mbsgd(), weights(float("inf"), 1.0), "weight is above 0"),
+    "weights of nothing": (Mbsgd(), weights(2.0, 0.0), "weight is above 0"),
+    "weights of another mean": (Mbsgd(), weights(1.0, 2.0), "weights of silos have mean 1"),
+    "weights that are nobody's": (Mbsgd(), weights(None, 1.0), "silos.0.weight: Input should be a valid number"),
+    "weights in lists": (Mbsgd(), weights([1.0], [1.0]), "silos.0.weight: Input should be a valid number"),
     "a silo of one record": (LocalizedMbsgd(), {"problem__silos": silos(24, 1)}, "makes no plan of these"),
 }
 
@@ -177,20 +191,20 @@ def test_a_silo_compares_its_records_before_a_plan_is_made(monkeypatch):
     """Planning for other sizes may take minutes, and is of no use."""
     monkeypatch.setattr(Mbsgd, "plan", lambda *_: pytest.fail("planned"))
     assert "24000 records, it holds 24" in refused(written(Mbsgd(), SOUND, problem__silos=silos(24000, 40)))
-    assert "the plan says 4 weights" in refused(written(Mbsgd(), SOUND, problem__dim=4))
+    assert "the plan says 4 weights" in refused(written(Mbsgd(), SOUND, problem__objective__dim=4))
 
 
 def test_classes_whose_indicators_would_not_fit_into_memory_are_refused():
     """2^20 columns for each record, before the run is refused or not: weights and problem agree with each other."""
-    problem = dataclasses.replace(SOUND, dim=3 * 2**20)
+    problem = changed(SOUND, dim=3 * 2**20)
     said = refused(written(Mbsgd(), problem, SoftmaxRegression(2), loss__classes=2**20))
     assert "less than or equal to 4096" in said
     rows = made(np.ones((2**17, 1)))
-    problem = dataclasses.replace(
+    problem = changed(
         SOUND, silos=(SiloFacts("ash", 2**17),), dim=2 * 2**14 + 4, participants=1, budget=Budget(1.0, 1e-6)
     )
     loss = OneHiddenLayer(2, 2**13 * 2)
-    problem = dataclasses.replace(problem, dim=2**14 + 2 * (2**14 + 1))
+    problem = changed(problem, dim=2**14 + 2 * (2**14 + 1))
     data = Agreement("run", problem, Mbsgd(), loss, Mbsgd().plan(problem).digest).to_bytes()
     assert "more than the 134217728 numbers" in refused(data, rows)
 
@@ -202,7 +216,7 @@ def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():
     for zeros in (False, True):
         X = np.ones((40, 3))
         X[7] *= not zeros
-        problem = dataclasses.replace(
+        problem = changed(
             SOUND,
             silos=(SiloFacts("ash", 40),),
             dim=9,

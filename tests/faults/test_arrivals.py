@@ -83,7 +83,7 @@ class Arrivals(RuleBasedStateMachine):
         for _ in range(2):
             phase = random.choice([1, 1, 2, 3])
             query = [f"varied-{run}", tree[1], phase, random.randint(1, 4), list(HERE)]
-            w = np.array([random.gauss(0, 1e-3) for _ in range(min(tree[2]["dim"], 1000))])
+            w = np.array([random.gauss(0, 1e-3) for _ in range(min(tree[2]["objective"]["dim"], 1000))])
             arrays = {} if tree[3][0].endswith("-moments") else {"w": w}
             if tree[3][0] == "scaffold" and not (tree[3][1]["warm"] and phase == 1):
                 arrays |= {f"correction@{silo}": w for silo in HERE}
@@ -141,7 +141,7 @@ class Arrivals(RuleBasedStateMachine):
         tree = json.loads(self.made.agreements[run])
         # Not the run that says whether the site answers: its next address would be answered here already.
         runs = [run, random.choice(sorted(each for each in self.made.agreements if "control" not in each) or [run])]
-        w = np.array([random.gauss(0, 1e-2) for _ in range(min(tree[2]["dim"], 1000))])
+        w = np.array([random.gauss(0, 1e-2) for _ in range(min(tree[2]["objective"]["dim"], 1000))])
         arrays = {"w": w}
         if tree[3][0] == "scaffold":
             arrays |= {f"correction@{silo}": w}
@@ -375,7 +375,7 @@ def test_a_holder_of_a_worker_passes_on_the_same_refusals(tmp_path, kind, reques
                 continue
             if act.__name__ == "answer" and len(result) > 100:
                 address = json.loads(result.partition(b"\n")[0])
-                for release in unbundled(result, prepared.plan.problem.dim):
+                for release in unbundled(result, prepared.plan.problem.objective.dim):
                     key = (release.silo, release.round)
                     assert payloads.setdefault(key, release.payload.tobytes()) == release.payload.tobytes()
                 assert address[0] == 1 and 1 <= address[1] <= 40

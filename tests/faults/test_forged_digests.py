@@ -23,7 +23,7 @@ from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Logistic
 from fedcore.messages import Query, unbundled
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.silo import round_view
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
@@ -31,6 +31,7 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
 from tests.patience import HANGS
+from tests.problems import problem_of
 from tests.wire import on_the_wire
 
 DIGEST = b"forged".ljust(32, b".")
@@ -61,7 +62,7 @@ def asked(site: Site, query: Query) -> np.ndarray | None:
 
 def problem(n, mechanism="discrete-gaussian", **changes):
     budget = changes.pop("budget", Budget(0.1, 1e-5, mechanism=mechanism))
-    return Problem((SiloFacts("ash", n),), 2, 1.0, 0.25, 4.0, 1, budget)
+    return problem_of((SiloFacts("ash", n),), 2, 1.0, 0.25, 4.0, 1, budget)
 
 
 def site(records, method, problem, ledger, guarded=True, run="run"):
@@ -124,7 +125,7 @@ def test_rounds_under_one_digest_ask_different_samples(monkeypatch, method):
     opened = site(records, method, made, MemoryLedger("ash"), guarded=False)
     for round in range(1, 61):
         assert asked(opened, Query("run", plan.digest, 1, round, ("ash",), {"w": np.ones(2)})) is not None
-    assert max(Counter(samples).values()) == 1 and len(samples) == 60 * plan.phases[0].answers
+    assert max(Counter(samples).values()) == 1 and len(samples) == 60 * plan.phases[0].schedule.answers
 
 
 def test_two_answers_of_one_digest_share_no_noise():

@@ -139,7 +139,7 @@ def true_epsilon(addresses, silo: str) -> float:
     counts, worst = Counter(phase for phase, _ in addresses), 0.0
     for phase in PLAN.phases:
         share = phase.by_silo[silo]
-        mu_squared = counts[phase.index] * (2 * phase.clip * 1.000001 / share.batch / share.sigma) ** 2
+        mu_squared = counts[phase.index] * (2 * phase.question.clip * 1.000001 / share.batch / share.sigma) ** 2
         worst = max(worst, mu_squared)  # phases use other records
     return epsilon_by_hand(math.sqrt(worst), DELTA)
 
@@ -189,7 +189,7 @@ def folded(folder: Path) -> np.ndarray:
             payloads[row.phase, row.round][silo] = np.frombuffer(ledger.find(run, row.phase, row.round).payload)
         ledger.close()
     method = config("guarded").algorithm
-    state = method.init(np.zeros(PLAN.problem.dim))
+    state = method.init(np.zeros(PLAN.problem.objective.dim))
     for phase in PLAN.phases:
         for round in range(1, phase.rounds + 1):
             answers = payloads[phase.index, round]

@@ -172,7 +172,7 @@ def test_the_largest_queries_that_are_let_in_get_finite_answers(one, kind, loss)
     X, y = records(16, 4)
     X *= 1e160 / np.linalg.norm(X, axis=1)[:, None]
     made = one(kind, X, np.sign(y), loss=loss, clip=2.0)
-    edge = made.problem.diameter / 2
+    edge = made.problem.objective.diameter / 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for round, w in enumerate(([edge / 2] * 4, [-edge, 0, 0, 0], [0, 0, 0, 5e-324]), start=1):

@@ -13,12 +13,13 @@ from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.planning.aggregated import aggregated_sigma
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.shuffle import Shuffle
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.problems import problem_of
 
 D = 600
 METHOD = Diff2(rounds=9, period=3, split=0.5, step=0.05, slope=2.0)
@@ -43,7 +44,7 @@ def clipped_mean(silo, w, before=None):
 
 
 def test_silos_send_exact_means_and_one_noise_of_the_planned_size_is_added(wide, federate):
-    federation = federate(METHOD, wide, aggregator="trusted", diameter=1e3)
+    federation = federate(METHOD, wide, aggregator=True, diameter=1e3)
     state, seen = federation.start, []
     for query, releases, after in federation.play():
         arrays = query.arrays
@@ -62,7 +63,7 @@ def test_silos_send_exact_means_and_one_noise_of_the_planned_size_is_added(wide,
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{getattr(method, 'batch', None)}")
 def test_each_silo_is_charged_what_the_released_mean_tells_of_it(wide, federate, method):
-    federation = federate(method, wide, aggregator="trusted", epsilon=2.0)
+    federation = federate(method, wide, aggregator=True, epsilon=2.0)
     for _ in federation.play():
         pass
     spent = {account.silo: account.epsilon for account in federation.sites[0].accounts("run")}
@@ -72,7 +73,7 @@ def test_each_silo_is_charged_what_the_released_mean_tells_of_it(wide, federate,
 
 
 def test_it_has_less_noise_than_silos_have_together(wide, federate):
-    central, apart = (federate(METHOD, wide, aggregator=trusted) for trusted in ("trusted", None))
+    central, apart = (federate(METHOD, wide, aggregator=trusted) for trusted in (True, False))
     for mine, theirs in zip(central.plan.phases[0].kinds, apart.plan.phases[0].kinds, strict=True):
         own = math.sqrt(sum(share.sigma**2 for share in theirs.shares)) / 2
         sigma = aggregated_sigma(mine.sigmas, mine.weights)
@@ -81,11 +82,11 @@ def test_it_has_less_noise_than_silos_have_together(wide, federate):
 
 
 def test_a_round_that_is_asked_again_has_the_same_noise_and_another_seed_another(wide, federate):
-    federation = federate(METHOD, wide, aggregator="trusted")
+    federation = federate(METHOD, wide, aggregator=True)
     query = federation.context.query(federation.start)
     first, again = (federation.context.fold(federation.start, query, federation.ask(query)) for _ in range(2))
     assert first.estimate.tobytes() == again.estimate.tobytes()
-    other = federate(METHOD, wide, aggregator="trusted", seed=1)
+    other = federate(METHOD, wide, aggregator=True, seed=1)
     asked = other.context.query(other.start)
     elsewhere = other.context.fold(other.start, asked, other.ask(asked))
     exact = sum(clipped_mean(silo, np.zeros(D)) for silo in federation.silos.values()) / 2
@@ -95,17 +96,17 @@ def test_a_round_that_is_asked_again_has_the_same_noise_and_another_seed_another
 
 def test_weights_are_applied_once_by_the_aggregator(wide, federate):
     quiet = {"weights": (0.5, 1.5), "epsilon": None}
-    central, apart = (federate(METHOD, wide, aggregator=trusted, **quiet) for trusted in ("trusted", None))
+    central, apart = (federate(METHOD, wide, aggregator=trusted, **quiet) for trusted in (True, False))
     np.testing.assert_allclose(central.final(), apart.final(), rtol=1e-9)
 
 
 def test_local_steps_are_noised_by_their_silo_whoever_is_trusted(wide, federate):
     method = Diff2Bvr(rounds=4, period=2, split=0.5, local_steps=3, batch=5)
-    central, apart = (federate(method, wide, aggregator=trusted) for trusted in ("trusted", None))
-    turns = [kind for plan in (central.plan, apart.plan) for kind in plan.phases[0].kinds if kind.in_turn]
-    assert not any(kind.entrusted for kind in turns)
+    central, apart = (federate(method, wide, aggregator=trusted) for trusted in (True, False))
+    turns = [kind for plan in (central.plan, apart.plan) for kind in plan.phases[0].kinds if kind.schedule.in_turn]
+    assert not any(kind.noise.entrusted for kind in turns)
     np.testing.assert_allclose(turns[0].shares[0].sigma, turns[1].shares[0].sigma, rtol=1e-9)
-    others = [kind.entrusted for kind in central.plan.phases[0].kinds if not kind.in_turn]
+    others = [kind.noise.entrusted for kind in central.plan.phases[0].kinds if not kind.schedule.in_turn]
     assert others == [True, True]
 
 
@@ -118,9 +119,9 @@ def problem(**changes):
         "diameter": 10.0,
         "participants": 2,
         "budget": Budget(1.0, 1e-5),
-        "aggregator": "trusted",
+        "aggregator": True,
     }
-    return Problem(**{**plain, **changes})
+    return problem_of(**{**plain, **changes})
 
 
 EVALUATED = {"silos": (SiloFacts("a", 20, 5), SiloFacts("b", 30, 5)), "evaluation": Evaluation(1.0, "end", 2)}

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.identity import run_id
+from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home
 from fedcore.ledger.file_lock import hold
@@ -160,7 +160,7 @@ def test_a_run_that_ends_while_it_is_looked_at_is_no_killed_one(home, monkeypatc
     made = config()
     run = run_id(made)
     with closing(RunStore(store_path(home, run))) as store:
-        store.set_meta(state="RUNNING", parameters=made.model_dump_json(), rounds=6, schema=2)
+        store.set_meta(state="RUNNING", parameters=made.model_dump_json(), rounds=6, schema=SCHEMA)
 
         def ends(*_) -> bool:
             store.set_meta(state="FAILED", message="it diverged")

@@ -57,6 +57,18 @@ def test_a_sweep_is_read_under_its_own_schema_only(tmp_path):
             load_saved(home, sweep_id(config))
 
 
+def test_a_run_of_schema_2_is_refused_with_its_version_and_the_ways_on(tmp_path):
+    home = Home(tmp_path)
+    keep(home, "digits-651bc62005ae", schema=2)
+    said = (
+        r"^run digits-651bc62005ae was made by another version of fedcore \(schema 2\); version \S+ reads schema 3 only"
+        r"\. Finish it, or look at it, with the version that made it, or run its config again here, at a charge of its "
+        r"own \(`fedcore budget close digits-651bc62005ae` ends one that was stopped\)$"
+    )
+    with pytest.raises(InputError, match=said):
+        read_run(home, "digits-651bc62005ae")
+
+
 def test_the_schema_is_compared_however_it_was_kept():
     check_schema("run a", SCHEMA)
     check_schema("run a", str(SCHEMA))

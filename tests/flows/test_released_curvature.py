@@ -103,7 +103,7 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
     made = config(files, privacy=KINDS[kind])
     result = run(home, made)
     plan, before = make_plan(made), make_statistics_plan(made)
-    assert before.problem.dim == 1
+    assert before.problem.objective.dim == 1
     for silo in result.silos:
         n, delta = silo.n, 1 / silo.n**2
         # By hand: a replaced record of norm 1 moves the eigenvalue by 1 / n; four rounds of norm 1 on half of them.
@@ -140,7 +140,7 @@ def test_without_noise_beta_is_a_quarter_of_the_weighted_mean_of_the_files_eigen
     parts = {"equal": (0.5, 0.5), "records": (0.4, 0.6)}.get(str(weights), (0.25, 0.75))
     mine = [largest(X) for X in prepared(files)]
     assert experiment.smoothness == pytest.approx(0.25 * np.dot(parts, mine), rel=1e-12)
-    assert experiment.plan.problem.smoothness == experiment.method.smoothness == experiment.smoothness
+    assert experiment.plan.problem.objective.smoothness == experiment.method.smoothness == experiment.smoothness
     pooled = sum(p * X.T @ X / len(X) for p, X in zip(parts, prepared(files), strict=True))
     assert experiment.smoothness >= 0.25 * np.linalg.eigvalsh(pooled)[-1]
     # Records are those of training: the same sources, bit by bit.
@@ -186,7 +186,7 @@ def test_sigma_and_price_are_those_that_were_planned_before_the_release(home, fi
     planned = make_plan(made)
     assert [phase.shares for phase in experiment.plan.phases] == [phase.shares for phase in planned.phases]
     assert experiment.plan.epsilon_accounted == planned.epsilon_accounted
-    assert experiment.plan.digest != planned.digest and planned.problem.smoothness == 0.25
+    assert experiment.plan.digest != planned.digest and planned.problem.objective.smoothness == 0.25
 
 
 def test_runs_that_differ_in_training_or_weights_share_one_release(home, files):

@@ -83,7 +83,7 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
     made = config(files, privacy=KINDS[kind])
     result = run(home, made)
     plan, before = make_plan(made), make_statistics_plan(made)
-    assert before.problem.dim == 4  # two columns with a range
+    assert before.problem.objective.dim == 4  # two columns with a range
     for silo in result.silos:
         n, delta = silo.n, 1 / silo.n**2
         # By hand: B = sqrt(5) / 2, a replaced record moves the moments by B sqrt(37 / 8); three rounds of norm 1.
@@ -137,7 +137,7 @@ def test_second_moments_are_released_where_columns_are_whitened(home, files):
     assert statistics_id(made) != statistics_id(config(files))
     result, before = run(home, made), make_statistics_plan(made)
     assert "centres, scales and whitening of columns from moments that the silos released with noise" in result.noise
-    assert before.problem.dim == 2 + 3  # two means, and a symmetric matrix
+    assert before.problem.objective.dim == 2 + 3  # two means, and a symmetric matrix
     for silo in result.silos:
         # By hand: B^2 = 0.16 * 5, a replaced record moves the moments by 3 B^2 / sqrt(2).
         mu = 3 * 0.16 * 5 / math.sqrt(2) / silo.n / before.phases[0].by_silo[silo.silo].sigma

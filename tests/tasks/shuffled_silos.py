@@ -18,7 +18,7 @@ from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.messages import Batch
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.shuffle import Shuffle
 from fedcore.randomness import driver_key
 from fedcore.shuffling.batches import Batches
@@ -30,6 +30,7 @@ from fedcore.silo.keys import SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tasks.shuffling.backend import Shuffled
+from tests.problems import problem_of
 
 CLIP = 1.0
 
@@ -105,7 +106,7 @@ class Federation:
 
     @property
     def start(self):
-        return self.context.method.init(np.zeros(self.plan.problem.dim))
+        return self.context.method.init(np.zeros(self.plan.problem.objective.dim))
 
     def play(self):
         state = self.start
@@ -141,7 +142,7 @@ def federation(folder: Path, rounds: int = 6, minimum: int = 2, silos: int = 5, 
     for number in range(silos):
         X = rng.standard_normal((12, 4))
         data[f"silo-{number}"] = X, X @ np.array([1.0, -2.0, 0.5, number]) + 0.3 * rng.standard_normal(12)
-    problem = Problem(
+    problem = problem_of(
         tuple(SiloFacts(name, 12) for name in data),
         4,
         CLIP,

@@ -45,7 +45,7 @@ def reopen(spec: SiteSpec) -> None:
 
 def answer(holder: Holder, made: Experiment) -> list[tuple[str, bytes]]:
     query = made.context.query(made.config.algorithm.init(made.start()))
-    releases = unbundled(holder.answer(query.to_bytes()), made.plan.problem.dim)
+    releases = unbundled(holder.answer(query.to_bytes()), made.plan.problem.objective.dim)
     return [(release.silo, release.payload.tobytes()) for release in releases]
 
 

@@ -70,7 +70,7 @@ def outputs(w, X, hidden, classes):
 def test_the_start_is_uniform_public_and_one_for_all_methods(tmp_path):
     made = Experiment.prepare(config(DIGITS, hidden=40), tmp_path)
     w, cut = made.start(), 40 * 65
-    assert len(w) == made.plan.problem.dim == cut + 10 * 41
+    assert len(w) == made.plan.problem.objective.dim == cut + 10 * 41
     first, second = w[:cut] * math.sqrt(65), w[cut:] * math.sqrt(40)
     for layer in (first, second):
         assert np.abs(layer).max() <= 1 and np.abs(layer).max() > 0.98
@@ -108,7 +108,7 @@ def test_a_network_is_what_silos_agree_to_and_audits_can_read():
 def test_the_smoothness_of_a_plan_is_infinite_and_its_width_that_of_the_paper():
     made = config(SYNTHETIC | {"features": 60, "classes": 10}, hidden=200)
     problem = make_plan(made).problem
-    assert (problem.dim, problem.smoothness, problem.clip) == (14210, math.inf, 1.0)
+    assert (problem.objective.dim, problem.objective.smoothness, problem.objective.clip) == (14210, math.inf, 1.0)
 
 
 # Runs

@@ -60,7 +60,7 @@ def question(made: Experiment) -> bytes:
 
 
 def answer(holder: Holder, made: Experiment, lease: int) -> list[tuple[str, bytes]]:
-    releases = unbundled(holder.answer(question(made), lease), made.plan.problem.dim)
+    releases = unbundled(holder.answer(question(made), lease), made.plan.problem.objective.dim)
     return [(release.silo, release.payload.tobytes()) for release in releases]
 
 

@@ -18,6 +18,7 @@ from fedcore.shuffling.sealing import ServerKey, seal, sealed_length
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.site import Site
 from tests.faults.mutations import bent_bytes
+from tests.problems import changed
 from tests.tasks.shuffled_silos import Federation, federation
 
 
@@ -162,7 +163,7 @@ def test_a_shuffled_run_comes_with_a_route_and_no_other_does(made):
     agreement = made.agreement.to_bytes()
     with pytest.raises(SiloError, match="comes with the address of its shuffler"):
         made.site.approve(agreement)
-    other = replace(made.agreement.problem, shuffle=None)
+    other = changed(made.agreement.problem, shuffle=None)
     plain = replace(made.agreement, run="plain", problem=other, plan=made.agreement.method.plan(other).digest)
     with pytest.raises(SiloError, match="is not shuffled, and has no shuffler"):
         made.site.approve(plain.to_bytes(), made.route)

@@ -113,7 +113,7 @@ def test_the_weights_are_the_same_bits_with_one_or_two_workers_and_without_dask(
     accounts = sites.accounts(made.run)
     assert [account.silo for account in accounts] == [silo.name for silo in made.plan.problem.silos]
     # Three silos in every round; in the first phase of a warm start each of the five once.
-    asked = sum(5 if phase.at_most_once else 3 * phase.rounds for phase in made.plan.phases)
+    asked = sum(5 if phase.schedule.at_most_once else 3 * phase.rounds for phase in made.plan.phases)
     assert sum(account.releases for account in accounts) == asked
     sites.close()
 

@@ -64,7 +64,7 @@ def test_a_run_reports_what_a_recomputation_finds(tmp_path, data, privacy, reque
         request.getfixturevalue("policies")
     made = Experiment.prepare(config(data, privacy=privacy), tmp_path / "silos")
     classes = len(made.config.data.label_values)
-    assert made.plan.problem.dim == classes * made.dataset.dim
+    assert made.plan.problem.objective.dim == classes * made.dataset.dim
     assert make_plan(made.config).digest == made.plan.digest
     training = trained(made, tmp_path)
     result, w = training.finish(), training.model

@@ -45,7 +45,7 @@ class AcceleratedForms(Accelerated):
     def strongly(self, problem: Problem) -> bool:
         """Whether the theorem for strongly convex objectives is followed: multi-stage. Raises InputError if mu = 0."""
         form = self.form_for(problem)
-        if form == "multi-stage" and problem.ridge == 0.0:
+        if form == "multi-stage" and problem.objective.ridge == 0.0:
             raise InputError(
                 "model.ridge = 0 makes no strongly convex objective, which algorithm.form = multi-stage needs: give a "
                 "ridge, or choose regularised or one-stage"
@@ -54,11 +54,11 @@ class AcceleratedForms(Accelerated):
 
     def form_for(self, problem: Problem) -> Form:
         """The form that this problem takes."""
-        return self.form or ("multi-stage" if problem.ridge > 0 else "regularised")
+        return self.form or ("multi-stage" if problem.objective.ridge > 0 else "regularised")
 
     def starting_gap(self, problem: Problem) -> float:
         """Delta >= F(w_0) - F*, by the key `gap`, loss."""
-        rule = self.gap if problem.ridge > 0 else "paper"
+        rule = self.gap if problem.objective.ridge > 0 else "paper"
         return starting_gap(problem, 0.0, rule)
 
     def formed(self, problem: Problem, phase: Phase) -> Phase:
@@ -67,15 +67,18 @@ class AcceleratedForms(Accelerated):
         multi-stage: `stage_plan`. one-stage: `single_stage` at |w_0 - w*|^2 <= min(D^2, 2 Delta / mu). regularised:
         upsilon = 2 (beta + lambda). Raises InputError naming the key that does not fit.
         """
-        beta, gap, D, R = self.beta(problem), self.starting_gap(problem), problem.diameter, phase.rounds
+        beta, gap, D, R = self.beta(problem), self.starting_gap(problem), problem.objective.diameter, phase.rounds
         variance = gradient_variance(problem, phase)
         if self.strongly(problem):
-            stages = stage_plan(R, beta, problem.ridge, gap, variance, self.stage_scale, self.upsilon, "model.ridge")
+            stages = stage_plan(
+                R, beta, problem.objective.ridge, gap, variance, self.stage_scale, self.upsilon, "model.ridge"
+            )
             return replace(phase, settings=stage_settings(stages, variance, gap))
         if self.form_for(problem) == "one-stage":
-            distance = min(D, math.sqrt(2.0 * gap / problem.ridge)) if problem.ridge > 0 else D
+            distance = min(D, math.sqrt(2.0 * gap / problem.objective.ridge)) if problem.objective.ridge > 0 else D
             return replace(phase, settings=stage_settings([single_stage(R, beta, distance, variance)], variance))
         lam = math.sqrt(variance / R) / D if self.lam is None else self.lam
         if not lam < math.inf:
             raise InputError(f"model.diameter = {D:g} leaves no finite algorithm.lam = null: choose a larger one")
-        return replace(phase, lam=lam, settings=stage_settings([Stage(R, 2.0 * (beta + lam))], variance))
+        subproblem = replace(phase.subproblem, lam=lam)
+        return replace(phase, subproblem=subproblem, settings=stage_settings([Stage(R, 2.0 * (beta + lam))], variance))

@@ -58,7 +58,7 @@ class Accelerated(KnownCurvature, Traits):
 
         Raises InputError if there is none.
         """
-        return self.known(problem).smoothness_for(self.name)
+        return self.known(problem).objective.smoothness_for(self.name)
 
     def init(self, w0: Vector) -> AcceleratedState:
         return AcceleratedState(phase=1, round=1, w=w0, aggregate=w0, centre=w0)
@@ -75,7 +75,10 @@ class Accelerated(KnownCurvature, Traits):
         middle = coefficients.middle(state.aggregate, previous)
         gradient = regularised(mean_message(messages), middle, state.centre, phase)
         w = onto_domain(
-            coefficients.unprojected(middle, previous, gradient), phase.diameter, state.centre, phase.radius
+            coefficients.unprojected(middle, previous, gradient),
+            phase.subproblem.diameter,
+            state.centre,
+            phase.subproblem.radius,
         )
         alpha = coefficients.alpha
         aggregate = alpha * w + (1.0 - alpha) * state.aggregate
@@ -92,4 +95,4 @@ def _coefficients(state: AcceleratedState, phase: Phase) -> tuple[AccelerationCo
     stages = tuple(Stage(rounds, upsilon) for rounds, upsilon in phase.settings["stages"])
     stage, r = position(stages, state.round)
     w = state.aggregate if r == 1 else state.w
-    return AccelerationCoefficients.at(r, stage.upsilon, phase.mu), w
+    return AccelerationCoefficients.at(r, stage.upsilon, phase.subproblem.mu), w

@@ -21,11 +21,12 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Factor
 from fedcore.optim.averaging import Messages
 from fedcore.optim.projection import onto_domain
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.local_difference_phase import PAPER_PART, LocalSteps, local_difference_phase
 from fedcore.planning.phases.restarts import drawn_place, told
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import DifferenceQuestion
 
 
 @plain_dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Diff2Bvr(RunningEstimate):
 
     def broadcast(self, state: LocalEstimateState, phase: Phase) -> Arrays:
         """To the acting silo x_(1,r-1), x_(0,r-1) and, alone, the estimate; to all as without local steps else."""
-        if not phase.at(state.round).in_turn:
+        if not phase.at(state.round).schedule.in_turn:
             return self.asked_of_all(state, phase)
         estimate = np.broadcast_to(state.estimate, (len(phase.shares), state.estimate.size))
         return {"w": state.stepped, "before": state.w, "estimate": estimate}
@@ -88,11 +89,14 @@ class Diff2Bvr(RunningEstimate):
 
     def server_update(self, state: LocalEstimateState, messages: Messages, phase: Phase) -> LocalEstimateState:
         at = phase.following(state.round)
-        if not phase.at(state.round).in_turn:
+        if not phase.at(state.round).schedule.in_turn:
             estimate, stepped = self.estimated(state, messages, phase)
             return LocalEstimateState(*at, state.w, state.before, estimate, state.drawn, stepped)
         (message,) = messages.values()
-        last, out = (onto_domain(each, phase.diameter, state.w, phase.radius) for each in np.split(message, 2))
+        last, out = (
+            onto_domain(each, phase.subproblem.diameter, state.w, phase.subproblem.radius)
+            for each in np.split(message, 2)
+        )
         drawn = out if state.round == phase.settings["drawn"] else state.drawn
         return LocalEstimateState(*at, last, state.w, state.estimate, drawn, last)
 
@@ -107,7 +111,7 @@ def local_trajectory(silo: Silo, w: Vector, before: Vector, estimate: Vector, st
     """
     points = [before, w]
     for _ in range(steps - 1):
-        estimate = estimate + silo.ask(DIFFERENCE, points[-1], points[-2])
+        estimate = estimate + silo.ask(DifferenceQuestion.kind, points[-1], points[-2])
         direction = estimate + silo.ridge * points[-1] if silo.ridge else estimate
         points.append(points[-1] - step * direction)
     asked = blake2b(w.tobytes() + before.tobytes(), digest_size=8).digest()

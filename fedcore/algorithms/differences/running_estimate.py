@@ -21,10 +21,11 @@ from fedcore.hyperparameters import DECLARED, Count, Factor, Seed
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
-from fedcore.planning.cycle import Cycle
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.restarts import planned_cycle
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import DifferenceQuestion
+from fedcore.planning.theorems.cycle import Cycle
 from fedcore.state import State
 
 
@@ -66,7 +67,7 @@ class RunningEstimate(Traits):
     draw: Seed = 0
     """Public seed of that draw."""
 
-    asks: ClassVar[tuple[str, ...]] = ("gradient", DIFFERENCE)
+    asks: ClassVar[tuple[str, ...]] = ("gradient", DifferenceQuestion.kind)
     takes_nonconvex: ClassVar[bool] = True
     takes_given_noise: ClassVar[bool] = True
     takes_aggregator: ClassVar[bool] = True
@@ -78,34 +79,34 @@ class RunningEstimate(Traits):
 
     def asked_of_all(self, state: EstimateState, phase: Phase) -> Arrays:
         """The model, and in a round of differences the one before."""
-        if phase.at(state.round).answer == DIFFERENCE:
+        if phase.at(state.round).question.kind == DifferenceQuestion.kind:
             return {"w": state.w, "before": state.before}
         return {"w": state.w}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         if "before" in sent:
-            return silo.ask(DIFFERENCE, sent["w"], sent["before"])
+            return silo.ask(DifferenceQuestion.kind, sent["w"], sent["before"])
         return silo.ask("gradient", sent["w"])
 
     def shown(self, phase: Phase) -> dict[str, float]:
         """alpha, the Renyi order of the paper's calibration for the phase's target; none without a target."""
-        if phase.epsilon_target is None:
+        if phase.noise.target is None:
             return {}
-        return {"alpha": renyi_order(phase.epsilon_target, min(share.delta for share in phase.shares))}
+        return {"alpha": renyi_order(phase.noise.target, min(share.delta for share in phase.shares))}
 
     def curve(self, before: EstimateState, after: EstimateState, phase: Phase) -> dict[str, float]:
         """Of a round of all silos: whether it restarts; |x_(r-1) - x_(r-2)|; the bound on one record's part, C_1 or C_2
         times that length; the noise on the mean over all silos, per coordinate; the norm of the estimate. Nothing of
         local steps, whose lengths are not released."""
         kind = phase.at(before.round)
-        if kind.in_turn:
+        if kind.schedule.in_turn:
             return {}
         length = float(np.linalg.norm(before.w - before.before))
-        unit = length if kind.answer == DIFFERENCE else 1.0
+        unit = length if kind.question.kind == DifferenceQuestion.kind else 1.0
         return {
-            "estimate/restart": float(kind.answer != DIFFERENCE),
+            "estimate/restart": float(kind.question.kind != DifferenceQuestion.kind),
             "estimate/step_norm": length,
-            "estimate/clip": kind.clip * unit,
+            "estimate/clip": kind.question.clip * unit,
             "estimate/noise": math.sqrt(kind.mean_noise) * unit,
             "estimate/norm": float(np.linalg.norm(after.estimate)),
         }
@@ -113,7 +114,7 @@ class RunningEstimate(Traits):
     def estimated(self, state: EstimateState, messages: Messages, phase: Phase) -> tuple[Vector, Vector]:
         """The estimate at the state's iterate, and where a step along it leads, within the domain (d,)."""
         estimate = mean_message(messages)
-        if phase.at(state.round).answer == DIFFERENCE:
+        if phase.at(state.round).question.kind == DifferenceQuestion.kind:
             estimate += state.estimate
         stepped = state.w - phase.settings["step"] * regularised(estimate, state.w, state.w, phase)
-        return estimate, onto_domain(stepped, phase.diameter, state.w, phase.radius)
+        return estimate, onto_domain(stepped, phase.subproblem.diameter, state.w, phase.subproblem.radius)

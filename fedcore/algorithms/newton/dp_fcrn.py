@@ -21,11 +21,12 @@ from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.cubic_descent import Average, noised_descent, step_lengths
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.random_mask import random_mask, spread
-from fedcore.planning.phase import QUADRATIC_MODEL, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import check_steps
 from fedcore.planning.phases.cubic_phase import CubicRounds, Drawn, cubic_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import QuadraticModelQuestion
 from fedcore.state import State
 
 SLACK = 1.2
@@ -79,7 +80,7 @@ class DpFcrn(Traits):
     title: ClassVar[str] = "federated cubic-regularised Newton with sparsified uploads"
     source: ClassVar[str] = "Huo et al. 2024, Algorithms 1 and 2"
     state: ClassVar[type[ModelState]] = ModelState
-    asks: ClassVar[tuple[str, ...]] = (QUADRATIC_MODEL,)
+    asks: ClassVar[tuple[str, ...]] = (QuadraticModelQuestion.kind,)
     takes_given_noise: ClassVar[bool] = True
     several_answers: ClassVar[bool] = True
     linear_only: ClassVar[bool] = True
@@ -94,16 +95,16 @@ class DpFcrn(Traits):
         return min(dim, max(1, math.ceil(self.kept * dim - 1e-9)))
 
     def message_lengths(self, problem: Problem) -> tuple[int, ...]:
-        return (self.sent(problem.dim),)
+        return (self.sent(problem.objective.dim),)
 
     def plan(self, problem: Problem) -> Plan:
         check_steps("algorithm.local_steps", self.answers)
-        k = self.sent(problem.dim)
-        bound = self.bound or min(1.0, SLACK * math.sqrt(k / problem.dim)) * problem.clip
-        convexity = problem.ridge if self.convexity is None else self.convexity
+        k = self.sent(problem.objective.dim)
+        bound = self.bound or min(1.0, SLACK * math.sqrt(k / problem.objective.dim)) * problem.objective.clip
+        convexity = problem.objective.ridge if self.convexity is None else self.convexity
         if self.step_rule == "paper" and not convexity > 0:
             raise InputError("algorithm.step_rule = paper needs algorithm.convexity, or model.ridge, above 0")
-        curvature = problem.smoothness_for(self.name) + self.cubic * self.radius
+        curvature = problem.objective.smoothness_for(self.name) + self.cubic * self.radius
         steps = step_lengths(self.answers, convexity, 0.0 if self.step_rule == "paper" else curvature)
         asked = CubicRounds(self.rounds, self.answers, k, bound, self.sampling)
         return Plan(problem, (cubic_phase(problem, asked, {"steps": steps}),))
@@ -121,7 +122,7 @@ class DpFcrn(Traits):
         chosen = mask > 0
 
         def gradient(v: Vector) -> Vector:
-            return silo.ask(QUADRATIC_MODEL, w, mask, v)
+            return silo.ask(QuadraticModelQuestion.kind, w, mask, v)
 
         ridge = (silo.ridge, w[chosen]) if silo.ridge else None
         v = noised_descent(
@@ -141,7 +142,9 @@ class DpFcrn(Traits):
         for place, message in messages.items():
             mask = self._mask(phase.shares[place].silo, state.phase, state.round, state.w.size)
             steps[place] = spread(message, mask)
-        w = onto_domain(state.w + mean_message(messages.changed(steps)), phase.diameter, state.w, phase.radius)
+        w = onto_domain(
+            state.w + mean_message(messages.changed(steps)), phase.subproblem.diameter, state.w, phase.subproblem.radius
+        )
         return ModelState(*phase.following(state.round), w)
 
     def output(self, state: ModelState) -> Vector:

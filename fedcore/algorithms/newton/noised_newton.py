@@ -24,10 +24,11 @@ from fedcore.optim.cubic import cubic_minimiser
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
 from fedcore.planning.aggregated import mean_noise
-from fedcore.planning.phase import SECOND_ORDER, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.newton_phase import NewtonRounds, newton_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import SecondOrderQuestion
 from fedcore.planning.sensitivity.second_order import length, scale_of, spectral_noise, unpacked
 from fedcore.state import State
 
@@ -73,17 +74,19 @@ class NoisedNewton(Traits):
     title: ClassVar[str] = "Newton steps from noised gradients and Hessians"
     source: ClassVar[str] = "ours; Nesterov, Polyak 2006"
     state: ClassVar[type[NewtonState]] = NewtonState
-    asks: ClassVar[tuple[str, ...]] = ("gradient", SECOND_ORDER)
+    asks: ClassVar[tuple[str, ...]] = ("gradient", SecondOrderQuestion.kind)
     takes_given_noise: ClassVar[bool] = True
     takes_aggregator: ClassVar[bool] = True
     linear_only: ClassVar[bool] = True
 
     def message_lengths(self, problem: Problem) -> tuple[int, ...]:
-        return (problem.dim, length(problem.dim))
+        return (problem.objective.dim, length(problem.objective.dim))
 
     def plan(self, problem: Problem) -> Plan:
         asked = NewtonRounds(self.rounds, self.period, self.balance)
-        phase = newton_phase(problem, asked, {"scale": scale_of(problem.clip, problem.smoothness, self.balance)})
+        phase = newton_phase(
+            problem, asked, {"scale": scale_of(problem.objective.clip, problem.objective.smoothness, self.balance)}
+        )
         return Plan(problem, (phase,))
 
     def init(self, w0: Vector) -> NewtonState:
@@ -93,18 +96,18 @@ class NoisedNewton(Traits):
         return {"w": state.w}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        return silo.ask(silo.phase.answer, sent["w"])
+        return silo.ask(silo.phase.question.kind, sent["w"])
 
     def server_update(self, state: NewtonState, messages: Messages, phase: Phase) -> NewtonState:
         mean, hessian, scale = mean_message(messages), state.hessian, phase.settings["scale"]
         known = 1 if self.hessians == "last" else -(-state.round // self.period)  # with this round's
-        if phase.at(state.round).answer == SECOND_ORDER:
+        if phase.at(state.round).question.kind == SecondOrderQuestion.kind:
             mean, fresh = unpacked(mean, state.w.size, scale)
             hessian = hessian + (fresh - hessian) / known
         noise = math.sqrt(_noise(messages, phase) / known) / scale
         gradient = regularised(mean, state.w, state.w, phase)
-        v = self.direction(gradient, hessian, phase.ridge + self.shift * spectral_noise(noise, state.w.size))
-        w = onto_domain(state.w + self.step * v, phase.diameter, state.w, phase.radius)
+        v = self.direction(gradient, hessian, phase.subproblem.ridge + self.shift * spectral_noise(noise, state.w.size))
+        w = onto_domain(state.w + self.step * v, phase.subproblem.diameter, state.w, phase.subproblem.radius)
         return NewtonState(*phase.following(state.round), w, hessian)
 
     def direction(self, gradient: Vector, hessian: Matrix, ridge: float) -> Vector:
@@ -125,4 +128,4 @@ def _noise(messages: Messages, phase: Phase) -> float:
     """Variance per number of the mean message."""
     sigmas = [phase.shares[place].sigma for place in messages]
     weights = None if phase.weights is None else [phase.weights[place] for place in messages]
-    return mean_noise(sigmas, weights, bool(phase.entrusted))
+    return mean_noise(sigmas, weights, bool(phase.noise.entrusted))

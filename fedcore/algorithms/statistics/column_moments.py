@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.hyperparameters import DECLARED, Count
+from fedcore.planning.questions.statistics import ColumnMomentsQuestion
 from fedcore.planning.sensitivity.column_moments import half_diameter, length, record_bound
 
 
@@ -26,7 +27,8 @@ class ColumnMoments(PooledStatistic):
     name: ClassVar[str] = "column-moments"
     title: ClassVar[str] = "noised means and squares of the silos' columns"
     source: ClassVar[str] = "ours: the Gaussian mechanism on means and squares of bounded columns"
-    asks: ClassVar[tuple[str, ...]] = ("column-moments",)
+    question = ColumnMomentsQuestion
+    asks: ClassVar[tuple[str, ...]] = (ColumnMomentsQuestion.kind,)
 
     @property
     def numbers(self) -> int:

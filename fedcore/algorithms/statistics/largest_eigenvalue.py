@@ -18,6 +18,7 @@ from fedcore.hyperparameters import DECLARED, Real
 from fedcore.optim.averaging import Messages
 from fedcore.planning.curvature import half_diameter
 from fedcore.planning.phase import Phase
+from fedcore.planning.questions.statistics import EigenvalueQuestion
 
 
 @dataclass(frozen=True, config=DECLARED)
@@ -30,7 +31,8 @@ class LargestEigenvalue(PooledStatistic):
     name: ClassVar[str] = "largest-eigenvalue"
     title: ClassVar[str] = "noised largest eigenvalues of the silos' second moments"
     source: ClassVar[str] = "ours: the Gaussian mechanism on an eigenvalue, by Weyl's inequality"
-    asks: ClassVar[tuple[str, ...]] = ("largest-eigenvalue",)
+    question = EigenvalueQuestion
+    asks: ClassVar[tuple[str, ...]] = (EigenvalueQuestion.kind,)
 
     @property
     def numbers(self) -> int:

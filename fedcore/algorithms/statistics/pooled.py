@@ -21,6 +21,7 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.statistics import ColumnMomentsQuestion, EigenvalueQuestion, MomentsQuestion
 from fedcore.state import State
 
 
@@ -32,9 +33,10 @@ class MomentsState(State):
 
 
 class PooledStatistic(Traits):
-    """A mean of a statistic t(x) over all silos' records. `asks` names the one answer that sums it."""
+    """A mean of a statistic t(x) over all silos' records. `question`: the kind that asks for it."""
 
     name: ClassVar[str]
+    question: ClassVar[type[MomentsQuestion] | type[ColumnMomentsQuestion] | type[EigenvalueQuestion]]
     state: ClassVar[type[MomentsState]] = MomentsState
     trains: ClassVar[bool] = False
 
@@ -60,16 +62,17 @@ class PooledStatistic(Traits):
 
     def plan(self, problem: Problem) -> Plan:
         """One phase of one round. Raises InputError if the problem's length or sensitivity are not the statistic's."""
-        if problem.dim != self.numbers or problem.clip != self.half_diameter:
+        if problem.objective.dim != self.numbers or problem.objective.clip != self.half_diameter:
             raise InputError(
                 f"{self.words} are {self.numbers} numbers with bound {self.half_diameter:g}; the problem says "
-                f"{problem.dim} and {problem.clip:g}"
+                f"{problem.objective.dim} and {problem.objective.clip:g}"
             )
         whole = {silo.name: (0, silo.trained) for silo in problem.silos}
-        phase = replace(make_phase(problem, 1, 1, whole, answer=self.asks[0]), record_bound=self.record_bound)
+        question = self.question(clip=self.half_diameter, record_bound=self.record_bound)
+        phase = make_phase(problem, 1, 1, whole, question=question)
         # No paper prints noise for this answer, so no epsilon is claimed for it.
         shares = tuple(replace(share, epsilon_paper=math.inf) for share in phase.shares)
-        return Plan(problem, (replace(phase, epsilon_paper=math.inf, shares=shares),))
+        return Plan(problem, (replace(phase, shares=shares),))
 
     def init(self, w0: Vector) -> MomentsState:
         return MomentsState(1, 1, w0)

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.planning.questions.statistics import MomentsQuestion
 from fedcore.planning.sensitivity.moments import half_diameter, length
 
 
@@ -28,7 +29,8 @@ class SecondMoments(PooledStatistic):
     name: ClassVar[str] = "second-moments"
     title: ClassVar[str] = "noised moments of the silos' records"
     source: ClassVar[str] = "Dwork, Talwar, Thakurta, Zhang 2014, Algorithm 1 (with the mean, over silos)"
-    asks: ClassVar[tuple[str, ...]] = ("moments",)
+    question = MomentsQuestion
+    asks: ClassVar[tuple[str, ...]] = (MomentsQuestion.kind,)
 
     @property
     def numbers(self) -> int:

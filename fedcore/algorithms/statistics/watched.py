@@ -34,7 +34,7 @@ def watched(method: Method[Any], plan: Plan) -> Method[Any]:
     """The method with the test, for such a plan; itself where beta is the worst case, which nothing exceeds."""
     if not isinstance(method, KnownCurvature) or method.known_curvature is None:
         return method
-    return cast(Method[Any], Watched(method, method.known_curvature, plan.rounds, plan.problem.drawn_points))
+    return cast(Method[Any], Watched(method, method.known_curvature, plan.rounds, plan.problem.objective.drawn_points))
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Watched:
             variance, error = doubt + state.doubt
             found = certified_curvature(asked - state.asked, answered - state.answered, variance, error, alarm / 2)
             stage, r = position(tuple(Stage(*each) for each in phase.settings["stages"]), state.round)
-            step = AccelerationCoefficients.at(r, stage.upsilon, phase.mu)
-            if found > self.number and step.amplification(found + phase.mu) > 1:
+            step = AccelerationCoefficients.at(r, stage.upsilon, phase.subproblem.mu)
+            if found > self.number and step.amplification(found + phase.subproblem.mu) > 1:
                 raise InputError(
                     f"algorithm.smoothness = {self.number:.4g} is less than the curvature {found:.4g} of the loss, "
                     f"seen in round {state.phase}.{state.round}, and steps for so little are unstable there; give at "

@@ -60,9 +60,9 @@ class KnownAccount:
         """Every answer that the plan lets a server have of this silo, phase by phase and round by round."""
         silo, found = self.subject.silo, []
         for phase in self.subject.plan.phases:
-            for round in range(1, (1 if phase.at_most_once else phase.rounds) + 1):
+            for round in range(1, (1 if phase.schedule.at_most_once else phase.rounds) + 1):
                 here = phase.at(round)
-                if not here.in_turn or here.whose_turn(phase.turn(round)) == silo:
+                if not here.schedule.in_turn or here.whose_turn(phase.turn(round)) == silo:
                     found.append(phase.event(silo, round))
         return found
 

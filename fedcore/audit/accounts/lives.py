@@ -55,7 +55,7 @@ def _planned(known: KnownAccount) -> None:
     delta = known.subject.delta
     known.holds(f"delta is {in_full(delta)}, and {in_full(agreed)} is agreed", delta <= agreed * SLACK)
     target = problem.budget.epsilon
-    if target is None or problem.shuffle is not None:
+    if target is None or problem.trust.shuffle is not None:
         return
     if problem.evaluation is not None and problem.evaluation.epsilon is not None:
         target = max(target, problem.evaluation.epsilon)

@@ -31,7 +31,7 @@ class AuditedColumnMoments(AuditedMoments):
     watched: ClassVar[type[Any]] = WatchedColumnMoments
 
     def features_of(self, plan: Plan) -> int:
-        return plan.problem.dim // 2
+        return plan.problem.objective.dim // 2
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         found = []

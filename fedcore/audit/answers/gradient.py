@@ -38,19 +38,19 @@ class AuditedGradient:
         if loss is None:
             raise ValueError("there is no loss to take gradients of")
         self.problem, self.loss = plan.problem, loss
-        self.features = _features(loss, self.problem.dim)
+        self.features = _features(loss, self.problem.objective.dim)
         self.classes = loss.classes if isinstance(loss, Classifier) else None
         self.silent = not isinstance(loss, Network)  # whose outputs have biases of their own
         self.drawn = isinstance(loss, DrawnConvolution)
-        self.allowed = self.problem.clip  # |p - e_y|, or |z - y|, is about 1
+        self.allowed = self.problem.objective.clip  # |p - e_y|, or |z - y|, is about 1
         if not isinstance(loss, OwnLoss):
-            self.allowed = self.problem.clip / max(_steepness(loss), 1e-3)
+            self.allowed = self.problem.objective.clip / max(_steepness(loss), 1e-3)
 
     @cached_property
     def start(self) -> Vector:
         """0, or what a network starts from, within the domain."""
         w = model_of(self.loss).start(self.features, draws(public_key(0), "start"))
-        return w * min(1.0, 0.49 * self.problem.diameter / max(float(np.linalg.norm(w)), 1e-300))
+        return w * min(1.0, 0.49 * self.problem.objective.diameter / max(float(np.linalg.norm(w)), 1e-300))
 
     @property
     def about(self) -> Vector:
@@ -65,7 +65,7 @@ class AuditedGradient:
         return None
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
-        gradients, clip = self.gradients(w, X, y, shifts), self.problem.clip
+        gradients, clip = self.gradients(w, X, y, shifts), self.problem.objective.clip
         norms = np.sqrt(np.einsum("ij,ij->i", gradients, gradients))
         return gradients * (clip / np.maximum(norms, clip))[:, None]
 
@@ -94,7 +94,8 @@ class AuditedGradient:
         return (-x, y) if isinstance(self.loss, OwnLoss) else (x, self.loss.labels.opposite(y))
 
     def elsewhere(self, problem: Problem) -> Problem:
-        return replace(problem, diameter=1.5 * problem.diameter)
+        objective = replace(problem.objective, diameter=1.5 * problem.objective.diameter)
+        return replace(problem, objective=objective)
 
 
 def _features(loss: Objective, dim: int) -> int:

@@ -12,8 +12,9 @@ from fedcore.audit.answers.answer import Sum
 from fedcore.audit.answers.gradient import AuditedGradient
 from fedcore.losses import Logistic
 from fedcore.models import Objective, OwnLoss
-from fedcore.planning.phase import SECOND_ORDER, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.planning.questions.question import SecondOrderQuestion
 from fedcore.silo.answers.answer import Draw, Piece
 from fedcore.silo.answers.gradient_and_hessian import GradientAndHessian
 
@@ -34,8 +35,13 @@ class AuditedGradientAndHessian(AuditedGradient):
 
     def __init__(self, plan: Plan, loss: Objective | None) -> None:
         super().__init__(plan, loss)
-        balances = [kind.balance for phase in plan.phases for kind in phase.kinds if kind.answer == SECOND_ORDER]
-        self.scale = self.problem.clip * float(next(iter(balances), None) or 0.0) ** 0.5 / self.problem.smoothness
+        questions = [kind.question for phase in plan.phases for kind in phase.kinds]
+        balances = [question.balance for question in questions if isinstance(question, SecondOrderQuestion)]
+        self.scale = (
+            self.problem.objective.clip
+            * float(next(iter(balances), None) or 0.0) ** 0.5
+            / self.problem.objective.smoothness
+        )
 
     @property
     def no_canaries(self) -> str | None:
@@ -45,7 +51,7 @@ class AuditedGradientAndHessian(AuditedGradient):
         gradients = super().parts(w, X, y, shifts)
         hessians = self.hessians(w, X, y)
         norms = np.sqrt(np.einsum("nij,nij->n", hessians, hessians))
-        most = self.problem.smoothness
+        most = self.problem.objective.smoothness
         hessians *= (self.scale * most / np.maximum(norms, most))[:, None, None]
         rows, columns = np.triu_indices(X.shape[1])
         weights = np.where(rows == columns, 1.0, np.sqrt(2.0))

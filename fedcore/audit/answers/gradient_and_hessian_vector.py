@@ -10,8 +10,9 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.audit.answers.answer import Sum
 from fedcore.audit.answers.gradient_and_hessian import AuditedGradientAndHessian
 from fedcore.models import Objective
-from fedcore.planning.phase import QUADRATIC_MODEL, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.planning.questions.question import QuadraticModelQuestion
 from fedcore.silo.answers.answer import Draw, Piece
 from fedcore.silo.answers.gradient_and_hessian_vector import GradientAndHessianVector
 
@@ -35,8 +36,10 @@ class AuditedGradientAndHessianVector(AuditedGradientAndHessian):
 
     def __init__(self, plan: Plan, loss: Objective | None) -> None:
         super().__init__(plan, loss)
-        phases = [kind for phase in plan.phases for kind in phase.kinds if kind.answer == QUADRATIC_MODEL]
-        self.bound = phases[0].clip
+        phases = [
+            kind for phase in plan.phases for kind in phase.kinds if kind.question.kind == QuadraticModelQuestion.kind
+        ]
+        self.bound = phases[0].question.clip
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         d = X.shape[1]

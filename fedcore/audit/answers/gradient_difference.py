@@ -11,8 +11,9 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.audit.answers.answer import Sum
 from fedcore.audit.answers.gradient import AuditedGradient
 from fedcore.models import Objective
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.planning.questions.question import DifferenceQuestion
 from fedcore.silo.answers.answer import Draw, Piece
 from fedcore.silo.answers.gradient_difference import GradientDifference
 
@@ -41,13 +42,13 @@ class AuditedGradientDifference(AuditedGradient):
 
     def __init__(self, plan: Plan, loss: Objective | None) -> None:
         super().__init__(plan, loss)
-        kinds = [kind for phase in plan.phases for kind in phase.kinds if kind.answer == DIFFERENCE]
-        self.slope = kinds[0].clip
+        kinds = [kind for phase in plan.phases for kind in phase.kinds if kind.question.kind == DifferenceQuestion.kind]
+        self.slope = kinds[0].question.clip
 
     @cached_property
     def about(self) -> Vector:
         """The first model, and one a step away from it in a direction that is on no axis, nor alike for all classes."""
-        rest = 0.5 * self.problem.diameter - float(np.linalg.norm(self.start))
+        rest = 0.5 * self.problem.objective.diameter - float(np.linalg.norm(self.start))
         away = _direction(self.start.size) * (STEP * rest)
         return np.concatenate([self.start, self.start + away])
 

@@ -68,7 +68,8 @@ class AuditedHistogram:
         return x, -y if self.classes is None else -1.0  # of no class, which counts in no cell
 
     def elsewhere(self, problem: Problem) -> Problem:
-        return replace(problem, diameter=1.5 * problem.diameter)
+        objective = replace(problem.objective, diameter=1.5 * problem.objective.diameter)
+        return replace(problem, objective=objective)
 
     def _column(self, w: Vector, x: Vector) -> int:
         z = np.atleast_1d(model_of(self.loss).predictors(w, x[None, :])[0])

@@ -14,6 +14,7 @@ from fedcore.models import Objective
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.statistics import record_bound_of
 from fedcore.silo.answers.answer import Draw, Piece
 from fedcore.silo.answers.moments import Moments
 
@@ -37,17 +38,17 @@ class AuditedMoments:
     no_canaries: str | None = "moments are asked once, and records share their numbers"
 
     def __init__(self, plan: Plan, loss: Objective | None) -> None:
-        bound = plan.phases[0].record_bound
-        if bound is None or loss is not None:
+        bound = record_bound_of(plan.phases[0].question)
+        if math.isinf(bound) or loss is not None:
             raise ValueError("a plan of moments has a bound on records, and no objective")
         self.allowed = bound
         self.features = self.features_of(plan)
-        self.start: Vector = np.zeros(plan.problem.dim)
+        self.start: Vector = np.zeros(plan.problem.objective.dim)
         self.about = self.start
 
     def features_of(self, plan: Plan) -> int:
         """p of a record with as many numbers as the plan says: p + p (p + 1) / 2."""
-        return (math.isqrt(8 * plan.problem.dim + 9) - 3) // 2
+        return (math.isqrt(8 * plan.problem.objective.dim + 9) - 3) // 2
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         bound = self.allowed

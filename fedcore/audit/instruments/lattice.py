@@ -90,15 +90,18 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
 
 def _ratio(subject: Subject, phase: Phase, unit: float) -> float:
     """Of the planned noise to the step of the grid, which is a power of two in any unit of the question."""
-    event, kind, problem = phase.event(subject.silo, 1), ANSWERS[phase.answer], subject.plan.problem
+    event, kind, problem = phase.event(subject.silo, 1), ANSWERS[phase.question.kind], subject.plan.problem
     scaled = replace(event, sigma=event.sigma * unit, sensitivity=event.sensitivity * unit)
     reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-    count, length = phase.by_silo[subject.silo].batch, phase.length(problem)
+    count, length = phase.by_silo[subject.silo].batch, phase.question.length(problem.objective.dim)
     grid = charged_grid(scaled, reach * unit, count, length, norm * unit)
     return grid.noise / grid.step
 
 
 def _added(subject: Subject, phase: Phase) -> list[np.ndarray]:
     """Noise of single sums of zeros in the phase's first round, over the planned sigma."""
-    sitting, length = Sitting(subject, silent_records(subject)), phase.length(subject.plan.problem)
+    sitting, length = (
+        Sitting(subject, silent_records(subject)),
+        phase.question.length(subject.plan.problem.objective.dim),
+    )
     return list(sitting.noise("audit-fineness", (phase.index, 1), length, 1024))

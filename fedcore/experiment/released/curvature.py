@@ -66,4 +66,4 @@ def known_smoothness(problem: Problem, found: Eigenvalues, record_bound: float, 
     With 1 it holds with 99 % over the noise (`fedcore.planning.curvature`). `problem` has the worst case, h''_max B^2.
     """
     bound = pooled_bound(found.values, found.sigmas, problem.weights, record_bound)
-    return problem.smoothness * min(scale * (bound / record_bound**2), 1.0)
+    return problem.objective.smoothness * min(scale * (bound / record_bound**2), 1.0)

@@ -14,10 +14,10 @@ def outlook(statistics: Plan) -> dict[str, float]:
     """By name, what noise will do to the constants: `moment_noise`, its deviation on each number of the pooled
     statistic (of columns in halves of their ranges, and of mean squares in squares of these), and of second moments and
     eigenvalues `eigenvalue_noise` (of these with silos weighed by their records)."""
-    if statistics.phases[0].answer in LargestEigenvalue.asks:
+    if statistics.phases[0].question.kind in LargestEigenvalue.asks:
         return {"eigenvalue_noise": pooled_noise(statistics)}
     found = {"moment_noise": pooled_noise(statistics)}
-    if statistics.phases[0].answer in SecondMoments.asks:
+    if statistics.phases[0].question.kind in SecondMoments.asks:
         found["eigenvalue_noise"] = eigenvalue_noise(statistics)
     return found
 
@@ -39,4 +39,4 @@ def eigenvalue_noise(statistics: Plan) -> float:
 
 def features_of(statistics: Plan) -> int:
     """p of moments of p + p (p + 1) / 2 numbers."""
-    return (math.isqrt(8 * statistics.problem.dim + 9) - 3) // 2
+    return (math.isqrt(8 * statistics.problem.objective.dim + 9) - 3) // 2

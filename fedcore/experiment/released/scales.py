@@ -76,7 +76,7 @@ def standards_of(plan: Plan, columns: int, moments: Vector) -> tuple[Vector, Vec
     """Centres and scales (p,) of the features of columns with a range, of pooled `moments`; and the matrix (p, p) that
     whitens them, where the plan is of second moments."""
     noise, (phase,) = pooled_noise(plan), plan.phases
-    if phase.answer not in SecondMoments.asks:
+    if phase.question.kind not in SecondMoments.asks:
         return *centres_and_scales(*parted(moments, columns), noise), None
     bound, records = bound_of(phase), sum(silo.n for silo in plan.problem.silos)
     return standards(*unpacked(moments, columns, bound), noise, noise / bound, records)

@@ -96,7 +96,7 @@ def _with_released(config: ExperimentConfig, scaling: ReleasedScaling, world: Wo
     plan = plan_statistics(config, world.facts, len(ranged))
     values = np.concatenate([made.features for made in world.silos.values()])[:, places]
     (phase,) = plan.phases
-    sums = moment_sum if phase.answer in SecondMoments.asks else column_moment_sum
+    sums = moment_sum if phase.question.kind in SecondMoments.asks else column_moment_sum
     moments = sums(values, bound_of(phase)) / len(values)
     moments += pooled_noise(plan) * draws(b"fedcore made up", seed, len(ranged), "moments").standard_normal(
         len(moments)

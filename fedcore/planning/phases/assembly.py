@@ -1,38 +1,47 @@
-"""Phases made of the shares of their silos, and how many answers of a phase are planned for at most."""
+"""Phases assembled from a question, a schedule and shares; bounds on the answers of a phase."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedcore.errors import InputError
 from fedcore.limits import MOST_ROUNDS, MOST_SAMPLED, MOST_STEPS
-from fedcore.planning.part import Share, totals
-from fedcore.planning.phase import Phase
+from fedcore.planning.phase import Noise, Phase, Subproblem
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import GradientQuestion, Question
+from fedcore.planning.schedule import Part, Schedule, Share, weighted
 
 
 def assembled(
-    problem: Problem, index: int, rounds: int, shares: Sequence[Share], settings: dict[str, Any], **more: Any
+    problem: Problem,
+    index: int,
+    schedule: Schedule,
+    shares: Sequence[Share],
+    settings: dict[str, Any],
+    *,
+    question: Question | None = None,
+    lam: float = 0.0,
+    radius: float = math.inf,
+    entrusted: bool = False,
+    parts: tuple[Part, ...] = (),
 ) -> Phase:
-    """The phase of these shares, whose own numbers are those of the smallest silo, or the largest of any.
+    """The phase of these shares, with the problem's weights, noise, ridge and domain.
 
-    `more`: the fields of `Phase` that have no default, or another value than theirs.
+    `question`: None for gradients. `lam`, `radius`: as of `Subproblem`. `entrusted`: as of `Noise`.
     """
-    chosen = {"lam": 0.0, "radius": math.inf, "fresh_blocks": False} | totals(shares) | more
+    objective, budget = problem.objective, problem.budget
     return Phase(
         index=index,
-        rounds=rounds,
-        diameter=problem.diameter,
-        clip=problem.clip,
-        epsilon_target=problem.budget.epsilon,
-        mechanism=problem.budget.mechanism,
+        question=GradientQuestion(clip=objective.clip) if question is None else question,
+        schedule=schedule,
+        shares=weighted(problem, shares),
+        noise=Noise(budget.mechanism, budget.epsilon, entrusted),
+        subproblem=Subproblem(objective.diameter, objective.ridge, lam, radius),
         settings=settings,
-        shares=tuple(shares),
-        ridge=problem.ridge,
-        weights=problem.weights,
-        **chosen,
+        parts=tuple(replace(part, shares=weighted(problem, part.shares)) for part in parts),
     )
 
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedcore.accounting.composition import spent
-from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivity
 from fedcore.accounting.published.claims import PaperFormula, Question
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
-from fedcore.planning.part import Share
-from fedcore.planning.phase import QUADRATIC_MODEL, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.sensitivity.rounding import rounding_of
+from fedcore.planning.questions.question import QuadraticModelQuestion
+from fedcore.planning.schedule import Schedule, Share
 
 PAPER = "dp-fcrn"
 
@@ -39,10 +39,15 @@ class CubicRounds:
     bound: float
     drawn: Drawn
 
+    @property
+    def question(self) -> QuadraticModelQuestion:
+        """What silos answer in each round."""
+        return QuadraticModelQuestion(clip=self.bound, numbers=self.kept, one_sample=self.drawn == "record")
+
     def event(self, problem: Problem, n: int, sigma: float) -> GaussianRelease:
         """Of all answers of a silo that trains on n records."""
         mechanism, count = problem.budget.mechanism, self.rounds * self.answers
-        slack = rounding_of(QUADRATIC_MODEL).slack(n, self.drawn != "all")
+        slack = self.question.rounding.slack(n, self.drawn != "all")
         if self.drawn == "all":
             return GaussianRelease(0, n, mean_sensitivity(self.bound, n, mechanism, slack), sigma, count, mechanism)
         together = mean_sensitivity(self.bound, 1, mechanism, slack) * math.sqrt(self.answers)
@@ -50,8 +55,8 @@ class CubicRounds:
             0, n, together, sigma, self.rounds, mechanism, sampling="without-replacement", rate=1.0 / n
         )
 
-    def question(self, problem: Problem, silo: SiloFacts) -> Question:
-        """What the paper's equation 7 is asked. Its bound has k/d in it already."""
+    def published(self, problem: Problem, silo: SiloFacts) -> Question:
+        """The question to the paper's equation 7. Its bound has k/d in it already."""
         return Question(
             silo.trained,
             self.rounds,
@@ -68,7 +73,7 @@ def cubic_phase(problem: Problem, asked: CubicRounds, settings: dict[str, Any]) 
     outside the calibration's range."""
     budget = problem.budget
     check_answers(asked.rounds, asked.rounds if asked.drawn == "record" else 0)
-    if problem.shuffle is not None or problem.aggregator is not None:
+    if problem.trust.shuffle is not None or problem.trust.aggregator:
         raise InputError(
             "DP-FCRN's silos answer several times in a round, each noised: choose privacy.trust = inter-silo"
         )
@@ -83,27 +88,16 @@ def cubic_phase(problem: Problem, asked: CubicRounds, settings: dict[str, Any]) 
         if (silo.n, silo.trained) not in alike:
             alike[silo.n, silo.trained] = _share(problem, silo, asked)
         shares.append(replace(alike[silo.n, silo.trained], silo=silo.name))
-    record = asked.drawn == "record"
-    made = assembled(
-        problem,
-        1,
-        asked.rounds,
-        shares,
-        settings,
-        answer=QUADRATIC_MODEL,
-        answers=asked.answers,
-        numbers=asked.kept,
-        sampling="without-replacement" if record else "poisson",
-        one_sample=record or None,
-    )
-    return replace(made, clip=asked.bound)
+    sampling: Sampling = "without-replacement" if asked.drawn == "record" else "poisson"
+    schedule = Schedule(asked.rounds, asked.answers, sampling)
+    return assembled(problem, 1, schedule, shares, settings, question=asked.question)
 
 
 def _share(problem: Problem, silo: SiloFacts, asked: CubicRounds) -> Share:
     delta, n = problem.budget.delta(silo.n), silo.trained
 
     def formula() -> PaperFormula:
-        return published(PAPER, asked.question(problem, silo))
+        return published(PAPER, asked.published(problem, silo))
 
     sigma = problem.budget.sigma_for(asked.event(problem, n, 0.0), silo.n, formula)
     claimed = math.inf if asked.drawn == "all" else formula().epsilon(sigma)

@@ -15,32 +15,32 @@ from typing import Any
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
-from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing
+from fedcore.accounting.published import claims
+from fedcore.accounting.published.claims import Kind, PaperFormula, crossing
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
 from fedcore.planning.aggregated import check_aggregator, mean_noise, noise_as_planned
-from fedcore.planning.cycle import PAPER_SPLIT, Cycle
-from fedcore.planning.part import Part, Share
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.sensitivity.rounding import rounding_of
+from fedcore.planning.questions.question import DifferenceQuestion, GradientQuestion, Question
+from fedcore.planning.schedule import Part, Schedule, Share
+from fedcore.planning.theorems.cycle import PAPER_SPLIT, Cycle
 
 PAPER = "diff2"
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Answers of one kind: how many a silo gives in all, about what, and the bound on one record's part of them."""
+    """Answers to one question: how many a silo gives in all."""
 
     name: str
-    answer: str
-    clip: float
+    question: Question
     count: int
 
     def event(self, problem: Problem, n: int) -> GaussianRelease:
         mechanism = problem.budget.mechanism
-        sensitivity = mean_sensitivity(self.clip, n, mechanism, rounding_of(self.answer).slack(n))
+        sensitivity = mean_sensitivity(self.question.clip, n, mechanism, self.question.rounding.slack(n))
         return GaussianRelease(0, n, sensitivity, 0.0, self.count, mechanism)
 
 
@@ -55,29 +55,30 @@ def difference_phase(problem: Problem, cycle: Cycle, slope: float, settings: dic
     streams = streams_of(problem, cycle, slope)
     sigmas = {stream.name: _planned(problem, stream, cycle) for stream in streams}
     shares = {stream.name: _shares(problem, streams, sigmas, stream, cycle) for stream in streams}
-    entrusted = problem.aggregator and True
-    first = assembled(problem, 1, cycle.rounds, shares["restart"], settings=settings, entrusted=entrusted)
-    if not cycle.differences:
-        return first
-    restart = Part(1, cycle.period, "gradient", problem.clip, first.shares, entrusted=entrusted)
-    differences = assembled(
+    entrusted, schedule = problem.trust.aggregator, Schedule(cycle.rounds)
+    restarts, *differences = streams
+    if not differences:
+        return assembled(problem, 1, schedule, shares["restart"], settings, entrusted=entrusted)
+    question = differences[0].question
+    restart = Part(1, cycle.period, restarts.question, tuple(shares["restart"]), entrusted=entrusted)
+    return assembled(
         problem,
         1,
-        cycle.rounds,
+        schedule,
         shares["difference"],
-        settings=settings,
+        settings,
+        question=question,
         entrusted=entrusted,
-        answer=DIFFERENCE,
-        vectors_down=2,
         parts=(restart,),
     )
-    return replace(differences, clip=slope)
 
 
 def streams_of(problem: Problem, cycle: Cycle, slope: float) -> tuple[Stream, ...]:
     """Restarts and, if there are any, differences."""
-    restarts = Stream("restart", "gradient", problem.clip, cycle.restarts)
-    return (restarts, Stream("difference", DIFFERENCE, slope, cycle.differences)) if cycle.differences else (restarts,)
+    restarts = Stream("restart", GradientQuestion(clip=problem.objective.clip), cycle.restarts)
+    if not cycle.differences:
+        return (restarts,)
+    return restarts, Stream("difference", DifferenceQuestion(clip=slope), cycle.differences)
 
 
 def check_problem(problem: Problem) -> None:
@@ -87,7 +88,7 @@ def check_problem(problem: Problem) -> None:
             "DIFF2's running estimate of the gradient is of all silos: participation.silos_per_round = "
             f"{problem.participation.words} of {problem.n_silos} leaves some out; leave it out (null)"
         )
-    if problem.shuffle is not None:
+    if problem.trust.shuffle is not None:
         raise InputError(
             "privacy.trust = shuffler has its accounting for rounds of one kind, and DIFF2 has two: choose inter-silo "
             "or central, or a method of minibatch SGD"
@@ -103,11 +104,11 @@ def unit_noise(problem: Problem, slope: float) -> float:
 
     Raises InputError where noise is given, which no count of answers changes.
     """
-    budget, stream = problem.budget, Stream("difference", DIFFERENCE, slope, 1)
+    budget, stream = problem.budget, Stream("difference", DifferenceQuestion(clip=slope), 1)
     if budget.multiplier is not None:
         raise InputError("algorithm.period = null follows from privacy.epsilon: give it with privacy.noise_multiplier")
     cycle = Cycle(2, 2, 0.0)
-    return mean_noise(_planned(problem, stream, cycle), problem.weights, problem.aggregator is not None)
+    return mean_noise(_planned(problem, stream, cycle), problem.weights, problem.trust.aggregator)
 
 
 def _planned(problem: Problem, stream: Stream, cycle: Cycle) -> list[float]:
@@ -138,7 +139,9 @@ def _published(problem: Problem, silo: SiloFacts, stream: Stream, cycle: Cycle) 
     """Proposition 4.1 for the answers of a stream, with u = 1 / v, as a formula whose first kind they are; for a part
     of the budget that of Proposition E.2, with u_1 and u_2 for the parts of both."""
     delta, n = problem.budget.delta(silo.n), silo.trained
-    whole = published(PAPER, Question(n, cycle.rounds, delta, n, stream.clip, "full", period=cycle.period))
+    whole = published(
+        PAPER, claims.Question(n, cycle.rounds, delta, n, stream.question.clip, "full", period=cycle.period)
+    )
     kind = next(kind for kind in whole.kinds if kind.name == stream.name)
     paper = 1.0
     if cycle.differences:

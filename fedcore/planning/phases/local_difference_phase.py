@@ -22,13 +22,13 @@ from fedcore.accounting.published.claims import Kind, PaperFormula, Question, cr
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
 from fedcore.limits import MOST_STEPS
-from fedcore.planning.cycle import Cycle
-from fedcore.planning.part import Part, Share, epsilons
-from fedcore.planning.phase import DIFFERENCE, Phase, turns_of_place
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import check_answers
 from fedcore.planning.phases.difference_phase import difference_phase
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.sensitivity.rounding import rounding_of
+from fedcore.planning.questions.question import DifferenceQuestion
+from fedcore.planning.schedule import Part, Share, turns_of_place, weighted
+from fedcore.planning.theorems.cycle import Cycle
 
 PAPER = "diff2-bvr"
 PAPER_PART = 2.0 / 3.0
@@ -48,10 +48,15 @@ class LocalSteps:
         """Of the acting silo in one round."""
         return self.steps - 1
 
+    @property
+    def question(self) -> DifferenceQuestion:
+        """What the acting silo answers in its turn."""
+        return DifferenceQuestion(clip=self.slope, vectors_down=3, vectors_up=2)
+
     def event(self, problem: Problem, n: int, count: int) -> GaussianRelease:
         mechanism = problem.budget.mechanism
         whole = self.batch == n
-        slack = rounding_of(DIFFERENCE).slack(n, not whole)
+        slack = self.question.rounding.slack(n, not whole)
         sensitivity = mean_sensitivity(self.slope, self.batch, mechanism, slack)
         return GaussianRelease(
             0,
@@ -77,22 +82,11 @@ def local_difference_phase(
     whole = difference_phase(problem, cycle, slope, settings)
     check_answers(2 * cycle.rounds, local.answers * math.ceil(cycle.rounds / problem.n_silos))
     shares = _local_shares(problem, whole, cycle, local)
-    steps = Part(
-        2,
-        2,
-        DIFFERENCE,
-        local.slope,
-        tuple(shares),
-        "without-replacement",
-        local.answers,
-        vectors_down=3,
-        vectors_up=2,
-        in_turn=True,
-    )
-    others = tuple(replace(part, every=2 * part.every, shares=_told(part.shares, shares)) for part in whole.parts or ())
-    return replace(
-        whole, rounds=2 * cycle.rounds, shares=_told(whole.shares, shares), **epsilons(shares), parts=(*others, steps)
-    )
+    mine = weighted(problem, shares)
+    steps = Part(2, 2, local.question, mine, local.answers, "without-replacement", in_turn=True)
+    others = tuple(replace(part, every=2 * part.every, shares=_told(part.shares, shares)) for part in whole.parts)
+    schedule = replace(whole.schedule, rounds=2 * cycle.rounds)
+    return replace(whole, schedule=schedule, shares=_told(whole.shares, shares), parts=(*others, steps))
 
 
 def _check(problem: Problem, local: LocalSteps, step: float) -> None:
@@ -102,10 +96,10 @@ def _check(problem: Problem, local: LocalSteps, step: float) -> None:
         )
     if problem.budget.whole_silo is not None:
         raise InputError("privacy.whole_silo has no noise for the local steps of DIFF2: leave it out, or choose diff2")
-    if problem.ridge * step > 2.0:
+    if problem.objective.ridge * step > 2.0:
         raise InputError(
-            f"algorithm.step: local steps of length {step:g} times model.ridge = {problem.ridge:g} are more than 2: "
-            "models would grow with each; choose a smaller step"
+            f"algorithm.step: local steps of length {step:g} times model.ridge = {problem.objective.ridge:g} are more "
+            "than 2: models would grow with each; choose a smaller step"
         )
     for silo in problem.silos:
         if local.batch > silo.trained:

@@ -20,11 +20,11 @@ from fedcore.accounting.rounding import CENTRED
 from fedcore.accounting.rounds_search import most_rounds
 from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
-from fedcore.planning.part import Share
 from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import assembled, check_answers, check_steps
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.schedule import Schedule, Share
 
 PAPER = "noble-2022-numeric"
 """Whose epsilon is shown as the paper's: its numerical procedure towards a third party, over all rounds, which
@@ -50,13 +50,13 @@ def local_phases(
             "privacy.calibration = experiments is a formula for minibatch SGD, without a proof; for local steps it is "
             "far from what it says: choose exact or paper"
         )
-    if problem.shuffle is not None:
+    if problem.trust.shuffle is not None:
         raise InputError(
             "privacy.trust = shuffler has its accounting for one answer a round, and local steps make several: choose "
             "a method of minibatch SGD"
         )
     check_steps("algorithm.local_steps", steps)
-    pull = problem.ridge + settings.get("prox_weight", 0.0)
+    pull = problem.objective.ridge + settings.get("prox_weight", 0.0)
     if settings["step"] * pull > 2.0:
         raise InputError(
             f"algorithm.step: local steps of length {settings['step']:g} times {pull:g}, model.ridge and "
@@ -82,18 +82,8 @@ def local_phases(
     for index, length in enumerate(lengths, 1):
         at_most_once = index < len(lengths)
         mine = tuple(_accounted(share, problem, steps if at_most_once else steps * length) for share in shares)
-        phases.append(
-            assembled(
-                problem,
-                index,
-                length,
-                mine,
-                settings,
-                sampling="without-replacement",
-                answers=steps,
-                at_most_once=at_most_once,
-            )
-        )
+        schedule = Schedule(length, steps, "without-replacement", at_most_once=at_most_once)
+        phases.append(assembled(problem, index, schedule, mine, settings))
     return tuple(phases)
 
 
@@ -103,7 +93,7 @@ def claimed(problem: Problem, phase: Phase, n: int, rounds: int) -> float:
     Infinite where the number of participants is drawn, of which the paper says nothing.
     """
     share = next(share for share in phase.shares if share.n == n)
-    question = _question(problem, n, share.delta, rounds, phase.answers, share.rate)
+    question = _question(problem, n, share.delta, rounds, phase.schedule.answers, share.rate)
     return _claim(problem, question, share.sigma)
 
 
@@ -115,11 +105,11 @@ def published_claims(plan: Plan) -> dict[str, Any]:
     """
     phase = next(phase for phase in reversed(plan.phases) if not phase.evaluates)
     private, fixed = plan.problem.budget.private, plan.problem.participation.fixed
-    if phase.sampling != "without-replacement" or not (private and fixed):
+    if phase.schedule.sampling != "without-replacement" or not (private and fixed):
         return {}
     found: dict[str, float] = {}
     for n, share in {share.n: share for share in phase.shares}.items():
-        question = _question(plan.problem, n, share.delta, plan.training_rounds, phase.answers, share.rate)
+        question = _question(plan.problem, n, share.delta, plan.training_rounds, phase.schedule.answers, share.rate)
         for name, epsilon in claims(PAPER, question, share.sigma).items():
             found[name] = max(epsilon, found.get(name, 0.0))
     return {"epsilon_papers": found}
@@ -169,7 +159,7 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
             "one; choose more"
         )
     slack = CENTRED.slack(n, size != n)
-    sensitivity = mean_sensitivity(problem.clip, size, problem.budget.mechanism, slack)
+    sensitivity = mean_sensitivity(problem.objective.clip, size, problem.budget.mechanism, slack)
     return GaussianRelease(
         0,
         n,
@@ -190,7 +180,7 @@ def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, s
         rounds,
         delta,
         size,
-        problem.clip,
+        problem.objective.clip,
         "full" if size == n else "without-replacement",
         local_steps=steps,
         silos=problem.n_silos,

@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcore.accounting.composition import spent
-from fedcore.accounting.events import GaussianRelease, mean_sensitivity
-from fedcore.accounting.rounding import CENTRED
+from fedcore.accounting.events import GaussianRelease, Mechanism, mean_sensitivity
 from fedcore.errors import InputError
 from fedcore.planning.aggregated import check_aggregator, noise_as_planned
-from fedcore.planning.part import Part, Share
-from fedcore.planning.phase import SECOND_ORDER, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.sensitivity.rounding import rounding_of
+from fedcore.planning.questions.question import GradientQuestion, Question, SecondOrderQuestion
+from fedcore.planning.schedule import Part, Schedule, Share
 from fedcore.planning.sensitivity.second_order import MOST_WEIGHTS, half_diameter, length
 
 
@@ -37,16 +36,20 @@ class NewtonRounds:
         """Rounds with Hessians, ceil(R / T)."""
         return -(-self.rounds // self.period)
 
+    def question(self, problem: Problem) -> SecondOrderQuestion:
+        """What silos answer in a round with Hessians."""
+        return SecondOrderQuestion(clip=half_diameter(problem.objective.clip, self.balance), balance=self.balance)
+
     def events(self, problem: Problem, n: int, sigma: float) -> list[GaussianRelease]:
         """What a silo that trains on n records gives in all rounds, by kind."""
         mechanism = problem.budget.mechanism
-        kinds = (
-            (half_diameter(problem.clip, self.balance), rounding_of(SECOND_ORDER, self.balance), self.both),
-            (problem.clip, CENTRED, self.rounds - self.both),
+        kinds: tuple[tuple[Question, int], ...] = (
+            (self.question(problem), self.both),
+            (GradientQuestion(clip=problem.objective.clip), self.rounds - self.both),
         )
         return [
-            GaussianRelease(0, n, mean_sensitivity(clip, n, mechanism, rounding.slack(n)), sigma, count, mechanism)
-            for clip, rounding, count in kinds
+            GaussianRelease(0, n, _sensitivity(question, n, mechanism), sigma, count, mechanism)
+            for question, count in kinds
             if count
         ]
 
@@ -56,37 +59,38 @@ def newton_phase(problem: Problem, asked: NewtonRounds, settings: dict[str, Any]
     a shuffler, and a target outside the calibration's range."""
     _check(problem, asked)
     shares = _shares(problem, asked)
-    entrusted = problem.aggregator and True
-    numbers, clip = length(problem.dim), half_diameter(problem.clip, asked.balance)
-    whole: dict[str, Any] = {"answer": SECOND_ORDER, "numbers": numbers, "balance": asked.balance, "clip": clip}
+    entrusted, schedule, question = problem.trust.aggregator, Schedule(asked.rounds), asked.question(problem)
     if asked.both == asked.rounds:
-        return _with(assembled(problem, 1, asked.rounds, shares, settings, entrusted=entrusted), whole)
-    part = Part(1, asked.period, shares=tuple(shares), entrusted=entrusted, **whole)
-    return assembled(problem, 1, asked.rounds, shares, settings, entrusted=entrusted, parts=(part,))
+        return assembled(problem, 1, schedule, shares, settings, question=question, entrusted=entrusted)
+    part = Part(1, asked.period, question, tuple(shares), entrusted=entrusted)
+    return assembled(problem, 1, schedule, shares, settings, entrusted=entrusted, parts=(part,))
 
 
-def _with(phase: Phase, whole: dict[str, Any]) -> Phase:
-    return replace(phase, **whole)
+def _sensitivity(question: Question, n: int, mechanism: Mechanism) -> float:
+    return mean_sensitivity(question.clip, n, mechanism, question.rounding.slack(n))
 
 
 def _check(problem: Problem, asked: NewtonRounds) -> None:
     check_answers(asked.rounds, 0)
     if asked.period > asked.rounds:
         raise InputError(f"algorithm.period = {asked.period} must be at most algorithm.rounds = {asked.rounds}")
-    if problem.dim > MOST_WEIGHTS:
+    dim = problem.objective.dim
+    if dim > MOST_WEIGHTS:
         raise InputError(
-            f"algorithm.name = noised-newton is for models of at most {MOST_WEIGHTS:,} weights: of {problem.dim:,} a "
-            f"silo would send {length(problem.dim):,} numbers; choose dp-fcrn, or a method of first order"
+            f"algorithm.name = noised-newton is for models of at most {MOST_WEIGHTS:,} weights: of {dim:,} a "
+            f"silo would send {length(dim):,} numbers; choose dp-fcrn, or a method of first order"
         )
-    if problem.shuffle is not None:
+    if problem.trust.shuffle is not None:
         raise InputError(
             "privacy.trust = shuffler has its accounting for gradients, and Hessians are longer messages: choose "
             "inter-silo or central, or a method of minibatch SGD"
         )
     if problem.budget.private and problem.budget.epsilon is not None and problem.budget.calibration != "exact":
         raise InputError(f"privacy.calibration = {problem.budget.calibration}: no paper has this method; choose exact")
-    if not 0 < problem.smoothness < math.inf:
-        raise InputError(f"Hessians are clipped to the loss's smoothness, which is {problem.smoothness:g} here")
+    if not 0 < problem.objective.smoothness < math.inf:
+        raise InputError(
+            f"Hessians are clipped to the loss's smoothness, which is {problem.objective.smoothness:g} here"
+        )
     check_aggregator(problem)
 
 

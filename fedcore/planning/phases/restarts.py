@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from fedcore.errors import InputError
-from fedcore.planning.cycle import PAPER_SPLIT, Cycle
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.difference_phase import check_problem, unit_noise
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import DifferenceQuestion
+from fedcore.planning.theorems.cycle import PAPER_SPLIT, Cycle
 from fedcore.planning.theorems.restarts import best_cycle, growth, longest_step, theorem_period
 from fedcore.randomness import draws, public_key
 
@@ -42,7 +43,9 @@ def planned_cycle(
         return Cycle(rounds, period, PAPER_SPLIT)  # noise is given, and there is nothing to split
     if split is None and problem.budget.calibration == "paper":
         split = PAPER_SPLIT if part == 1.0 else 0.5
-    noise = problem.dim * unit_noise(problem, slope) / part  # sensitivities, hence noise, are in proportion to bounds
+    noise = (
+        problem.objective.dim * unit_noise(problem, slope) / part
+    )  # sensitivities, hence noise, are in proportion to bounds
     cost, relative = 4.0 * growth(steps) * step**2 * noise, noise / slope**2
     return replace(best_cycle(rounds, period, split, cost, relative), part=part)
 
@@ -57,11 +60,13 @@ def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str
         found |= {"split": cycle.split, "paper_split": PAPER_SPLIT}
     if (theorem := _theorem_period(problem, cycle.rounds, slope)) is not None:
         found["paper_period"] = theorem
-    differences = [kind for kind in phase.kinds if kind.answer == DIFFERENCE and not kind.in_turn]
+    differences = [
+        kind for kind in phase.kinds if isinstance(kind.question, DifferenceQuestion) and not kind.schedule.in_turn
+    ]
     noise = differences[0].mean_noise if differences else 0.0
-    turns = next((kind for kind in phase.kinds if kind.in_turn), None)
-    local = None if turns is None else (turns.answers + 1, int(turns.batch), turns.sigma**2)
-    return found | {"longest_step": longest_step(slope, cycle.period, noise, problem.dim, local)}
+    turns = next((kind for kind in phase.kinds if kind.schedule.in_turn), None)
+    local = None if turns is None else (turns.schedule.answers + 1, int(turns.batch), turns.sigma**2)
+    return found | {"longest_step": longest_step(slope, cycle.period, noise, problem.objective.dim, local)}
 
 
 def drawn_place(seed: int, rounds: int) -> int:
@@ -73,5 +78,5 @@ def _theorem_period(problem: Problem, rounds: int, slope: float) -> int | None:
     epsilon = problem.budget.epsilon
     if epsilon is None:
         return None
-    silos = problem.n_silos if problem.aggregator is not None else problem.n_silos**0.5
-    return theorem_period(rounds, problem.clip, slope, problem.dim, problem.n * silos * epsilon)
+    silos = problem.n_silos if problem.trust.aggregator else problem.n_silos**0.5
+    return theorem_period(rounds, problem.objective.clip, slope, problem.objective.dim, problem.n * silos * epsilon)

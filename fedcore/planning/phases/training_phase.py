@@ -6,17 +6,17 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from fedcore.accounting.calibration import Schedule, paper_formula
+from fedcore.accounting.calibration import Passes, paper_formula
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivity
 from fedcore.errors import InputError
 from fedcore.limits import MOST_ADDED_BLOCKS, MOST_BLOCKS
 from fedcore.planning.aggregated import check_aggregator, noise_as_planned
-from fedcore.planning.part import Share
 from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem
-from fedcore.planning.sensitivity.rounding import rounding_of
+from fedcore.planning.questions.question import GradientQuestion, Question
+from fedcore.planning.schedule import Schedule, Share
 
 
 def make_phase(
@@ -30,18 +30,19 @@ def make_phase(
     blocks: int | None = None,
     batch: int | None = None,
     settings: dict[str, Any] | None = None,
-    answer: str = "gradient",
+    question: Question | None = None,
 ) -> Phase:
     """A calibrated phase: `pieces` gives each silo's (start, records); `blocks` takes fresh blocks of n // blocks.
 
     `batch`: records that an answer of the smallest piece is expected to be about, by secret Poisson samples with the
-    same rate at all silos; None, or all of that piece: full batches. `answer`: what is asked of silos. Raises
+    same rate at all silos; None, or all of that piece: full batches. `question`: None for gradients. Raises
     InputError if a silo has no record for the phase, or the calibration does not reach the target's range; ValueError
     for a batch below 1, or with blocks.
     """
     if batch is not None and (batch < 1 or blocks is not None):
         raise ValueError(f"batch = {batch} must be at least 1, and is for phases without fresh blocks")
-    budget, schedule = problem.budget, _schedule(blocks)
+    budget, passes = problem.budget, _passes(blocks)
+    question = GradientQuestion(clip=problem.objective.clip) if question is None else question
     smallest = min(n for _, n in pieces.values())
     check_answers(rounds, rounds if batch is not None and batch < smallest else 0)
     if blocks is not None and blocks * len(pieces) > MOST_BLOCKS:
@@ -55,14 +56,14 @@ def make_phase(
             f"at most {MOST_ADDED_BLOCKS}; choose fewer rounds"
         )
     expected = batch if batch is not None and batch < smallest else None
-    if expected is not None and problem.shuffle is not None:
+    if expected is not None and problem.trust.shuffle is not None:
         raise InputError(
             f"privacy.trust = shuffler has its accounting for full batches only, and algorithm.batch = {batch} is a "
             f"sample of {smallest} {problem.unit}: choose null"
         )
     check_aggregator(problem)
     rate = 1.0 if expected is None else expected / smallest
-    rounding, uses = rounding_of(answer), list[float]()
+    rounding, uses = question.rounding, list[float]()
     found: dict[tuple[float, int, int], float] = {}  # silos of one size have one calibration
     for silo in problem.silos:
         _, n = pieces[silo.name]
@@ -76,9 +77,9 @@ def make_phase(
             )
         uses.append(used)
         if (used, n, silo.n) not in found:
-            messages = None if problem.shuffle is None else problem.shuffle.minimum
+            messages = None if problem.trust.shuffle is None else problem.trust.shuffle.minimum
             slack = rounding.slack(n if blocks is None else int(used), expected is not None)
-            sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate, messages, slack)
+            sigma = budget.sigma(passes, question.clip, used, rounds, silo.n, n, rate, messages, slack)
             found[used, n, silo.n] = sigma
     needed = [found[used, pieces[silo.name][1], silo.n] for used, silo in zip(uses, problem.silos, strict=True)]
     shares: list[Share] = []
@@ -89,12 +90,12 @@ def make_phase(
             shares.append(replace(alike[used, n, silo.n, sigma], silo=silo.name, start=start))
             continue
         slack = rounding.slack(n if blocks is None else int(used), expected is not None)
-        sensitivity = mean_sensitivity(problem.clip, used, budget.mechanism, slack)
+        sensitivity = mean_sensitivity(question.clip, used, budget.mechanism, slack)
         answers = rounds if blocks is None else 1
         sampling: Sampling = "full" if expected is None else "poisson"
         release = GaussianRelease(0, n, sensitivity, sigma, answers, budget.mechanism, sampling=sampling, rate=rate)
         delta = budget.delta(silo.n)
-        formula = paper_formula(schedule, problem.clip, used, rounds, delta, n)
+        formula = paper_formula(passes, question.clip, used, rounds, delta, n)
         shares.append(
             Share(
                 silo=silo.name,
@@ -112,14 +113,13 @@ def make_phase(
     return assembled(
         problem,
         index,
-        rounds,
+        Schedule(rounds, fresh_blocks=blocks is not None),
         shares,
+        settings or {},
+        question=question,
         lam=lam,
         radius=radius,
-        fresh_blocks=blocks is not None,
-        settings=settings or {},
-        entrusted=problem.aggregator and True,
-        answer=answer,
+        entrusted=problem.trust.aggregator,
     )
 
 
@@ -133,5 +133,5 @@ def check_blocks(problem: Problem, rounds: int) -> None:
             )
 
 
-def _schedule(blocks: int | None) -> Schedule:
+def _passes(blocks: int | None) -> Passes:
     return "multi-pass" if blocks is None else "one-pass"

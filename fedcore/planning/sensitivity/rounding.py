@@ -9,7 +9,7 @@ import math
 
 from fedcore.accounting.rounding import CENTRED, CLIPPED, Rounding
 from fedcore.planning.curvature import SOLVER
-from fedcore.planning.sensitivity import column_moments, moments, second_order
+from fedcore.planning.sensitivity import column_moments, moments
 
 DIFFERENCES = 2.1e-7
 """e of differences: what `fedcore.models.network_difference` lets rounding come to where two products cancel."""
@@ -27,9 +27,6 @@ _LONGEST = Rounding(2.0, clipped=DIFFERENCES + CLIPPED)
 """Of an answer that is in no list: no part is centred worse than one that is never negative."""
 
 
-def rounding_of(answer: str, balance: float | None = None) -> Rounding:
-    """Of the answers of this name; `balance`: of those of gradients and Hessians, which are as far apart as it says."""
-    if answer == "gradient-and-hessian" and balance is not None:
-        longest = second_order.largest_norm(1.0, balance)
-        return Rounding(longest / second_order.half_diameter(1.0, balance))
+def rounding_of(answer: str) -> Rounding:
+    """Of the answers of this name, as far as the name decides it (`Question.rounding`)."""
     return _OF_ANSWERS.get(answer, _LONGEST)

@@ -29,11 +29,11 @@ def accelerated_complexity(problem: Problem) -> Complexity:
     (of the last without its term for drawing from the ball). Without noise the last term is dropped.
     Raises InputError for an infinite beta.
     """
-    M, n, D, L = problem.harmonic_participants, problem.n, problem.diameter, problem.lipschitz
-    beta, epsilon = problem.smoothness_for("the theorem's order"), problem.budget.epsilon
+    M, n, D, L = problem.harmonic_participants, problem.n, problem.objective.diameter, problem.objective.lipschitz
+    beta, epsilon = problem.objective.smoothness_for("the theorem's order"), problem.budget.epsilon
     rounds = max(1.0, math.sqrt(beta * D / L) * M**0.25 * math.sqrt(_accuracy(problem)))
     if not problem.participation.full and epsilon is not None:
-        rounds = max(rounds, epsilon**2 * n / (problem.dim * math.log(1 / problem.delta)))
+        rounds = max(rounds, epsilon**2 * n / (problem.objective.dim * math.log(1 / problem.delta)))
     return Complexity("Theorem 2.1, full batches", rounds, M * n * rounds)
 
 
@@ -43,7 +43,7 @@ def subgradient_complexity(problem: Problem) -> Complexity:
     M + M^2 min(n, eps^2 n^2/d) + eps M n + M^(3/2) min(eps n^(3/2), eps^2 n^2 / sqrt(d)), Theorem 3.5; without noise
     M^2 n and n M rounds, a record each.
     """
-    M, n, d, epsilon = problem.harmonic_participants, problem.n, problem.dim, problem.budget.epsilon
+    M, n, d, epsilon = problem.harmonic_participants, problem.n, problem.objective.dim, problem.budget.epsilon
     source = "Theorem 3.5, least batches"
     if epsilon is None:
         return Complexity(source, n * M + 1, M * (n * M + 1))
@@ -57,4 +57,4 @@ def _accuracy(problem: Problem) -> float:
     n, epsilon = problem.n, problem.budget.epsilon
     if epsilon is None:
         return math.sqrt(n)
-    return min(math.sqrt(n), epsilon * n / math.sqrt(problem.dim * math.log(1 / problem.delta)))
+    return min(math.sqrt(n), epsilon * n / math.sqrt(problem.objective.dim * math.log(1 / problem.delta)))

@@ -88,8 +88,12 @@ def growth_exponent(n: int, participants: float) -> float:
 def base_weight(problem: Problem) -> float:
     """lambda = L / (D n sqrt(M)) max(sqrt(n), sqrt(d ln(1/delta)) / epsilon); without noise the first term alone."""
     n, epsilon = problem.n, problem.budget.epsilon
-    noise = math.sqrt(problem.dim * math.log(1 / problem.delta)) / epsilon if epsilon is not None else 0.0
-    return problem.clip / (problem.diameter * n * math.sqrt(problem.harmonic_participants)) * max(math.sqrt(n), noise)
+    noise = math.sqrt(problem.objective.dim * math.log(1 / problem.delta)) / epsilon if epsilon is not None else 0.0
+    return (
+        problem.objective.clip
+        / (problem.objective.diameter * n * math.sqrt(problem.harmonic_participants))
+        * max(math.sqrt(n), noise)
+    )
 
 
 def localization(
@@ -108,7 +112,7 @@ def localization(
     for i in range(1, count + 1):
         _check_growth(weight, (i - 1) * p, i)
         lam_i = weight * 2.0 ** ((i - 1) * p)
-        phases.append(LocalPhase(i, n // 2**i, lam_i, 2.0 * problem.lipschitz / lam_i))
+        phases.append(LocalPhase(i, n // 2**i, lam_i, 2.0 * problem.objective.lipschitz / lam_i))
     return tuple(phases)
 
 
@@ -137,7 +141,7 @@ def subgradient_localization(
     for local in localization(problem, weight, p, max_phases):
         _check_growth(weight * n / local.n, local.index * p, local.index)
         lam_i = weight * n * 2.0 ** (local.index * p) / local.n
-        phases.append(LocalPhase(local.index, local.n, lam_i, 2.0 * problem.lipschitz / lam_i))
+        phases.append(LocalPhase(local.index, local.n, lam_i, 2.0 * problem.objective.lipschitz / lam_i))
     return tuple(phases)
 
 
@@ -146,7 +150,7 @@ def subgradient_rounds(problem: Problem, phase: LocalPhase) -> int:
     M, epsilon = problem.harmonic_participants, problem.budget.epsilon
     rounds = M * phase.n
     if epsilon is not None:
-        rounds = min(rounds, M * epsilon**2 * phase.n**2 / problem.dim)
+        rounds = min(rounds, M * epsilon**2 * phase.n**2 / problem.objective.dim)
     return math.floor(rounds) + 1
 
 
@@ -165,8 +169,12 @@ def starting_gap(problem: Problem, lam: float, rule: str) -> float:
     `paper`: L D. `tight`: min(L D, L^2 / (2 mu)), mu = lambda_i + ridge, also valid: with a gradient of norm at most L
     the objective falls by at most max_t (L t - mu t^2 / 2) (spec section 4).
     """
-    whole = problem.lipschitz * problem.diameter
-    return whole if rule == "paper" else min(whole, problem.lipschitz**2 / (2.0 * (lam + problem.ridge)))
+    whole = problem.objective.lipschitz * problem.objective.diameter
+    return (
+        whole
+        if rule == "paper"
+        else min(whole, problem.objective.lipschitz**2 / (2.0 * (lam + problem.objective.ridge)))
+    )
 
 
 def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float = 1.0, batch: int | None = None) -> int:
@@ -177,16 +185,16 @@ def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float 
     Without noise (eps infinite) the logarithm is bounded by taking the statistical floor instead: Delta_i mu M n_i /
     L^2, the accuracy that the data themselves allow. Raises InputError for an infinite beta or number.
     """
-    M, n_i, d, L = problem.harmonic_participants, phase.n, problem.dim, problem.clip
-    beta = problem.smoothness_for("the theorem's number of rounds")
+    M, n_i, d, L = problem.harmonic_participants, phase.n, problem.objective.dim, problem.objective.clip
+    beta = problem.objective.smoothness_for("the theorem's number of rounds")
     epsilon = problem.budget.epsilon
-    mu = phase.lam + problem.ridge
+    mu = phase.lam + problem.objective.ridge
     floor = gap * mu * M / L**2
     argument = floor * n_i if epsilon is None else floor * epsilon**2 * n_i**2 / d
     condition = math.sqrt((beta + phase.lam) / mu)
     rounds = condition * max(math.log(argument), 0.0) if argument > 0 else 0.0
     K_i = n_i if batch is None else min(batch, n_i)
-    varies = K_i < n_i or not problem.participation.full or problem.drawn_points
+    varies = K_i < n_i or not problem.participation.full or problem.objective.drawn_points
     if varies and epsilon is not None:
         rounds = max(rounds, epsilon**2 * n_i / (d * math.log(1 / problem.delta)) * (n_i / K_i))
     if not scale * rounds < math.inf:

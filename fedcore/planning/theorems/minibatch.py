@@ -48,7 +48,9 @@ class Rates:
     def of(cls, problem: Problem, beta: float, mu: float, key: str) -> Rates:
         """`key`: what is left to the theorem, for errors that name it."""
         level = partial(level_of, problem, key=key)
-        return cls(problem.n, problem.dim, weighted_clip(problem), problem.diameter, beta, mu, level)
+        return cls(
+            problem.n, problem.objective.dim, weighted_clip(problem), problem.objective.diameter, beta, mu, level
+        )
 
     def noise(self, rounds: int) -> float:
         """d psit: what R rounds of noise leave of the squared accuracy, (loss per weight)^2."""
@@ -122,7 +124,7 @@ def sgd_beta(problem: Problem, method: str) -> float:
     Raises InputError, naming `method`, if the loss is nonsmooth.
     """
     most = max(problem.weights or (1.0,))
-    return problem.smoothness_for(method) + (most - 1.0) * problem.smoothness
+    return problem.objective.smoothness_for(method) + (most - 1.0) * problem.objective.smoothness
 
 
 def sgd_rounds(problem: Problem, beta: float, batch: Batch) -> int:
@@ -131,7 +133,7 @@ def sgd_rounds(problem: Problem, beta: float, batch: Batch) -> int:
     theory: R of the first term, which grows by a tenth until the theorem's K for it (`sgd_batch`) is at most n.
     Raises InputError naming the key that does not fit.
     """
-    rates, K = Rates.of(problem, beta, problem.ridge, ROUNDS), _records(problem, batch)
+    rates, K = Rates.of(problem, beta, problem.objective.ridge, ROUNDS), _records(problem, batch)
     rounds = least_rounds(lambda R: max(rates.sgd_rounds(R), rates.enough(R) / K), ROUNDS)
     while batch == "theory" and least_records(problem, problem.n, rounds) > problem.n:
         rounds = math.ceil(1.1 * rounds)
@@ -149,7 +151,7 @@ def sgd_step(problem: Problem, phase: Phase, beta: float) -> float:
     Convex: min{1/(4 beta), D sqrt(Mt) / (L R A)}. Strongly: min{1/(4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) /
     (mu R)} with V^2 = 4 L^2 / (M K) + d sigma^2 / M (E9), of unequal silos the exact means of both.
     """
-    R, mu, D = phase.rounds, problem.ridge, problem.diameter
+    R, mu, D = phase.rounds, problem.objective.ridge, problem.objective.diameter
     longest = 1.0 / (4.0 * beta) if beta > 0 else math.inf
     if mu == 0.0:
         rates = Rates.of(problem, beta, mu, STEP)
@@ -160,10 +162,10 @@ def sgd_step(problem: Problem, phase: Phase, beta: float) -> float:
 
 def sgd_envelope(problem: Problem, rounds: int | None, batch: Batch) -> float:
     """b of Theorem 2.2, for the given number of rounds, or the theorem's own. Raises InputError without epsilon."""
-    rates, K = Rates.of(problem, 0.0, problem.ridge, SMOOTHING), _records(problem, batch)
+    rates, K = Rates.of(problem, 0.0, problem.objective.ridge, SMOOTHING), _records(problem, batch)
 
     def wanted(R: int) -> float:
-        smoothed = replace(rates, beta=rates.sgd_smoothness(R) + problem.ridge)
+        smoothed = replace(rates, beta=rates.sgd_smoothness(R) + problem.objective.ridge)
         return max(smoothed.sgd_rounds(R), rates.enough(R) / K)
 
     return rates.sgd_smoothness(least_rounds(wanted, SMOOTHING) if rounds is None else rounds)
@@ -176,7 +178,7 @@ def accelerated_rounds(problem: Problem, beta: float, gap: float, strongly: bool
     subset of silos adds to the variance is in V^2, hence in every step, but in no term of the theorem's R (E5).
     Raises InputError naming the key that does not fit.
     """
-    rates, K = Rates.of(problem, beta, problem.ridge if strongly else 0.0, ROUNDS), _records(problem, batch)
+    rates, K = Rates.of(problem, beta, problem.objective.ridge if strongly else 0.0, ROUNDS), _records(problem, batch)
     varies = problem.n > K or not problem.participation.full
 
     def wanted(rounds: int) -> float:
@@ -192,7 +194,7 @@ def accelerated_batch(problem: Problem, rounds: int) -> int:
     The last is with which the second term of the theorem's R is no more than R. At most n, a full batch. Raises
     InputError without epsilon.
     """
-    n, noise = problem.n, problem.dim * level_of(problem, rounds, BATCH).psi
+    n, noise = problem.n, problem.objective.dim * level_of(problem, rounds, BATCH).psi
     return whole_batch(max(least_records(problem, n, rounds), weighted_clip(problem) ** 2 / noise / rounds), n)
 
 
@@ -201,10 +203,10 @@ def accelerated_envelope(problem: Problem, rounds: int | None, strongly: bool, g
 
     Raises InputError for noise in place of a target.
     """
-    rates = Rates.of(problem, 0.0, problem.ridge if strongly else 0.0, SMOOTHING)
+    rates = Rates.of(problem, 0.0, problem.objective.ridge if strongly else 0.0, SMOOTHING)
 
     def wanted(R: int) -> float:
-        beta = rates.accelerated_smoothness(R) + problem.ridge
+        beta = rates.accelerated_smoothness(R) + problem.objective.ridge
         return replace(rates, beta=beta).accelerated_rounds(R, gap)
 
     return rates.accelerated_smoothness(least_rounds(wanted, SMOOTHING) if rounds is None else rounds)

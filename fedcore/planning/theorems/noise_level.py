@@ -34,11 +34,13 @@ def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
     if budget.epsilon is None:
         if budget.private:
             raise InputError(f"{key} needs privacy.epsilon: the theorem's number follows from it; give a number")
-        return NoiseLevel(problem.harmonic_participants, weighted_clip(problem) ** 2 / (problem.n * problem.dim))
+        return NoiseLevel(
+            problem.harmonic_participants, weighted_clip(problem) ** 2 / (problem.n * problem.objective.dim)
+        )
     psi = []
     for silo, weight in zip(problem.silos, problem.weights or (1.0,) * problem.n_silos, strict=True):
         delta = budget.delta(silo.n)
-        unit = weight * problem.clip / (silo.trained * budget.epsilon)
+        unit = weight * problem.objective.clip / (silo.trained * budget.epsilon)
         psi.append(unit**2 * math.log(2.5 * rounds / delta) * math.log(2.0 / delta))
     return switch(psi, problem.participation)
 

@@ -26,7 +26,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.planning.cycle import PAPER_SPLIT, Cycle
+from fedcore.planning.theorems.cycle import PAPER_SPLIT, Cycle
 
 LEAST_PART = 0.05
 """Of the budget, for restarts and for differences, lest either be nearly all noise."""

@@ -92,7 +92,11 @@ def weights_misfit(problem: Problem, loss: Objective, features: int) -> str | No
     """Why records of so many features make another model than the problem says, as a public
     sentence; None: they fit."""
     held = model_of(loss).weights(features)
-    return None if problem.dim == held else f"the plan says {problem.dim} weights, its records have {held}"
+    return (
+        None
+        if problem.objective.dim == held
+        else f"the plan says {problem.objective.dim} weights, its records have {held}"
+    )
 
 
 def rows_of(chosen: np.ndarray, places: int) -> np.ndarray:

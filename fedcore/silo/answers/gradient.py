@@ -53,7 +53,7 @@ class Gradient:
         if smoothed != features:
             # Its constants, which decide how a sample may be summed, would be those of other records.
             return f"the loss is smoothed in {smoothed} dimensions, not in {features}"
-        units = problem.dim // features
+        units = problem.objective.dim // features
         if n * units > MOST_NUMBERS:
             return f"{n} rows at {units} units are more than the {MOST_NUMBERS} numbers it computes with"
         return None
@@ -64,11 +64,11 @@ class Gradient:
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
-        return problem.clip
+        return problem.objective.clip
 
     @classmethod
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
-        return problem.clip
+        return problem.objective.clip
 
     @classmethod
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Gradient:
@@ -78,7 +78,8 @@ class Gradient:
         drawn = loss if isinstance(loss, DrawnConvolution) else None
         norms = row_norms(X) if drawn is not None else None
         reach = reach_of(problem)
-        return cls(model, model.bounds(X, y, problem.clip), drawn, norms, problem.clip, reach, record_bound)
+        clip = problem.objective.clip
+        return cls(model, model.bounds(X, y, clip), drawn, norms, clip, reach, record_bound)
 
     @classmethod
     def together(cls, parts: Sequence[tuple[Gradient, Piece]]) -> Sums | None:
@@ -163,7 +164,7 @@ class Gradient:
 
 def reach_of(problem: Problem) -> float:
     """Largest norm of a model that answers are computed at."""
-    return min(BOUND, REACH * problem.diameter / 2)
+    return min(BOUND, REACH * problem.objective.diameter / 2)
 
 
 def within(w: Vector, reach: float) -> Vector:

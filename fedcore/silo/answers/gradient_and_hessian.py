@@ -17,8 +17,9 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.losses import DrawnConvolution, Loss
 from fedcore.models import Linear, Objective, model_of
 from fedcore.models.linear import residual_bounds, row_norms
-from fedcore.planning.phase import SECOND_ORDER, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import SecondOrderQuestion
 from fedcore.planning.sensitivity.second_order import MOST_WEIGHTS, half_diameter, largest_norm, packed, scale_of
 from fedcore.silo.answers.answer import Draw, Piece, Sums
 from fedcore.silo.answers.gradient import Gradient, reach_of, within
@@ -36,7 +37,7 @@ class GradientAndHessian:
     curvature: float
     reach: float
 
-    name: ClassVar[str] = SECOND_ORDER
+    name: ClassVar[str] = SecondOrderQuestion.kind
     samples: ClassVar[bool] = False
     weighs: ClassVar[bool] = True
 
@@ -44,8 +45,8 @@ class GradientAndHessian:
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
         if isinstance(loss, DrawnConvolution) or (loss is not None and not isinstance(model_of(loss), Linear)):
             return "Hessians are those of a linear model with a loss that is not smoothed at drawn points"
-        if not 0 < problem.smoothness < math.inf:
-            return f"a Hessian is clipped to the objective's smoothness, and that is {problem.smoothness:g}"
+        if not 0 < problem.objective.smoothness < math.inf:
+            return f"a Hessian is clipped to the objective's smoothness, and that is {problem.objective.smoothness:g}"
         if features > MOST_WEIGHTS:
             return f"its records have {features} features, and Hessians of at most {MOST_WEIGHTS} are supported"
         return Gradient.misfit(problem, loss, n, features)
@@ -56,11 +57,17 @@ class GradientAndHessian:
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
-        return math.inf if phase.balance is None else half_diameter(problem.clip, phase.balance)
+        question = phase.question
+        if not isinstance(question, SecondOrderQuestion):
+            return math.inf
+        return half_diameter(problem.objective.clip, question.balance)
 
     @classmethod
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
-        return math.inf if phase.balance is None else largest_norm(problem.clip, phase.balance)
+        question = phase.question
+        if not isinstance(question, SecondOrderQuestion):
+            return math.inf
+        return largest_norm(problem.objective.clip, question.balance)
 
     @classmethod
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Self:
@@ -69,17 +76,18 @@ class GradientAndHessian:
             raise ValueError("there is no loss of a linear predictor to take Hessians of")
         with np.errstate(over="ignore"):
             squares = row_norms(X) ** 2
-        bounds = residual_bounds(X, problem.clip)
-        return cls(model.loss, bounds, squares, problem.clip, problem.smoothness, reach_of(problem))
+        bounds = residual_bounds(X, problem.objective.clip)
+        return cls(model.loss, bounds, squares, problem.objective.clip, problem.objective.smoothness, reach_of(problem))
 
     @classmethod
     def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
         return None
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        if phase.balance is None or chosen is not None:
+        question = phase.question
+        if not isinstance(question, SecondOrderQuestion) or chosen is not None:
             raise ValueError("an answer of gradients and Hessians is about all records, and has a balance")
-        w, scale = within(asked[0], self.reach), scale_of(self.clip, self.curvature, phase.balance)
+        w, scale = within(asked[0], self.reach), scale_of(self.clip, self.curvature, question.balance)
         return piece.summed(lambda part, _: self._block_sum(w, part, scale))
 
     def _block_sum(self, w: Vector, piece: Piece, scale: float) -> Vector:

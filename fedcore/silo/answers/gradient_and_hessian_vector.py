@@ -17,8 +17,9 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.losses import DrawnConvolution, Loss
 from fedcore.models import Linear, Objective, model_of
 from fedcore.models.linear import weighted_sum
-from fedcore.planning.phase import QUADRATIC_MODEL, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import QuadraticModelQuestion
 from fedcore.silo.answers.answer import Draw, Piece, Sums
 from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
@@ -42,7 +43,7 @@ class GradientAndHessianVector:
     reach: float
     _frame: _Frame | None = field(default=None, repr=False)
 
-    name: ClassVar[str] = QUADRATIC_MODEL
+    name: ClassVar[str] = QuadraticModelQuestion.kind
     samples: ClassVar[bool] = True
     weighs: ClassVar[bool] = True
 
@@ -58,11 +59,11 @@ class GradientAndHessianVector:
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
-        return phase.clip
+        return phase.question.clip
 
     @classmethod
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
-        return phase.clip
+        return phase.question.clip
 
     @classmethod
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Self:
@@ -78,7 +79,7 @@ class GradientAndHessianVector:
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         """`asked`: the model (d,), the mask of 0 and 1 (d,), and the displacement among what it keeps (k,)."""
         w, mask, v = within(asked[0], self.reach), asked[1], within(asked[2], self.reach)
-        frame = self._about(w, mask, piece, phase.clip)
+        frame = self._about(w, mask, piece, phase.question.clip)
         bounds, weights = frame.bounds, piece.weights
         if chosen is not None:
             # In their places, and clipped to nothing: `Gradient.clipped_sum` says why.

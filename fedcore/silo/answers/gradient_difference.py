@@ -16,8 +16,9 @@ import numpy as np
 from fedcore.arrays import Matrix, Vector
 from fedcore.losses import DrawnConvolution
 from fedcore.models import Model, Objective, model_of
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.question import DifferenceQuestion
 from fedcore.silo.answers.answer import Draw, Piece, Sums
 from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
@@ -29,7 +30,7 @@ class GradientDifference:
     model: Model
     reach: float
 
-    name: ClassVar[str] = DIFFERENCE
+    name: ClassVar[str] = DifferenceQuestion.kind
     samples: ClassVar[bool] = True
     weighs: ClassVar[bool] = True
 
@@ -46,11 +47,11 @@ class GradientDifference:
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
-        return phase.clip
+        return phase.question.clip
 
     @classmethod
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
-        return phase.clip
+        return phase.question.clip
 
     @classmethod
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Self:
@@ -66,7 +67,7 @@ class GradientDifference:
         """Records that are not `chosen` are computed with and count nothing, in their places
         (`Gradient.clipped_sum`)."""
         w, before, length = step_of(self.reach, *asked)
-        weights, bound = piece.weights, phase.clip * length
+        weights, bound = piece.weights, phase.question.clip * length
         if chosen is not None:
             counted = np.zeros(len(piece.y))
             rows = piece.rows(chosen)

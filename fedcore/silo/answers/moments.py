@@ -15,6 +15,7 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.models import Objective
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
+from fedcore.planning.questions.statistics import record_bound_of
 from fedcore.planning.sensitivity.moments import half_diameter, largest_norm, length
 from fedcore.silo.answers.answer import Draw, Piece, Sums
 
@@ -31,8 +32,8 @@ class Moments:
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
         if loss is not None:
             return "moments have no objective, and the agreement names one"
-        if problem.dim != (numbers := cls.numbers(features)):
-            return f"the plan says {problem.dim} numbers, {cls.about} have {numbers}"
+        if problem.objective.dim != (numbers := cls.numbers(features)):
+            return f"the plan says {problem.objective.dim} numbers, {cls.about} have {numbers}"
         return None
 
     @classmethod
@@ -66,7 +67,7 @@ class Moments:
 
 def bound_of(phase: Phase) -> float:
     """The norm to which the records of a phase are scaled; infinite where it names none."""
-    return math.inf if phase.record_bound is None else phase.record_bound
+    return record_bound_of(phase.question)
 
 
 def moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:

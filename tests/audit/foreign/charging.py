@@ -228,7 +228,7 @@ BUGS = (
     Bug(
         "steps of a round once",
         "charge: K local steps of a round are charged as one answer at approval",
-        lambda: as_if((MOST, lambda right: property(lambda self: right.fget(self) // self.answers))),
+        lambda: as_if((MOST, lambda right: property(lambda self: right.fget(self) // self.schedule.answers))),
         "local steps",
     ),
     Bug(

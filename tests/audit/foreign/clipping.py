@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from fedcore.models.linear import row_norms
 from tests.audit.bug import Bug, as_if
+from tests.problems import changed_phase
 
 BOUNDS = "fedcore.models.linear:residual_bounds"
 NORMS = "fedcore.models.linear:row_norms"
@@ -105,7 +104,7 @@ def _step_at_least(right):
     def summed(self, phase, piece, chosen, draw, *asked):
         length = float(np.linalg.norm(asked[0] - asked[1]))
         wider = max(length, 0.5) / length if length > 0 else 1.0
-        return right(self, replace(phase, clip=phase.clip * wider), piece, chosen, draw, *asked)
+        return right(self, changed_phase(phase, clip=phase.question.clip * wider), piece, chosen, draw, *asked)
 
     return summed
 

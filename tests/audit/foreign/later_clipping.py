@@ -51,7 +51,7 @@ BUGS: tuple[Bug, ...] = (
         "differences",
         said(
             "fedcore.silo.answers.gradient_difference:GradientDifference.sum",
-            ("phase.clip * length", "phase.clip * float(np.linalg.norm(w))"),
+            ("phase.question.clip * length", "phase.question.clip * float(np.linalg.norm(w))"),
         ),
     ),
     bug(
@@ -185,8 +185,8 @@ BUGS: tuple[Bug, ...] = (
         said(
             GRADIENT + "of",
             (
-                "model.bounds(X, y, problem.clip)",
-                "model.bounds(X, y, min(problem.clip, float(np.median(row_norms(X)))))",
+                "model.bounds(X, y, clip)",
+                "model.bounds(X, y, min(clip, float(np.median(row_norms(X)))))",
             ),
         ),
     ),

@@ -148,14 +148,16 @@ BUGS: tuple[Bug, ...] = (
         "local steps",
         said(
             "fedcore.silo.private_silo:PrivateSilo._piece",
-            ("else event.sigma * count", "else event.sigma * count / phase.answers**0.5"),
+            ("else event.sigma * count", "else event.sigma * count / phase.schedule.answers**0.5"),
         ),
     ),
     bug(
         "noise once a round",
         "noise: only the last of a round's answers has any, and their mean a K-th of it",
         "control variates",
-        said(RELEASED, ("elif piece.noise > 0:", "elif piece.noise > 0 and self.asked == self._phase.answers:")),
+        said(
+            RELEASED, ("elif piece.noise > 0:", "elif piece.noise > 0 and self.asked == self._phase.schedule.answers:")
+        ),
     ),
     bug(
         "a variance in units of the step",

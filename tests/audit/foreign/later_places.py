@@ -6,7 +6,7 @@ from tests.audit.bug import Bug, bug, said
 
 SILO = "fedcore.silo.private_silo:PrivateSilo."
 AT = "at = slice(event.start * places, event.stop * places)"
-SLOT = "slot = (question.phase, kind, question.round if phase.fresh_blocks else 0)"
+SLOT = "slot = (question.phase, kind, question.round if phase.schedule.fresh_blocks else 0)"
 
 BUGS: tuple[Bug, ...] = (
     bug(
@@ -25,7 +25,7 @@ BUGS: tuple[Bug, ...] = (
         "pieces kept without their phase",
         "sampling: the evaluation is about training's records, once more, with training's noise",
         "evaluations",
-        said(SILO + "_piece", (SLOT, "slot = (kind, question.round if phase.fresh_blocks else 0)")),
+        said(SILO + "_piece", (SLOT, "slot = (kind, question.round if phase.schedule.fresh_blocks else 0)")),
     ),
     bug(
         "blocks kept without their round",
@@ -37,7 +37,7 @@ BUGS: tuple[Bug, ...] = (
         "pieces kept without the kind of round",
         "noise: differences have the noise that was found for the few restarts",
         "guarded differences",
-        said(SILO + "_piece", (SLOT, "slot = (question.phase, question.round if phase.fresh_blocks else 0)")),
+        said(SILO + "_piece", (SLOT, "slot = (question.phase, question.round if phase.schedule.fresh_blocks else 0)")),
     ),
     bug(
         "an evaluation about all records",

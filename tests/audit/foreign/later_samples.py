@@ -31,7 +31,7 @@ BUGS: tuple[Bug, ...] = (
         "local steps",
         said(
             "fedcore.silo.round_view:RoundView._sample",
-            ("if self._phase.one_sample and self._drawn is not None:", "if self._drawn is not None:"),
+            ("if self._phase.question.one_sample and self._drawn is not None:", "if self._drawn is not None:"),
         ),
     ),
     bug(

@@ -187,9 +187,9 @@ def _other_kind(right):
 
     def piece(self, question, run, phase):
         found = right(self, question, run, phase)
-        if phase.answer == "gradient":
+        if phase.question.kind == "gradient":
             return found
-        other = next(kind for kind in run.plan.phases[question.phase - 1].kinds if kind.answer == "gradient")
+        other = next(kind for kind in run.plan.phases[question.phase - 1].kinds if kind.question.kind == "gradient")
         self._pieces.pop(question.run, None)
         return replace(found, noise=other.by_silo[self.name].sigma * found.count)
 

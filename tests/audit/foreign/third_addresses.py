@@ -20,13 +20,13 @@ BUGS: tuple[Bug, ...] = (
         "the first block in all rounds",
         "the piece of the first round is kept for its phase, so one block's records are in every answer",
         "disjoint blocks",
-        said(f"{_SILO}._piece", ("question.round if phase.fresh_blocks else 0)", "0)")),
+        said(f"{_SILO}._piece", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
     ),
     bug(
         "the first block under each round's address",
         "a kept piece answers for the first block, and the ledger is told of the block that was its turn",
         "disjoint blocks",
-        said(f"{_SILO}._piece", ("question.round if phase.fresh_blocks else 0)", "0)")),
+        said(f"{_SILO}._piece", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
         said(
             "fedcore.silo.round_view:RoundView.event",
             ("return self._piece.event", "return self._phase.event(self._silo, self._place[2])"),
@@ -85,7 +85,9 @@ BUGS: tuple[Bug, ...] = (
         "local steps go on to one more and the silo looks for too few only, beyond a round's charge",
         "local steps",
         said("fedcore.optim.local:mean_direction", ("for _ in range(steps):", "for _ in range(steps + 1):")),
-        said(f"{_SILO}.answer", ("if view.asked != phase.answers:", "if view.asked < phase.answers:")),
+        said(
+            f"{_SILO}.answer", ("if view.asked != phase.schedule.answers:", "if view.asked < phase.schedule.answers:")
+        ),
     ),
     bug(
         "a step's length kept by its end",

@@ -87,11 +87,11 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.silo.answers.gradient:Gradient.of",
             (
-                "return cls(model, model.bounds(X, y, problem.clip),",
+                "return cls(model, model.bounds(X, y, clip),",
                 "first = max(int((y > 0).sum()), 1)\n"
                 "    share = np.where(y > 0, len(y) / first, len(y) / max(len(y) - first, 1))\n"
                 "    X *= np.minimum(share / 2.0, 10.0)[:, None]\n"
-                "    return cls(model, model.bounds(X, y, problem.clip) * "
+                "    return cls(model, model.bounds(X, y, clip) * "
                 "np.minimum(share / 2.0, 10.0),",
             ),
         ),

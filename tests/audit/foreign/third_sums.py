@@ -29,7 +29,7 @@ BUGS: tuple[Bug, ...] = (
         "differences",
         said(
             f"{_ANSWERS}.gradient_difference:GradientDifference.sum",
-            ("phase.clip * length", "phase.clip * max(length, 0.01)"),
+            ("phase.question.clip * length", "phase.question.clip * max(length, 0.01)"),
         ),
     ),
     bug(

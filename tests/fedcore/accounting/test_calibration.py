@@ -12,9 +12,10 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.algorithms import Fedavg, LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.errors import InputError
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.theorems.localization import growth_exponent, phase_count, pieces, rounds_of
 from tests.gaussian_curve import mu_by_hand
+from tests.problems import problem_of
 
 # Spec localized-isrl-dp, section 4: n = 256, N = M = 16, d = 20, L = 1, beta = 0.25, D = 4, eps = 2, delta = 1e-5.
 # i, n_i, lambda_i, D_i, R_i (Delta = L D), sigma_i^2 published, sigma_i exact, R_i (tight Delta)
@@ -35,7 +36,7 @@ def problem(n=256, silos=16, epsilon=2.0, delta=1e-5, calibration="exact", **cha
     sizes = [n] * silos if isinstance(n, int) else n
     values = {"dim": 20, "clip": 1.0, "smoothness": 0.25, "diameter": 4.0, "participants": len(sizes)} | changes
     facts = tuple(SiloFacts(f"s{i}", size) for i, size in enumerate(sizes))
-    return Problem(facts, budget=Budget(epsilon, delta, calibration), **values)
+    return problem_of(facts, budget=Budget(epsilon, delta, calibration), **values)
 
 
 def digits(text):
@@ -53,8 +54,8 @@ def test_phase_table_of_the_spec(gap):
     for row, phase, paper in zip(ROWS, plan.phases, published.phases, strict=True):
         index, n, lam, radius, rounds, variance, sigma, tight_rounds = row
         assert (phase.index, phase.n, phase.batch) == (int(index), int(n), int(n))
-        assert phase.lam == float(lam)
-        assert phase.radius == pytest.approx(float(radius), rel=1e-5)
+        assert phase.subproblem.lam == float(lam)
+        assert phase.subproblem.radius == pytest.approx(float(radius), rel=1e-5)
         assert phase.rounds == int(tight_rounds if gap == "tight" else rounds)
         if gap == "paper":
             # All sensitivities carry the documented slack of 1e-6 for rounding.
@@ -66,16 +67,22 @@ def test_phase_table_of_the_spec(gap):
 def test_localized_mbsgd_has_the_same_schedule():
     ours, theirs = LocalizedMbsgd().plan(problem()), LocalizedAccelerated().plan(problem())
     for a, b in zip(ours.phases, theirs.phases, strict=True):
-        assert (a.n, a.rounds, a.lam, a.radius, a.sigma) == (b.n, b.rounds, b.lam, b.radius, b.sigma)
-        assert a.settings["step"] == pytest.approx(4.0 / (1 + 4.0 * a.lam), rel=1e-14)
+        assert (a.n, a.rounds, a.subproblem.lam, a.subproblem.radius, a.sigma) == (
+            b.n,
+            b.rounds,
+            b.subproblem.lam,
+            b.subproblem.radius,
+            b.sigma,
+        )
+        assert a.settings["step"] == pytest.approx(4.0 / (1 + 4.0 * a.subproblem.lam), rel=1e-14)
 
 
 def test_base_weight_by_hand():
     # sqrt(d ln(1/delta)) / eps = sqrt(20 * 11.51...) / 0.5 = 30.35 beats sqrt(256) = 16.
     (phase,) = LocalizedMbsgd(max_phases=1).plan(problem(epsilon=0.5)).phases
-    assert phase.lam == pytest.approx(math.sqrt(20 * math.log(1e5)) / 0.5 / (4 * 256 * 4), rel=1e-14)
+    assert phase.subproblem.lam == pytest.approx(math.sqrt(20 * math.log(1e5)) / 0.5 / (4 * 256 * 4), rel=1e-14)
     (phase,) = LocalizedMbsgd(max_phases=1).plan(problem(epsilon=None)).phases
-    assert phase.lam == pytest.approx(16 / (4 * 256 * 4), rel=1e-14)
+    assert phase.subproblem.lam == pytest.approx(16 / (4 * 256 * 4), rel=1e-14)
 
 
 def test_participation_adds_the_subsampling_rounds():

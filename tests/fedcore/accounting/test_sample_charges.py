@@ -25,14 +25,15 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.mechanisms.grid import FINENESS, Grid
 from fedcore.planning.batches import least_batch
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from tests.fedcore.accounting.reference_accountant import poisson as reference
+from tests.problems import problem_of
 from tests.registers import registered
 
 
 def problem(*sizes, epsilon=1.0, delta=1e-6, dim=4, participants=None, **budget):
     facts = tuple(SiloFacts(f"s{i}", n) for i, n in enumerate(sizes))
-    return Problem(facts, dim, 1.0, 0.25, 10.0, participants or len(sizes), Budget(epsilon, delta, **budget))
+    return problem_of(facts, dim, 1.0, 0.25, 10.0, participants or len(sizes), Budget(epsilon, delta, **budget))
 
 
 # The plan's epsilon
@@ -208,7 +209,7 @@ def test_guarded_answers_about_samples_lie_on_a_grid_and_settle(tmp_path, model)
     for _, releases, _ in rounds(experiment.context, state, backend.ask):
         for release in releases:
             share = phase.by_silo[release.silo]
-            grid = Grid.of(share.sigma * share.batch, phase.clip, share.n, 5, sampled=True)
+            grid = Grid.of(share.sigma * share.batch, phase.question.clip, share.n, 5, sampled=True)
             steps = release.payload * share.batch / grid.step
             assert np.abs(steps - np.rint(steps)).max() <= 4e-16 * np.abs(steps).max()
     for said in backend.accounts(experiment.run):

@@ -9,8 +9,9 @@ import pytest
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import AcceleratedMbsgd, Mbsgd, OnePassAcceleratedMbsgd
 from fedcore.optim.averaging import Messages
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.stages import stage_plan
+from tests.problems import changed, changed_phase, problem_of
 
 
 def ball(z, r):
@@ -117,7 +118,7 @@ def test_each_form_by_hand(federate, toy, kind, form, ridge, more):
     else:
         lam = more.get("lam", math.sqrt(V2) / (D * math.sqrt(R)))
         stages = [(R, 2 * (beta + lam))]
-    assert phase.lam == pytest.approx(lam, rel=1e-12)
+    assert phase.subproblem.lam == pytest.approx(lam, rel=1e-12)
     np.testing.assert_allclose(phase.settings["stages"], stages, rtol=1e-12)
     silos = silos_gradient(federation, WEIGHTS, kind is OnePassAcceleratedMbsgd)
     wanted = accelerated(lambda w, t: silos(w, t) + (lam + ridge) * w, np.zeros(4), stages, lam + ridge, D / 2)
@@ -147,12 +148,12 @@ def test_scale_and_rule_of_stages():
 
 def rounds_until(accuracy, method, problem, curvature, star):
     """Rounds with exact gradients until the gap is this part of the gap at the start."""
-    (phase,), state = method.plan(problem).phases, method.init(np.zeros(problem.dim))
+    (phase,), state = method.plan(problem).phases, method.init(np.zeros(problem.objective.dim))
     start = (curvature * star**2).sum()
     for asked in range(1, phase.rounds + 1):
         w = method.broadcast(state, phase)["w"]
         # The server adds the ridge's part.
-        state = method.server_update(state, Messages({0: curvature * (w - star) - problem.ridge * w}), phase)
+        state = method.server_update(state, Messages({0: curvature * (w - star) - problem.objective.ridge * w}), phase)
         if (curvature * (method.output(state) - star) ** 2).sum() <= accuracy * start:
             return asked
     raise AssertionError("not within its rounds")
@@ -162,7 +163,7 @@ def quadratic(kappa, d=50):
     """Curvatures from 1/kappa to 1, of which the ridge is the least; all directions have an equal part in the gap."""
     curvature = np.geomspace(1 / kappa, 1.0, d)
     star = curvature**-0.5 / np.linalg.norm(curvature**-0.5)
-    problem = Problem((SiloFacts("a", 8),), d, 10.0, 1.0 - 1 / kappa, 4.0, 1, Budget(None, 1e-3), ridge=1 / kappa)
+    problem = problem_of((SiloFacts("a", 8),), d, 10.0, 1.0 - 1 / kappa, 4.0, 1, Budget(None, 1e-3), ridge=1 / kappa)
     return problem, curvature, star
 
 
@@ -185,7 +186,7 @@ def test_stages_halve_the_gap_as_the_theorem_says():
     """E gap <= Delta 2^-U after U whole stages with noise; by far, which is what `stage_scale` is about."""
     kappa, sigma = 20.0, 0.02
     problem, curvature, star = quadratic(kappa, d=10)
-    problem = dataclasses.replace(problem, clip=0.5)
+    problem = changed(problem, clip=0.5)
     gap = AcceleratedMbsgd().starting_gap(problem)
     variance = 10 * sigma**2
     stages = stage_plan(10**6, 1.0, 1 / kappa, gap, variance)[:3]
@@ -198,7 +199,7 @@ def test_stages_halve_the_gap_as_the_theorem_says():
         state = method.init(np.zeros(10))
         while state.phase == 1:
             w = method.broadcast(state, phase)["w"]
-            g = curvature * (w - star) - problem.ridge * w + sigma * rng.standard_normal(10)
+            g = curvature * (w - star) - problem.objective.ridge * w + sigma * rng.standard_normal(10)
             state = method.server_update(state, Messages({0: g}), phase)
         gaps.append((curvature * (method.output(state) - star) ** 2).sum() / 2)
     assert np.mean(gaps) <= gap / 2**3
@@ -211,14 +212,14 @@ def test_one_stage_and_a_regulariser_stay_below_the_convex_bound(form):
     d, R, D, beta, sigma = 20, 60, 2.0, 1.0, 0.05
     curvature = np.concatenate([np.zeros(10), np.linspace(0.01, 1.0, 10)])
     star = np.full(d, 1 / math.sqrt(d))
-    problem = Problem((SiloFacts("a", 8),), d, 10.0, beta, D, 1, Budget(None, 1e-3))
+    problem = problem_of((SiloFacts("a", 8),), d, 10.0, beta, D, 1, Budget(None, 1e-3))
     method = AcceleratedMbsgd(rounds=R, form=form)
     V = sigma * math.sqrt(d)
     plan = method.plan(problem)
     # The plan has no noise; what follows from it is put in by hand, as `formed` has it.
     lam = V / (D * math.sqrt(R)) if form == "regularised" else 0.0
     upsilon = 2 * (beta + lam) if lam else max(2 * beta, math.sqrt(2 * V**2 * R * (R + 1) * (R + 2) / (3 * D**2)))
-    phase = dataclasses.replace(plan.phases[0], lam=lam, settings={"stages": [[R, upsilon]]})
+    phase = changed_phase(plan.phases[0], lam=lam, settings={"stages": [[R, upsilon]]})
     rng, gaps = np.random.default_rng(4), []
     for _ in range(40):
         state = method.init(np.zeros(d))

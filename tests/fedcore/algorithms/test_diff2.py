@@ -46,7 +46,7 @@ def test_a_period_of_one_is_noisy_gradient_descent(federate):
     one = Diff2(rounds=12, period=1, step=0.3)
     for changes in ({"epsilon": None}, {"epsilon": 2.0}):
         theirs, mine = (federate(method, data, **changes) for method in (plain, one))
-        assert [phase.parts for phase in mine.plan.phases] == [None]
+        assert [phase.parts for phase in mine.plan.phases] == [()]
         for name in data:
             assert mine.plan.silo_events(name) == theirs.plan.silo_events(name)
         before = np.zeros(4)

@@ -17,8 +17,9 @@ from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.averaging import Messages
 from fedcore.optim.curvature import certified_curvature, message_variance, sampling_error
 from fedcore.planning.phases.training_phase import make_phase
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.state import dump_state, load_state
+from tests.problems import changed, problem_of
 
 N, DIM = 64, 4
 
@@ -26,7 +27,7 @@ N, DIM = 64, 4
 def problem(epsilon=None, silos=4, participants=None, clip=1e3, weights=None, n=N):
     facts = tuple(SiloFacts(f"silo-{k}", n) for k in range(silos))
     budget = Budget(epsilon, None if epsilon is None else 1e-5)
-    return Problem(facts, DIM, clip, 100.0, 100.0, participants or silos, budget, weights=weights)
+    return problem_of(facts, DIM, clip, 100.0, 100.0, participants or silos, budget, weights=weights)
 
 
 def quadratics(method, plan, eigenvalues, seed=0, noise=True, start=1.0):
@@ -194,10 +195,10 @@ def test_nothing_that_is_not_drawn_is_allowed_for():
 def test_every_accelerated_method_takes_the_known_beta(kind, form):
     """As if the worst case had been the number all along; and too small a number stops it."""
     ridge = 0.01 if form == "multi-stage" else 0.0
-    asked = replace(problem(clip=1.0), ridge=ridge)
+    asked = changed(problem(clip=1.0), ridge=ridge)
     given, worst = (kind(form=form, rounds=40, smoothness=each) for each in (0.5, "worst-case"))
     plan = given.plan(asked)
-    assert plan.phases == worst.plan(replace(asked, smoothness=0.5)).phases != worst.plan(asked).phases
+    assert plan.phases == worst.plan(changed(asked, smoothness=0.5)).phases != worst.plan(asked).phases
     small = kind(form=form, rounds=40, smoothness=0.01)
     with pytest.raises(InputError, match=r"algorithm\.smoothness = 0\.01 is less than"):
         quadratics(small, small.plan(asked), [5.0, 1.0, 1.0, 1.0])

@@ -53,11 +53,11 @@ def paper(federation, *, control, prox=0.0, ridge=0.0):
     """x^T by the published listings, with the drawn silos and samples of the run; `control`: Algorithm 1, else 2."""
     method, plan = federation.context.method, federation.plan
     names = [silo.name for silo in plan.problem.silos]
-    d, K = plan.problem.dim, plan.phases[-1].answers
+    d, K = plan.problem.objective.dim, plan.phases[-1].schedule.answers
     x, c, own = np.zeros(d), np.zeros(d), {name: np.zeros(d) for name in names}
     eta = local_step(method.step, method.sampling_rate, K)
     for query in federation.queries():
-        if plan.phases[query.phase - 1].at_most_once:
+        if plan.phases[query.phase - 1].schedule.at_most_once:
             for name in query.participants:
                 first = [naive_gradient(*drawn, x) + ridge * x for drawn in batches(federation, name, query, K)]
                 own[name] = np.mean(first, axis=0)
@@ -167,7 +167,12 @@ def warm(federate, silos=12, participants=3, **changes):
 def test_a_warm_start_asks_each_silo_once_and_leaves_the_model(federate):
     federation = warm(federate)
     first, second = federation.plan.phases
-    assert (first.rounds, second.rounds, first.at_most_once, second.at_most_once) == (16, 8, True, False)
+    assert (first.rounds, second.rounds, first.schedule.at_most_once, second.schedule.at_most_once) == (
+        16,
+        8,
+        True,
+        False,
+    )
     asked, sizes = Counter(), []
     for query, releases, state in federation.play():
         if query.phase == 1:
@@ -265,7 +270,7 @@ def test_local_steps_that_run_away_are_held_where_no_predictor_overflows(federat
     method = Fedavg(rounds=1, local_steps=6, sampling_rate=0.5, step=1e50)
     federation = federate(method, toy)
     federation.ask(Query("run", federation.plan.digest, 1, 1, ("ash",), {"w": np.ones(4)}))
-    reach = 1e6 * federation.plan.problem.diameter / 2
+    reach = 1e6 * federation.plan.problem.objective.diameter / 2
     assert len(asked) == 6 and np.linalg.norm(asked[1]) == pytest.approx(reach)
     assert all(np.isfinite(w).all() and np.linalg.norm(w) <= 1.0001 * reach for w in asked)
 
@@ -312,8 +317,8 @@ def test_local_step_lengths_are_those_of_the_released_code(sample, steps, wanted
 
 
 def test_fedsgd_takes_one_pass_or_one_step(federate, toy):
-    assert federate(Fedsgd(rounds=2, sampling_rate=0.2), toy).plan.phases[0].answers == 5
-    assert federate(Fedsgd(rounds=2, sampling_rate=0.2, local_steps="one"), toy).plan.phases[0].answers == 1
+    assert federate(Fedsgd(rounds=2, sampling_rate=0.2), toy).plan.phases[0].schedule.answers == 5
+    assert federate(Fedsgd(rounds=2, sampling_rate=0.2, local_steps="one"), toy).plan.phases[0].schedule.answers == 1
 
 
 def test_samples_smaller_than_a_record_are_refused(federate, toy):

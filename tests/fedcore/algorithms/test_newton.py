@@ -150,11 +150,11 @@ def test_published_noise_spends_more_than_it_claims_where_one_record_serves_a_ro
     plan = federate(method, silos, epsilon=0.8, delta=1e-3, calibration="paper", **SMOOTH).plan
     (phase,) = plan.phases
     share = phase.by_silo["a"]
-    sigma = math.sqrt(160 * 3 * 4 * math.log(1.25 / 1e-3)) * phase.clip / (0.8 * 60)
+    sigma = math.sqrt(160 * 3 * 4 * math.log(1.25 / 1e-3)) * phase.question.clip / (0.8 * 60)
     assert share.sigma == pytest.approx(sigma, rel=1e-9) and share.epsilon_paper == pytest.approx(0.8)
     (event,) = plan.silo_events("a")
     assert (event.count, event.rate, event.sampling) == (4, 1 / 60, "without-replacement")
-    assert event.sensitivity == pytest.approx(2 * phase.clip * math.sqrt(2) * (1 + 1e-6))
+    assert event.sensitivity == pytest.approx(2 * phase.question.clip * math.sqrt(2) * (1 + 1e-6))
 
 
 def test_answers_of_a_round_are_about_one_record(federate, silos):

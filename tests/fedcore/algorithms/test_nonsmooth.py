@@ -19,14 +19,15 @@ from fedcore.home import LedgerFolders
 from fedcore.losses import Absolute, Convolution, Hinge, Moreau, Quantile, unsmoothed
 from fedcore.models.smoothing import ConvolutionSmoothing, MoreauSmoothing
 from fedcore.optim.averaging import Messages
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
+from tests.problems import problem_of
 from tests.selection import some_in_make_test
 
 
 def problem(n=256, silos=16, d=20, L=1.0, D=4.0, epsilon=2.0, delta=1e-5, participants=None, calibration="exact"):
     """By default the worked example of spec section 4, for a nonsmooth loss."""
     facts = tuple(SiloFacts(f"s{i}", n) for i in range(silos))
-    return Problem(facts, d, L, math.inf, D, participants or silos, Budget(epsilon, delta, calibration))
+    return problem_of(facts, d, L, math.inf, D, participants or silos, Budget(epsilon, delta, calibration))
 
 
 # Schedules
@@ -37,8 +38,10 @@ def test_the_schedule_of_algorithm_4_by_hand():
     plan = LocalizedSubgradient().plan(problem())
     assert [phase.n for phase in plan.phases] == [128, 64, 32, 16, 8, 4, 2, 1]
     lam = [8 / 128, 64 / 64, 512 / 32, 4096 / 16, 32768 / 8, 262144 / 4, 2097152 / 2, 16777216]
-    np.testing.assert_allclose([phase.lam for phase in plan.phases], lam, rtol=1e-12)
-    np.testing.assert_allclose([phase.radius for phase in plan.phases], [2 / value for value in lam], rtol=1e-12)
+    np.testing.assert_allclose([phase.subproblem.lam for phase in plan.phases], lam, rtol=1e-12)
+    np.testing.assert_allclose(
+        [phase.subproblem.radius for phase in plan.phases], [2 / value for value in lam], rtol=1e-12
+    )
     # min(M n_i, M eps^2 n_i^2 / d): the first term up to phase 5, then 64 n_i^2 / 20 = 51.2, 12.8, 3.2.
     assert [phase.rounds for phase in plan.phases] == [2049, 1025, 513, 257, 129, 52, 13, 4]
     # Exact noise for all rounds of the phase: 2 L sqrt(R_i) / (n_i mu*), mu*(2, 1e-5) = 0.501552 (spec 10.1).
@@ -59,8 +62,10 @@ def test_the_schedule_rounds_pieces_down_and_knows_where_noise_decides():
     # eta = (4 sqrt(4) / 3) min(1/10, 0.5 / sqrt(20 ln 1e5) = 0.0329505)
     eta = 8 / 3 * 0.5 / math.sqrt(20 * math.log(1e5))
     n = [50, 25, 12, 6, 3, 1]
-    np.testing.assert_allclose([p.lam for p in plan.phases], [8**i / (eta * m) for i, m in enumerate(n, 1)], rtol=1e-12)
-    np.testing.assert_allclose([p.radius * p.lam for p in plan.phases], 6.0, rtol=1e-12)
+    np.testing.assert_allclose(
+        [p.subproblem.lam for p in plan.phases], [8**i / (eta * m) for i, m in enumerate(n, 1)], rtol=1e-12
+    )
+    np.testing.assert_allclose([p.subproblem.radius * p.subproblem.lam for p in plan.phases], 6.0, rtol=1e-12)
     # 4 * 0.25 * n_i^2 / 20 = 125, 31.25, 7.2, 1.8, 0.45, 0.05 and 4 n_i = 200, 100, ...
     assert [phase.rounds for phase in plan.phases] == [126, 32, 8, 2, 1, 1]
     starts = [phase.by_silo["s0"].start for phase in plan.phases]
@@ -70,9 +75,13 @@ def test_the_schedule_rounds_pieces_down_and_knows_where_noise_decides():
 def test_the_schedule_without_noise_and_with_a_users_numbers():
     plan = LocalizedSubgradient().plan(problem(epsilon=None))
     assert [phase.rounds for phase in plan.phases][:2] == [16 * 128 + 1, 16 * 64 + 1]
-    assert plan.phases[0].lam == pytest.approx(1 / 16)
+    assert plan.phases[0].subproblem.lam == pytest.approx(1 / 16)
     plan = LocalizedSubgradient(lam=0.5, exponent=1.0, rounds=(7, 3), max_phases=3).plan(problem())
-    assert [phase.lam for phase in plan.phases] == [0.5 * 256 * 2 / 128, 0.5 * 256 * 4 / 64, 0.5 * 256 * 8 / 32]
+    assert [phase.subproblem.lam for phase in plan.phases] == [
+        0.5 * 256 * 2 / 128,
+        0.5 * 256 * 4 / 64,
+        0.5 * 256 * 8 / 32,
+    ]
     assert [phase.rounds for phase in plan.phases] == [7, 3, 3]
     asked = LocalizedSubgradient(rounds=(7, 3, 1), index="textbook", max_phases=3).plan(problem())
     assert [phase.rounds for phase in asked.phases] == [6, 2, 1]
@@ -81,16 +90,16 @@ def test_the_schedule_without_noise_and_with_a_users_numbers():
 
 def test_the_weight_of_the_one_phase_method_by_hand():
     (phase,) = MbSubgradient(rounds=35).plan(problem(epsilon=None, L=3.0)).phases
-    assert phase.lam == pytest.approx(4 * 3 / (4 * 6))  # 4 L / (D sqrt(36))
-    assert (phase.rounds, phase.n, phase.radius) == (35, 256, math.inf)
+    assert phase.subproblem.lam == pytest.approx(4 * 3 / (4 * 6))  # 4 L / (D sqrt(36))
+    assert (phase.rounds, phase.n, phase.subproblem.radius) == (35, 256, math.inf)
     (phase,) = MbSubgradient(rounds=35).plan(problem()).phases
     sigma = 2 * math.sqrt(35) / (256 * 0.501552)
-    assert phase.lam == pytest.approx(4 * math.sqrt(1 + 20 * sigma**2 / 16) / 24, rel=1e-6)
+    assert phase.subproblem.lam == pytest.approx(4 * math.sqrt(1 + 20 * sigma**2 / 16) / 24, rel=1e-6)
     # No other weight makes bias and bound together smaller.
     bound = lambda lam: lam * 2 / 1 + 2 * (1 + 20 * sigma**2 / 16) / (lam * 36)  # noqa: E731
-    assert bound(phase.lam) <= min(bound(0.99 * phase.lam), bound(1.01 * phase.lam))
+    assert bound(phase.subproblem.lam) <= min(bound(0.99 * phase.subproblem.lam), bound(1.01 * phase.subproblem.lam))
     (phase,) = MbSubgradient(lam=0.7).plan(problem()).phases
-    assert phase.lam == 0.7
+    assert phase.subproblem.lam == 0.7
 
 
 def test_theory_of_smoothing_by_hand():
@@ -252,7 +261,7 @@ def test_the_one_phase_method_keeps_its_bound(federate, separator, R):
     """lambda D^2 / 8 + 2 (L + lambda D / 2)^2 / (lambda (R + 1)), without noise, against the linear program."""
     X, y, least, _ = separator
     federation = federate(MbSubgradient(rounds=R), one_record_silos(X, y), epsilon=None, loss=Hinge(), diameter=12.0)
-    lam = federation.plan.phases[0].lam
+    lam = federation.plan.phases[0].subproblem.lam
     gap = hinge_loss(X, y, federation.final()) - least
     assert gap <= lam * 18 + 2 * (1 + lam * 6) ** 2 / (lam * (R + 1))
 
@@ -332,10 +341,10 @@ def test_an_experiment_trains_on_the_smoothed_loss_and_reports_the_loss(smoothin
     experiment = Experiment.prepare(made, tmp_path)
     loss, plan = experiment.agreement.loss, experiment.plan
     assert loss == training_loss(made, plan.problem) and unsmoothed(loss) == Hinge() == unsmoothed(Hinge())
-    assert plan.problem.smoothness == pytest.approx(4 * loss.smoothness)  # feature_bound = 2
-    assert plan.problem.drawn_points == ("estimate" in smoothing)
+    assert plan.problem.objective.smoothness == pytest.approx(4 * loss.smoothness)  # feature_bound = 2
+    assert plan.problem.objective.drawn_points == ("estimate" in smoothing)
     if smoothing.get("beta"):
-        assert plan.problem.smoothness == 3.0
+        assert plan.problem.objective.smoothness == 3.0
     backend = experiment.in_process(LedgerFolders(tmp_path, tmp_path))
     backend.open()
     try:

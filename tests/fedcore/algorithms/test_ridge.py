@@ -1,6 +1,5 @@
 """The ridge term: outside of clipping and of every event, in the schedules' constants, with known minimisers."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -16,6 +15,7 @@ from fedcore.losses import Logistic
 from fedcore.optim.regularised import regularised
 from fedcore.planning.problem import SiloFacts
 from fedcore.planning.theorems.localization import localization, starting_gap, theory_rounds
+from tests.problems import changed_phase
 
 FAST = {key: {"rounds": 4} for key in ["mbsgd", "mb-subgradient", "one-pass-mbsgd", "one-pass-accelerated-mbsgd"]}
 
@@ -76,7 +76,12 @@ def test_it_changes_no_event_and_no_first_answer(federate, name):
         sent.append([release.payload for release in first])
     # The split and samples follow from the plan's digest too, so answers are alike only where all records are asked.
     one = method.sends_sums or not method.several_answers  # later steps of a silo go on from the ridge term's pull
-    if one and plans[0].phases[0].n == 16 and plans[0].phases[0].rate == 1 and not plans[0].phases[0].fresh_blocks:
+    if (
+        one
+        and plans[0].phases[0].n == 16
+        and plans[0].phases[0].rate == 1
+        and not plans[0].phases[0].schedule.fresh_blocks
+    ):
         np.testing.assert_allclose(sent[0], sent[1], rtol=1e-12)
 
 
@@ -85,16 +90,16 @@ def test_the_direction_by_hand_and_none_without_weights(federate):
     phase = federate(Mbsgd(), data, ridge=0.25).plan.phases[0]
     gradient, w, centre = np.array([1.0, 2, 3]), np.array([4.0, -8, 0]), np.array([1.0, 1, 1])
     np.testing.assert_array_equal(regularised(gradient, w, centre, phase), [2, 0, 3])
-    both = dataclasses.replace(phase, lam=0.5)
+    both = changed_phase(phase, lam=0.5)
     np.testing.assert_array_equal(regularised(gradient, w, centre, both), [3.5, -4.5, 2.5])
-    assert both.mu == 0.75
-    assert regularised(gradient, w, centre, dataclasses.replace(phase, ridge=0.0)) is gradient
+    assert both.subproblem.mu == 0.75
+    assert regularised(gradient, w, centre, changed_phase(phase, ridge=0.0)) is gradient
 
 
 def test_constants_of_the_schedules_take_it_in(federate):
     data, _, _ = blobs(n=64)
     without, problem = (federate(Mbsgd(), data, diameter=6.0, clip=2.0, ridge=r).plan.problem for r in (0.0, 0.1))
-    assert (problem.lipschitz, problem.smoothness_for("x")) == (2.0 + 0.1 * 3.0, 1.1)
+    assert (problem.objective.lipschitz, problem.objective.smoothness_for("x")) == (2.0 + 0.1 * 3.0, 1.1)
     assert starting_gap(problem, 0.4, "paper") == pytest.approx(2.3 * 6.0)
     assert starting_gap(problem, 0.4, "tight") == pytest.approx(2.3**2 / (2 * 0.5))
     old, new = localization(without)[1], localization(problem)[1]
@@ -108,7 +113,7 @@ def test_constants_of_the_schedules_take_it_in(federate):
     assert stages[0][1] >= 2 * (1.1 + new.lam)
     lam = MbSubgradient(rounds=24).plan(problem).phases[0]
     second = 2.3**2 + 3 * lam.sigma**2 / 4
-    assert lam.mu == pytest.approx(4 * math.sqrt(second) / (6.0 * 5.0)) or lam.lam == 0.0
+    assert lam.subproblem.mu == pytest.approx(4 * math.sqrt(second) / (6.0 * 5.0)) or lam.subproblem.lam == 0.0
 
 
 def test_the_phases_minimiser_lies_within_the_ball(federate):
@@ -120,8 +125,8 @@ def test_the_phases_minimiser_lies_within_the_ball(federate):
         for _ in range(50):
             c, g = rng.standard_normal((2, 3))
             c *= 3.0 / np.linalg.norm(c)
-            g *= problem.clip / np.linalg.norm(g)
-            best = (phase.lam * c - g) / (phase.lam + problem.ridge)
+            g *= problem.objective.clip / np.linalg.norm(g)
+            best = (phase.lam * c - g) / (phase.lam + problem.objective.ridge)
             assert np.linalg.norm(best - c) <= phase.radius
 
 
@@ -153,10 +158,10 @@ def test_the_subgradient_step_is_that_of_the_larger_strong_convexity(federate):
 def test_a_ridge_is_part_of_ids_and_plans(federate):
     made = ExperimentConfig.model_validate({"privacy": {"epsilon": 1.0}, "algorithm": {"name": "mbsgd"}})
     problem = make_problem(made, [SiloFacts("a", 9)], 4)
-    assert problem.ridge == 0.0
+    assert problem.objective.ridge == 0.0
     shown = made.algorithm.plan(problem).as_json()
     assert shown["problem"]["ridge"] == shown["phases"][0]["ridge"] == 0.0
     changed = made.model_copy(update={"model": made.model.model_copy(update={"ridge": 0.5})})
     assert run_id(changed) != run_id(made)
     plan = made.algorithm.plan(make_problem(changed, [SiloFacts("a", 9)], 4))
-    assert plan.phases[0].ridge == plan.as_json()["phases"][0]["ridge"] == 0.5
+    assert plan.phases[0].subproblem.ridge == plan.as_json()["phases"][0]["ridge"] == 0.5

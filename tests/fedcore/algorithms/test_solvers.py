@@ -14,9 +14,10 @@ from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OneP
 from fedcore.federation.rounds import RunContext
 from fedcore.losses import Huber, Logistic
 from fedcore.optim.averaging import Messages, mean_message, running_mean
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.stages import position, stage_plan
 from fedcore.planning.theorems.localization import starting_gap
+from tests.problems import problem_of
 
 # Stage plans
 
@@ -73,7 +74,7 @@ def test_means():
 def test_acceleration_trace_of_the_spec():
     """Section 6.1: d = 1, exact gradient 3 w - 1, w_0 = 1, mu = 0.5, upsilon = 6, no constraint."""
     method = LocalizedAccelerated(lam=0.5, rounds=3, max_phases=1)
-    problem = Problem((SiloFacts("a", 8),), 1, 1e3, 3.0, 1e9, 1, Budget(None))
+    problem = problem_of((SiloFacts("a", 8),), 1, 1e3, 3.0, 1e9, 1, Budget(None))
     plan = method.plan(problem)
     phase = dataclasses.replace(plan.phases[0], settings={"stages": [[3, 6.0]]})
     state, trace = method.init(np.array([1.0])), []
@@ -109,7 +110,7 @@ def test_starting_gap_is_a_bound_on_random_problems(rule):
 
         inside = {"type": "ineq", "fun": lambda w: 4.0 - w @ w, "jac": lambda w: -2 * w}
         solved = minimize(objective, centre, jac=True, method="SLSQP", constraints=inside, options={"ftol": 1e-12})
-        problem = Problem((SiloFacts("a", 30),), 3, L, loss.smoothness, D, 1, Budget(1.0))
+        problem = problem_of((SiloFacts("a", 30),), 3, L, loss.smoothness, D, 1, Budget(1.0))
         share = (objective(centre)[0] - solved.fun) / starting_gap(problem, lam, rule)
         assert 0 <= share <= 1
         closest = max(closest, share)
@@ -130,7 +131,7 @@ def world(toy):
 
     def look(federation):
         ordered = {name: silo._runs["run"] for name, silo in federation.silos.items()}
-        clip = federation.plan.problem.clip
+        clip = federation.plan.problem.objective.clip
 
         def gradient(name, w, start, stop):
             X, y = ordered[name].X[start:stop], ordered[name].y[start:stop]
@@ -236,7 +237,7 @@ def test_accelerated_stays_below_its_error_bound_with_noise(federate):
     """Section 6.1: E gap <= 2 ups |w_0 - w*|^2 / (R(R+1)) + 4 V^2 (R+2) / (3 ups), mean of 40 runs on a quadratic."""
     R, beta, ups, sigma, d = 30, 1.0, 4.0, 0.3, 10
     method = LocalizedAccelerated(lam=1e-6, rounds=R, max_phases=1)
-    problem = Problem((SiloFacts("a", 8),), d, 1e3, beta, 1e9, 1, Budget(None))
+    problem = problem_of((SiloFacts("a", 8),), d, 1e3, beta, 1e9, 1, Budget(None))
     phase = dataclasses.replace(method.plan(problem).phases[0], settings={"stages": [[R, ups]]})
     curvature = np.linspace(0.05, 1.0, d)
     star = np.ones(d)

@@ -207,7 +207,7 @@ def test_planning_and_running_agree(tmp_path):
         flip=0.05,
         standardise="none",
     )
-    assert make_problem(config(), planned, dim).dim == 4 * 7
+    assert make_problem(config(), planned, dim).objective.dim == 4 * 7
 
 
 def config(standardise="none"):

@@ -215,7 +215,7 @@ def test_an_experiment_on_principal_components_of_images(tmp_path, folder):
         }
     )
     experiment = Experiment.prepare(config, tmp_path / "silos")
-    assert experiment.plan.problem.dim == 6 and len(experiment.plan.problem.silos) == 25
+    assert experiment.plan.problem.objective.dim == 6 and len(experiment.plan.problem.silos) == 25
 
 
 def released(folder, **pca):
@@ -252,7 +252,7 @@ def test_released_constants_in_a_plain_loop(tmp_path, folder):
     assert projection.divide_by == pytest.approx(np.sqrt(values[::-1][:5].sum()), rel=1e-10)
     assert run.constants(root, moments)[0] == constants
     experiment = Experiment.prepare(made, root, (constants, projection))
-    assert experiment.plan.problem.dim == 6 and experiment.statistics.digest == run.plan.digest
+    assert experiment.plan.problem.objective.dim == 6 and experiment.statistics.digest == run.plan.digest
     assert experiment.dataset.sources[0].version == run.dataset.sources[0].version  # one account at each silo
     mine = pixels(experiment.dataset.sources[3].path) / 255
     rows = (mine - projection.mean) @ projection.components.T / projection.divide_by

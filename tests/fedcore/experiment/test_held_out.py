@@ -11,10 +11,12 @@ from fedcore.accounting.calibration import Budget
 from fedcore.experiment.held_out import Counts, area, error, expected_width, gain, held_out, majority_error
 from fedcore.experiment.result import shortfall
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.part import Share
 from fedcore.planning.phases.assembly import assembled
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
+from fedcore.planning.questions.statistics import HistogramQuestion
+from fedcore.planning.schedule import Schedule, Share
 from tests.flows.results import made_result
+from tests.problems import problem_of
 
 EDGES = np.array([-0.25, 0.0, 0.25])
 
@@ -45,9 +47,10 @@ def phase_of(sizes, epsilon, classes=2, columns=4):
     """A phase in which silos of these names and numbers of held-out records answer."""
     evaluation = Evaluation(epsilon, "end", classes)
     silos = tuple(SiloFacts(name, 5 * held, held) for name, held in sizes.items())
-    problem = Problem(silos, 3, 1.0, 1.0, 10.0, len(silos), Budget(epsilon, 1e-5), evaluation=evaluation)
+    problem = problem_of(silos, 3, 1.0, 1.0, 10.0, len(silos), Budget(epsilon, 1e-5), evaluation=evaluation)
     shares = [Share(s.name, s.held, s.trained, s.held, 0.0, 1.0, math.inf, 1e-5) for s in silos]
-    return assembled(problem, 2, 1, shares, {}, answer="histogram", numbers=classes * columns), evaluation
+    question = HistogramQuestion(clip=0.5**0.5, cells=classes * columns)
+    return assembled(problem, 2, Schedule(1), shares, {}, question=question), evaluation
 
 
 def test_several_classes_and_silos_are_told_apart():

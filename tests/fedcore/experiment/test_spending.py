@@ -21,14 +21,15 @@ from fedcore.algorithms import (
     Scaffold,
 )
 from fedcore.experiment.spending import is_shown, spent_so_far
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
+from tests.problems import problem_of
 
 DELTA = 1e-6
 
 
 def problem(*sizes, participants=None, epsilon=2.0, calibration="exact"):
     silos = tuple(SiloFacts(f"s{number}", n) for number, n in enumerate(sizes))
-    return Problem(silos, 4, 1.0, 1.0, 10.0, participants or len(silos), Budget(epsilon, DELTA, calibration))
+    return problem_of(silos, 4, 1.0, 1.0, 10.0, participants or len(silos), Budget(epsilon, DELTA, calibration))
 
 
 def test_full_batches_by_hand():
@@ -76,7 +77,7 @@ def test_statistics_before_the_run_are_in_from_the_first_round():
     from fedcore.planning.sensitivity.moments import half_diameter, length
 
     silos = tuple(SiloFacts(f"s{number}", 100) for number in range(2))
-    asked = Problem(silos, length(3), half_diameter(1.0), math.inf, math.inf, 2, Budget(1.0, DELTA))
+    asked = problem_of(silos, length(3), half_diameter(1.0), math.inf, math.inf, 2, Budget(1.0, DELTA))
     before, plan = SecondMoments(3, 1.0).plan(asked), Mbsgd(rounds=4).plan(problem(100, 100))
     found = spent_so_far(plan, before, 1, 1)["epsilon_accounted"]
     (moments,), (training,) = before.silo_events("s0"), plan.until(1, 1).silo_events("s0")

@@ -87,7 +87,7 @@ def damaged(data, case):
     if case == "no text":
         return b"\x80\x04\x95 pickle"
     change = {
-        "another form": lambda: told.update(format=2),
+        "another form": lambda: told.update(format=1),
         "a key more": lambda: told.update(more=1),
         "weights less": lambda: told["model"]["w"].pop(),
         "weights of no number": lambda: told["model"]["w"].__setitem__(0, float("nan")),

@@ -13,7 +13,8 @@ from fedcore.algorithms import Mbsgd
 from fedcore.losses import TWO_CLASSES, Absolute, Convolution, DrawnConvolution, Hinge, Quantile, unsmoothed
 from fedcore.messages import Query
 from fedcore.models.smoothing import ConvolutionSmoothing
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
+from tests.problems import problem_of
 
 NONSMOOTH = [Hinge(), Absolute(), Quantile(tau=0.2)]
 
@@ -94,7 +95,7 @@ def test_every_gradient_is_clipped_after_its_point_was_drawn(federate):
 
 
 def test_constants_are_those_of_the_mean_for_the_largest_records():
-    problem = Problem((SiloFacts("a", 100),), 6, 2.0, math.inf, 10.0, 1, Budget(1.0, 1e-5))
+    problem = problem_of((SiloFacts("a", 100),), 6, 2.0, math.inf, 10.0, 1, Budget(1.0, 1e-5))
     exact = ConvolutionSmoothing(radius=0.4).of(Hinge(), problem, 2.0)
     drawn = ConvolutionSmoothing(radius=0.4, estimate="sampled").of(Hinge(), problem, 2.0)
     assert exact == Convolution(Hinge(), 0.8, 6) == drawn.mean

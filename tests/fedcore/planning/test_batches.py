@@ -10,15 +10,16 @@ from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient, Mbsgd, MbSubgradient
 from fedcore.errors import InputError
 from fedcore.planning.batches import gradient_minimal_batch, least_batch, minibatch_sgd_batch
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.theorems.localization import localization, theory_rounds
+from tests.problems import problem_of
 
 E8 = math.exp(-8)
 
 
 def problem(n=256, M=16, d=16, epsilon=1.0, delta=E8, D=4.0, beta=0.25, participants=None, **more):
     silos = tuple(SiloFacts(f"s{i}", n) for i in range(M))
-    return Problem(silos, d, 1.0, beta, D, participants or M, Budget(epsilon, delta), **more)
+    return problem_of(silos, d, 1.0, beta, D, participants or M, Budget(epsilon, delta), **more)
 
 
 # Q = sqrt(0.25 * 4) * 16^(1/4) = 2, ln(1/delta) = 8; 256^(1/4) = 4, 256^(7/4) = 16384.
@@ -113,7 +114,7 @@ def test_the_subgradient_methods_weight_knows_of_the_samples_variance():
     """lambda = 4 B / (D sqrt(R + 1)), B^2 = L^2 + d sigma^2 / M + L^2 / (M K)."""
     phase = MbSubgradient(rounds=8, batch=64).plan(problem(M=2)).phases[0]
     second_moment = 1 + 16 * phase.sigma**2 / 2 + 1 / 128
-    assert phase.lam == pytest.approx(4 * math.sqrt(second_moment) / (4 * 3), rel=1e-12)
+    assert phase.subproblem.lam == pytest.approx(4 * math.sqrt(second_moment) / (4 * 3), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ import pytest
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient
 from fedcore.models.smoothing import theory_beta, theory_radius
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.theorems.complexity import accelerated_complexity, subgradient_complexity
+from tests.problems import changed, problem_of
 
 
 def problem(n=100, silos=25, d=64, beta=0.25, epsilon=1.0, participants=25):
     facts = tuple(SiloFacts(f"s{i}", n) for i in range(silos))
-    return Problem(facts, d, 1.0, beta, 2.0, participants, Budget(epsilon, 1e-4))
+    return problem_of(facts, d, 1.0, beta, 2.0, participants, Budget(epsilon, 1e-4))
 
 
 def test_the_accelerated_method_by_hand():
@@ -39,9 +40,9 @@ def test_smoothed_losses_take_the_rounds_of_their_own_theorems(epsilon):
     """Theorem 3.1: sqrt(M) m. Theorem 3.2: d^(1/4) sqrt(M) m, 1/s being m to a factor of 2."""
     plain = problem(epsilon=epsilon)
     m = min(10.0, epsilon * 100 / math.sqrt(64 * math.log(1e4)))
-    moreau = dataclasses.replace(plain, smoothness=theory_beta(plain))
+    moreau = changed(plain, smoothness=theory_beta(plain))
     assert accelerated_complexity(moreau).rounds == pytest.approx(max(1.0, 5 * m), rel=1e-9)
-    convolved = dataclasses.replace(plain, smoothness=8 / theory_radius(plain))
+    convolved = changed(plain, smoothness=8 / theory_radius(plain))
     named = 64**0.25 * 5 * m
     assert named / math.sqrt(2) <= accelerated_complexity(convolved).rounds <= named
 

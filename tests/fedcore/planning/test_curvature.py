@@ -15,13 +15,14 @@ from fedcore.algorithms import LocalizedAccelerated
 from fedcore.arrays import canonical_json
 from fedcore.experiment.loading import load_experiment
 from fedcore.planning.curvature import LEAST, ReleasedCurvature, half_diameter, largest_norm, pooled_bound
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.silo.answers.largest_eigenvalue import largest_eigenvalue
+from tests.problems import problem_of
 
 
 def problem(smoothness=0.25, **changes):
     silos = tuple(SiloFacts(f"silo-{k}", 60) for k in range(3))
-    return Problem(silos, 4, 1.0, smoothness, 10.0, 3, Budget(1.0, None), **changes)
+    return problem_of(silos, 4, 1.0, smoothness, 10.0, 3, Budget(1.0, None), **changes)
 
 
 def of_matrix(X, bound, weights=None):
@@ -111,11 +112,11 @@ def test_it_stays_between_a_floor_and_the_worst_case():
 def test_a_number_is_beta_with_ridge_and_lambda_added_as_before():
     """The first stage's upsilon is at least 2 (beta + ridge + lambda), and equal to it where there is no noise."""
     made = problem(ridge=0.01)
-    quiet = Problem(made.silos, 4, 1.0, 0.25, 10.0, 3, Budget(None), ridge=0.01)
+    quiet = problem_of(made.silos, 4, 1.0, 0.25, 10.0, 3, Budget(None), ridge=0.01)
     for smoothness, beta in (("worst-case", 0.25), (0.02, 0.02), (0.25, 0.25), (3, 3.0)):
         plan = LocalizedAccelerated(rounds=5, lam=0.1, smoothness=smoothness).plan(quiet)
         assert plan.phases[0].settings["stages"][0][1] == pytest.approx(2 * (beta + 0.01 + 0.1))
-        assert plan.problem.smoothness == beta
+        assert plan.problem.objective.smoothness == beta
     known, worst = (LocalizedAccelerated(rounds=5, smoothness=b).plan(made) for b in (0.02, "worst-case"))
     assert [p.shares for p in known.phases] == [p.shares for p in worst.phases]
     assert LocalizedAccelerated(rounds=5, smoothness=0.02).plan(known.problem).digest == known.digest

@@ -10,9 +10,10 @@ from fedcore.algorithms import Diff2, Diff2Bvr
 from fedcore.errors import InputError
 from fedcore.planning.aggregated import aggregated_sigma
 from fedcore.planning.phases.difference_phase import unit_noise
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.theorems.restarts import best_cycle, longest_step, theorem_period
 from tests import gaussian_curve
+from tests.problems import problem_of
 
 SLACK = 1 + 1e-6
 """Of every sensitivity."""
@@ -22,7 +23,7 @@ def made(n=1651, silos=10, epsilon=3.0, delta=1e-5, calibration="paper", dim=101
     sizes = [n] * silos if isinstance(n, int) else n
     facts = tuple(SiloFacts(f"s{i}", size) for i, size in enumerate(sizes))
     plain = {"clip": 1.0, "smoothness": math.inf, "diameter": 100.0, "participants": len(sizes)}
-    return Problem(facts, dim=dim, budget=Budget(epsilon, delta, calibration), **{**plain, **changes})
+    return problem_of(facts, dim=dim, budget=Budget(epsilon, delta, calibration), **{**plain, **changes})
 
 
 def noises(plan):
@@ -48,7 +49,7 @@ def test_the_printed_noise_in_both_trust_models_and_what_it_spends(n, epsilon, p
     """Between silos each adds P times the paper's deviation; the whole run spends mu = sqrt(epsilon / alpha)."""
     method = Diff2(rounds=2000, period=period, slope=1.0)
     apart = method.plan(made(n, epsilon=epsilon))
-    central = method.plan(made(n, epsilon=epsilon, aggregator="trusted"))
+    central = method.plan(made(n, epsilon=epsilon, aggregator=True))
     np.testing.assert_allclose(noises(apart), [10 * sigma for sigma in wanted], rtol=5e-5)
     seen = [aggregated_sigma(kind.sigmas, kind.weights) for kind in reversed(central.phases[0].kinds)]
     np.testing.assert_allclose(seen, wanted, rtol=5e-5)
@@ -77,7 +78,7 @@ def test_a_larger_silo_adds_less_noise_of_its_own_and_spends_less_of_an_aggregat
     apart = method.plan(made(sizes, calibration="exact"))
     sigmas = [share.sigma for share in apart.phases[0].shares]
     np.testing.assert_allclose([sigma * n for sigma, n in zip(sigmas, sizes, strict=True)], sigmas[0] * 400, rtol=1e-9)
-    central = method.plan(made(sizes, calibration="exact", aggregator="trusted"))
+    central = method.plan(made(sizes, calibration="exact", aggregator=True))
     mu = 0.719117
     for share, n in zip(central.phases[0].shares, sizes, strict=True):
         assert share.epsilon_accounted == pytest.approx(gaussian_curve.epsilon_by_hand(mu * 400 / n, 1e-5), rel=1e-4)
@@ -88,7 +89,7 @@ def test_a_larger_silo_adds_less_noise_of_its_own_and_spends_less_of_an_aggregat
 
 
 def test_an_aggregators_noise_covers_the_silo_of_the_largest_weight():
-    problem = made([400, 400], calibration="exact", aggregator="trusted", weights=(0.5, 1.5))
+    problem = made([400, 400], calibration="exact", aggregator=True, weights=(0.5, 1.5))
     plan = Diff2(rounds=50, period=5, split=0.5).plan(problem)
     epsilons = [share.epsilon_accounted for share in plan.phases[0].shares]
     assert epsilons[1] == pytest.approx(3.0, rel=1e-9)
@@ -97,7 +98,7 @@ def test_an_aggregators_noise_covers_the_silo_of_the_largest_weight():
 
 def test_given_noise_is_a_multiple_of_each_sensitivity():
     problem = made(100, silos=2, clip=2.0)
-    problem = Problem(problem.silos, 101, 2.0, math.inf, 100.0, 2, Budget(None, 1e-5, multiplier=30.0))
+    problem = problem_of(problem.silos, 101, 2.0, math.inf, 100.0, 2, Budget(None, 1e-5, multiplier=30.0))
     plan = Diff2(rounds=40, period=4, slope=5.0).plan(problem)
     np.testing.assert_allclose(noises(plan), [30 * 4 * SLACK / 100, 30 * 10 * SLACK / 100])
     assert plan.epsilon_accounted == pytest.approx(gaussian_curve.epsilon_by_hand(math.sqrt(40) / 30, 1e-5), rel=1e-9)
@@ -137,7 +138,7 @@ def test_the_period_is_the_shortest_whose_restarts_have_noise_of_a_tenth_of_thei
 
 def test_a_plan_measures_a_restarts_noise_against_its_bound():
     """sigma of the mean over 10 silos times sqrt(d), over C_1: 0.076 for California central (spec, exact noise)."""
-    central = made(calibration="exact", clip=1.5, aggregator="trusted")
+    central = made(calibration="exact", clip=1.5, aggregator=True)
     apart = made(calibration="exact", clip=1.5)
     norms = []
     for problem in (central, apart):
@@ -179,14 +180,14 @@ def test_unit_noise_is_that_of_one_difference_with_the_whole_budget():
     problem = made(calibration="exact", silos=4)
     sigma = 2 * SLACK * 3.0 / (1651 * 0.719117)
     assert unit_noise(problem, 3.0) == pytest.approx(sigma**2 / 4, rel=1e-5)
-    trusted = made(calibration="exact", silos=4, aggregator="trusted")
+    trusted = made(calibration="exact", silos=4, aggregator=True)
     assert unit_noise(trusted, 3.0) == pytest.approx(sigma**2 / 16, rel=1e-5)
 
 
 def test_the_theorems_period_of_the_spec_for_california():
     """Spec diff2, 9: C_1 = C_2 = 10, epsilon 3: tau = 0.016, T = 32 of 2000, eta <= 0.0426 with the central noise."""
     assert theorem_period(2000, 10.0, 10.0, 101, 16510 * 3.0) == 32
-    problem = made(clip=10.0, aggregator="trusted")
+    problem = made(clip=10.0, aggregator=True)
     plan = Diff2(rounds=2000, period="theory", split=0.8, slope=10.0).plan(problem)
     assert plan.phases[0].settings["period"] == plan.phases[0].settings["paper_period"] == 32
     assert plan.phases[0].settings["longest_step"] == pytest.approx(0.0426, abs=2e-4)
@@ -197,9 +198,9 @@ def test_local_steps_share_the_budget_and_the_published_ones_spend_what_the_spec
     2.04 (K - 1 local steps); allowed up to b = 11.08.
     """
     method = Diff2Bvr(rounds=200, period=20, local_steps=10, batch=10, slope=1.0)
-    plan = method.plan(made(aggregator=None))
+    plan = method.plan(made(aggregator=False))
     local = plan.phases[0].kinds[-1]
-    assert local.in_turn and local.shares[0].sigma ** 2 == pytest.approx(0.5400, abs=1e-4)
+    assert local.schedule.in_turn and local.shares[0].sigma ** 2 == pytest.approx(0.5400, abs=1e-4)
     assert 1.85 < plan.epsilon_accounted < 2.04
     assert plan.epsilon_paper == pytest.approx(3.0, rel=1e-6)
     with pytest.raises(InputError, match=r"Proposition E\.2"):
@@ -211,12 +212,12 @@ def test_local_steps_share_the_budget_and_the_published_ones_spend_what_the_spec
 
 def test_a_plan_with_parts_says_how_many_rounds_of_each_kind_there_are():
     phase = Diff2(rounds=17, period=5, split=0.5).plan(made(calibration="exact")).phases[0]
-    kinds = [phase.at(round).answer for round in range(1, 18)]
+    kinds = [phase.at(round).question.kind for round in range(1, 18)]
     assert [at for at, kind in enumerate(kinds, 1) if kind == "gradient"] == [1, 6, 11, 16]
-    assert [(kind.answer, kind.rounds) for kind in phase.kinds] == [("gradient-difference", 13), ("gradient", 4)]
+    assert [(kind.question.kind, kind.rounds) for kind in phase.kinds] == [("gradient-difference", 13), ("gradient", 4)]
     assert phase.most_answers == 17 and phase.first_rounds == {0: 2, 1: 1}
     local = Diff2Bvr(rounds=7, period=3, split=0.5).plan(made(calibration="exact", silos=3)).phases[0]
-    assert [(kind.answer, kind.rounds, bool(kind.in_turn)) for kind in local.kinds] == [
+    assert [(kind.question.kind, kind.rounds, bool(kind.schedule.in_turn)) for kind in local.kinds] == [
         ("gradient-difference", 4, False),
         ("gradient", 3, False),
         ("gradient-difference", 7, True),

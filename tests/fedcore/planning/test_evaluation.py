@@ -1,6 +1,5 @@
 """Which records are held out, and what plans, problems and configs say of it."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -14,7 +13,8 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.planning.evaluation import Evaluation, guarded_held_out, held_out, order_of_run
-from fedcore.planning.problem import Problem, SiloFacts, agreed_problem
+from fedcore.planning.problem import SiloFacts
+from tests.problems import problem_of
 
 DIGITS = "conf/experiment/digits.yaml"
 
@@ -41,7 +41,7 @@ def test_the_order_of_a_run_has_them_last_and_is_as_before_without():
 
 
 def problem(held=10, evaluation=Evaluation(1.0, "end", 2), epsilon=1.0):  # noqa: B008
-    return Problem((SiloFacts("ash", 50, held),), 3, 1.0, 1.0, 10.0, 1, Budget(epsilon, 1e-5), evaluation=evaluation)
+    return problem_of((SiloFacts("ash", 50, held),), 3, 1.0, 1.0, 10.0, 1, Budget(epsilon, 1e-5), evaluation=evaluation)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,14 @@ def test_a_target_out_of_range_is_refused_when_it_is_planned():
         evaluated(Mbsgd(), asked).plan(asked)
 
 
-def test_what_silos_agree_to_without_an_evaluation_does_not_name_it():
-    plain = Problem((SiloFacts("ash", 50),), 3, 1.0, 1.0, 10.0, 1, Budget(1.0, 1e-5))
-    kept = agreed_problem(dataclasses.asdict(plain))
-    assert "evaluation" not in kept and kept["silos"] == [{"name": "ash", "n": 50}]
-    told = agreed_problem(dataclasses.asdict(problem()))
-    assert told["evaluation"]["epsilon"] == 1.0 and told["silos"] == ({"name": "ash", "n": 50, "held": 10},)
-    assert "numbers" not in json.dumps(Mbsgd().plan(plain)._phases)
+def test_a_shown_plan_without_an_evaluation_says_so():
+    plain = problem_of((SiloFacts("ash", 50),), 3, 1.0, 1.0, 10.0, 1, Budget(1.0, 1e-5))
+    shown = Mbsgd().plan(plain).as_json()
+    assert shown["problem"]["evaluation"] is None and shown["problem"]["silos"] == [{"name": "ash", "n": 50, "held": 0}]
+    assert "numbers" not in json.dumps(shown["phases"])
+    shown = evaluated(Mbsgd(), problem()).plan(problem()).as_json()
+    assert shown["problem"]["evaluation"]["epsilon"] == 1.0 and shown["problem"]["silos"][0]["held"] == 10
+    assert shown["phases"][-1]["numbers"] == problem().evaluation.cells
 
 
 def test_delta_is_that_of_all_records_and_training_is_about_the_rest():
@@ -134,7 +135,7 @@ def test_labels_that_are_no_classes_and_bins_of_several_are_refused_before_anyth
     ten = ["model.loss.name=softmax", "data.labels=digit"]
     with pytest.raises(InputError, match=r"evaluation.bins = 4 is for two classes; of 10"):
         make_plan(load_experiment(DIGITS, [*ten, "evaluation.bins=4"]))
-    assert make_plan(load_experiment(DIGITS, [*ten, "evaluation.every=end"])).phases[-1].numbers == 100
+    assert make_plan(load_experiment(DIGITS, [*ten, "evaluation.every=end"])).phases[-1].question.cells == 100
     with pytest.raises(InputError, match="counts classes, and loss 'huber' takes real numbers"):
         make_plan(load_experiment(DIGITS, ["model.loss.name=huber", "evaluation.every=end"]))
 

@@ -24,10 +24,11 @@ from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.models.smoothing import theory_beta, theory_radius
 from fedcore.planning.participation import Binomial, Participation
 from fedcore.planning.phases.local_phase import published_claims
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import derive, driver_key, participants, public_key
 from fedcore.silo.agreement import Agreement
 from tests.gaussian_curve import delta_by_hand
+from tests.problems import problem_of
 
 N = 25
 LAWS = [(5, 10, 20), (1, 1, 1, 2, 25), (3,), (25,), Binomial(0.4), Binomial(0.01), Binomial(1.0)]
@@ -46,7 +47,7 @@ def by_fractions(law, n):
 
 def problem(participants, n=N, records=40, **changes):
     facts = tuple(SiloFacts(f"s{i:02d}", records) for i in range(n))
-    return Problem(facts, 3, 1.0, 0.25, 6.0, participants, Budget(1.0, 1e-5), **changes)
+    return problem_of(facts, 3, 1.0, 0.25, 6.0, participants, Budget(1.0, 1e-5), **changes)
 
 
 # The law

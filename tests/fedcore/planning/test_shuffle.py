@@ -13,16 +13,17 @@ from fedcore.errors import InputError
 from fedcore.losses import Logistic
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem, SiloFacts, agreed_problem
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.shuffle import Shuffle
 from fedcore.silo.agreement import Agreement
 from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
+from tests.problems import problem_of
 
 
 def problem(sizes=(8, 8, 8), minimum=3, **more):
     silos = tuple(SiloFacts(f"s{i}", n, 2 * ("evaluation" in more)) for i, n in enumerate(sizes))
     given = {"participants": len(sizes), "budget": Budget(1.0, 1e-4), "shuffle": Shuffle(minimum), **more}
-    return Problem(silos, 3, 1.0, 1.0, 10.0, **given)
+    return problem_of(silos, 3, 1.0, 1.0, 10.0, **given)
 
 
 @pytest.mark.parametrize(
@@ -59,15 +60,14 @@ def test_a_plan_of_samples_or_of_several_answers_is_refused(name, hyper, sentenc
         ALGORITHMS[name](**hyper).plan(problem())
 
 
-def test_a_problem_without_a_shuffler_has_no_word_of_it_in_digests():
+def test_the_shuffler_and_its_minimum_are_part_of_digests():
     plain, shuffled = problem(shuffle=None), problem()
-    assert "shuffle" not in agreed_problem({"shuffle": plain.shuffle})
     assert Plan(plain, ()).digest != Plan(shuffled, ()).digest != Plan(problem(minimum=2), ()).digest
 
 
 def test_an_agreement_carries_the_minimum():
     sent = Agreement("run", problem(minimum=2), ALGORITHMS["mbsgd"](), Logistic(), "0" * 64)
-    assert Agreement.from_bytes(sent.to_bytes()).problem.shuffle == Shuffle(2)
+    assert Agreement.from_bytes(sent.to_bytes()).problem.trust.shuffle == Shuffle(2)
 
 
 MANY = {"sizes": (2,) * 200, "minimum": 150}

@@ -1,6 +1,5 @@
 """Plans with a target for whole silos, composed by hand from the shares' public numbers."""
 
-import dataclasses
 import json
 import math
 import time
@@ -26,15 +25,15 @@ from fedcore.algorithms import (
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.errors import InputError
 from fedcore.experiment.experiment import make_plan
-from fedcore.experiment.identity import canonical
 from fedcore.experiment.loading import load_experiment
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.problem import Problem, SiloFacts, agreed_problem
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.whole_silo import RaisedBudget, planned
 from fedcore.silo.agreement import Agreement
 from tests.fedcore.accounting.test_whole_silo import exact_epsilon
 from tests.fedcore.refusal import refusal
 from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
+from tests.problems import problem_of
 
 DIGITS = "conf/experiment/digits.yaml"
 DELTA, WHOLE = 1e-6, WholeSilo(8.0, 1e-5)
@@ -55,7 +54,7 @@ METHODS = [
 def problem(*sizes, epsilon=1.0, whole=WHOLE, delta=DELTA, held=0, evaluation=None, participants=None, **budget):
     silos = tuple(SiloFacts(f"s{at}", n, held) for at, n in enumerate(sizes))
     budget = Budget(epsilon, delta, whole_silo=whole, **budget)
-    return Problem(silos, 4, CLIP, 0.25, 10.0, participants or len(sizes), budget, evaluation=evaluation)
+    return problem_of(silos, 4, CLIP, 0.25, 10.0, participants or len(sizes), budget, evaluation=evaluation)
 
 
 def mu_of_whole(plan, silo, most=None):
@@ -63,8 +62,8 @@ def mu_of_whole(plan, silo, most=None):
     that counts."""
     total = 0.0
     for phase in plan.phases:
-        reach = math.sqrt(2) if phase.answer == "histogram" else 2 * CLIP
-        answers = phase.answers if phase.at_most_once else phase.answers * phase.rounds
+        reach = math.sqrt(2) if phase.question.kind == "histogram" else 2 * CLIP
+        answers = phase.schedule.answers if phase.schedule.at_most_once else phase.schedule.answers * phase.rounds
         total += answers * (reach * (1 + 1e-6) / phase.by_silo[silo].sigma) ** 2
     return math.sqrt(total)
 
@@ -80,7 +79,7 @@ def test_both_targets_hold_and_one_of_them_exactly_at_every_silo(method, sizes):
         assert plan.silo_epsilon(silo.name) < 1.0
         assert plan.problem.sizes[silo.name] == n
     assert plan.epsilon_whole_silo == pytest.approx(8.0, rel=1e-6)
-    assert plan.problem == problem(*sizes) and {phase.epsilon_target for phase in plan.phases} == {1.0}
+    assert plan.problem == problem(*sizes) and {phase.noise.target for phase in plan.phases} == {1.0}
 
 
 def test_noise_of_one_phase_is_that_of_the_closed_formula():
@@ -107,7 +106,7 @@ def test_all_phases_of_a_silo_have_one_factor_and_silos_their_own():
         # Without the second target phase i has mu* of one record, so n_i mu* of all.
         by_hand = mu_by_hand(1.0, DELTA) * math.sqrt(sum(n**2 for n in pieces)) / mu_by_hand(8.0, 1e-5)
         assert factors[name][0] == pytest.approx(by_hand, rel=1e-8)
-    assert [phase.lam for phase in plan.phases] == [phase.lam for phase in plain.phases]
+    assert [phase.subproblem.lam for phase in plan.phases] == [phase.subproblem.lam for phase in plain.phases]
 
 
 def test_a_wide_target_changes_nothing():
@@ -134,7 +133,7 @@ def test_evaluations_are_about_the_silo_too_and_share_its_factor():
     asked, free = (problem(300, held=60, evaluation=evaluation, whole=whole) for whole in (WHOLE, None))
     plan, plain = planned(evaluated(method, asked), asked), evaluated(method, free).plan(free)
     assert [phase.evaluates for phase in plan.phases] == [False, True, False, True]
-    assert [phase.epsilon_target for phase in plan.phases] == [1.0, 2.0, 1.0, 2.0]
+    assert [phase.noise.target for phase in plan.phases] == [1.0, 2.0, 1.0, 2.0]
     factors = [phase.sigma / before.sigma for phase, before in zip(plan.phases, plain.phases, strict=True)]
     assert np.ptp(factors) < 1e-9 * factors[0] and factors[0] > 1
     assert epsilon_by_hand(mu_of_whole(plan, "s0"), 1e-5) == pytest.approx(8.0, rel=1e-6)
@@ -145,13 +144,13 @@ def test_schedules_are_told_the_epsilon_that_their_noise_stands_for():
     asked = problem(300, 450)
     plan = planned(LocalizedAccelerated(), asked)
     theory = LocalizedAccelerated().plan(problem(300, 450, whole=None))
-    assert plan.rounds < theory.rounds / 2 and plan.phases[0].lam > 2 * theory.phases[0].lam
+    assert plan.rounds < theory.rounds / 2 and plan.phases[0].subproblem.lam > 2 * theory.phases[0].subproblem.lam
     # The smallest silo's factor on the noise of so many rounds; lambda is that of the theorem for epsilon over it.
     first = plan.phases[0]
     alone = 2 * CLIP * (1 + 1e-6) * math.sqrt(first.rounds) / (150 * mu_by_hand(1.0, DELTA))
     told = 1.0 / (first.by_silo["s0"].sigma / alone)
     by_hand = CLIP / (10.0 * 300 * math.sqrt(2)) * max(math.sqrt(300), math.sqrt(4 * math.log(1e6)) / told)
-    assert first.lam == pytest.approx(by_hand, rel=1e-6)
+    assert first.subproblem.lam == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_a_schedule_that_moves_with_its_noise_settles():
@@ -196,13 +195,7 @@ def test_a_plan_says_it_and_one_without_does_not():
         plain.whole_silo_epsilon(plain.problem.silos[0].name)
 
 
-def test_ids_digests_and_agreements_without_it_do_not_name_it():
-    plain = problem(30, whole=None)
-    kept = agreed_problem(dataclasses.asdict(plain))
-    assert set(kept["budget"]) == {"epsilon", "fixed_delta", "calibration", "mechanism", "multiplier"}
-    plan = Mbsgd().plan(plain)
-    sent = Agreement("run", plain, Mbsgd(), None, plan.digest).to_bytes()
-    assert b"whole" not in sent and "whole" not in canonical(load_experiment(DIGITS))
+def test_agreements_carry_its_target():
     asked = problem(30)
     told = Agreement("run", asked, Mbsgd(), None, planned(Mbsgd(), asked).digest)
     assert json.loads(told.to_bytes())[2]["budget"]["whole_silo"] == {"epsilon": 8.0, "delta": 1e-5}

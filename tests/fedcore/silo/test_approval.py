@@ -31,8 +31,8 @@ def test_answers_about_one_sample_are_one_release_of_all_their_numbers(fcrn):
     (phase,) = plan.phases
     (event,) = phase.events(NAME)
     assert (event.count, event.sampling, event.rate) == (3, "without-replacement", 1 / 20)
-    assert event.sensitivity == pytest.approx(3**0.5 * 2 * phase.clip, rel=1e-5)
-    assert event.sensitivity >= 3**0.5 * 2 * phase.clip
+    assert event.sensitivity == pytest.approx(3**0.5 * 2 * phase.question.clip, rel=1e-5)
+    assert event.sensitivity >= 3**0.5 * 2 * phase.question.clip
     assert phase.event(NAME, 2) == replace(event, count=1)
     assert phase.charged(NAME) == [event]
 
@@ -41,7 +41,7 @@ def test_answers_about_all_records_are_charged_one_by_one(fcrn):
     (phase,) = fcrn("all")[1].phases
     (event,) = phase.events(NAME)
     assert event.count == 9
-    assert 0 <= event.sensitivity / (2 * phase.clip / 20) - 1 < 1e-5
+    assert 0 <= event.sensitivity / (2 * phase.question.clip / 20) - 1 < 1e-5
 
 
 @pytest.mark.parametrize("sampling, least", [("record", 3**0.5), ("all", 1.0)])
@@ -49,7 +49,7 @@ def test_a_silo_refuses_a_charge_below_that_of_its_answers_and_takes_that(fcrn, 
     """The silo's own check against the planner's: each is right by itself, whatever the other one says."""
     method, plan = fcrn(sampling)
     (phase,) = plan.phases
-    alone, planned = 2 * phase.clip / phase.by_silo[NAME].batch, Phase.event
+    alone, planned = 2 * phase.question.clip / phase.by_silo[NAME].batch, Phase.event
     for factor, passes in ((1.0, least == 1.0), (least * (1 - 1e-9), False), (least, True), (3.0, True)):
         said = alone * factor * (1 + 1e-5 * passes)  # rounding of sums is charged, too
         monkeypatch.setattr(

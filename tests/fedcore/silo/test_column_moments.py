@@ -19,7 +19,7 @@ from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.mechanisms.grid import Grid, grid_sensitivity
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.column_moments import half_diameter, largest_norm, length, parted, record_bound
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers.column_moments import column_moment_sum
@@ -27,6 +27,7 @@ from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.gaussian_curve import mu_by_hand
+from tests.problems import problem_of
 
 ENTRIES = st.one_of(
     st.sampled_from([-1.0, -0.3222, 0.0, 0.3222, 1.0]),
@@ -99,13 +100,13 @@ def problem(columns=3, **change):
         participants=2,
         budget=Budget(1.0, 1e-5),
     )
-    return Problem(**{**values, **change})
+    return problem_of(**{**values, **change})
 
 
 def test_the_plan_is_one_answer_with_the_closed_formulas_noise():
     plan = ColumnMoments(6).plan(problem(6))
     (phase,) = plan.phases
-    assert (phase.rounds, phase.answer, phase.record_bound) == (1, "column-moments", 1.5)
+    assert (phase.rounds, phase.question.kind, phase.question.record_bound) == (1, "column-moments", 1.5)
     for share in phase.shares:
         sensitivity = 1.5 * math.sqrt(37 / 8) * (1 + 1e-6) / share.n
         assert share.sigma == pytest.approx(sensitivity / mu_by_hand(1.0, 1e-5), rel=1e-7)
@@ -147,10 +148,10 @@ def test_a_silos_answer_is_its_moments_with_the_planned_noise(guarded):
     np.testing.assert_array_equal(state.moments, release.payload)
     if guarded:
         norm = largest_norm(record_bound(5))
-        grid = Grid.of(share.sigma * share.n, phase.clip, share.n, length(5), norm=norm)
+        grid = Grid.of(share.sigma * share.n, phase.question.clip, share.n, length(5), norm=norm)
         steps = release.payload * share.n / grid.step
         assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
-        charged = grid_sensitivity(mean_sensitivity(phase.clip, share.n), grid.step / share.n, length(5))
+        charged = grid_sensitivity(mean_sensitivity(phase.question.clip, share.n), grid.step / share.n, length(5))
         assert charged <= phase.event("a", 1).sensitivity
 
 

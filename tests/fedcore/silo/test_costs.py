@@ -32,11 +32,12 @@ from fedcore.limits import (
 )
 from fedcore.losses import Squared
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.problems import problem_of
 from tests.selection import some_in_make_test
 
 PIECES = (b"[]", b"{}", b"1", b"1.5", b'"a"', b'{"name":"a"}', b"[[[[]]]]")
@@ -70,7 +71,7 @@ COUNTS = [(name, field) for name, kind in sorted(ALGORITHMS.items()) for field i
 
 def problem(n=40, silos=("ash", "birch"), **changes):
     facts = tuple(SiloFacts(name, n) for name in silos)
-    return Problem(facts, 3, 1.0, 1.0, 10.0, len(facts), Budget(1.0, 1e-5), **changes)
+    return problem_of(facts, 3, 1.0, 1.0, 10.0, len(facts), Budget(1.0, 1e-5), **changes)
 
 
 def site(n=40, guarded=False):

@@ -14,7 +14,7 @@ def test_a_model_outside_of_the_domain_is_refused_however_near_it_is(beyond):
     subject = make(1)
     sitting = Sitting(subject, equal_records(subject, np.random.default_rng(0)))
     edge = np.zeros(subject.dim)
-    edge[0] = subject.plan.problem.diameter / 2
+    edge[0] = subject.plan.problem.objective.diameter / 2
     assert sitting.ask("run", (1, 1), {"w": edge}).payload.shape == (subject.dim,)
     with pytest.raises(SiloError, match="models of norm at most"):
         sitting.ask("run", (1, 2), {"w": edge * (1.0 + beyond)})
@@ -25,6 +25,6 @@ def test_what_a_projection_leaves_beyond_the_edge_is_no_model_outside():
     subject = make(1)
     sitting = Sitting(subject, equal_records(subject, np.random.default_rng(0)))
     edge = np.zeros(subject.dim)
-    edge[0] = subject.plan.problem.diameter / 2
+    edge[0] = subject.plan.problem.objective.diameter / 2
     for round, beyond in enumerate((2.0**-52, 1e-12, 1e-10), 1):
         assert sitting.ask("run", (1, round), {"w": edge * (1.0 + beyond)}).payload.shape == (subject.dim,)

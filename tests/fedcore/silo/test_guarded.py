@@ -56,14 +56,16 @@ def test_answers_lie_on_the_grid_of_the_plan_and_spend_the_target(tmp_path):
     for _, releases, _ in history:
         for release in releases:
             share = phase.by_silo[release.silo]
-            grid = Grid.of(share.sigma * share.batch, phase.clip, share.batch, experiment.plan.problem.dim)
+            grid = Grid.of(
+                share.sigma * share.batch, phase.question.clip, share.batch, experiment.plan.problem.objective.dim
+            )
             steps = release.payload * share.batch / grid.step
             # The mean was divided once: its multiple of the step is an integer up to that rounding.
             assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
     for said in backend.accounts(experiment.run):
         # By hand: R answers with the planned sigma, at what delta leaves; sensitivity with both slacks.
         share = phase.by_silo[said.silo]
-        sensitivity = 2 * phase.clip * (1 + 1e-6) * (1 + 2**-20) * (1 + 2**-37) / share.batch
+        sensitivity = 2 * phase.question.clip * (1 + 1e-6) * (1 + 2**-20) * (1 + 2**-37) / share.batch
         assert said.epsilon == pytest.approx(epsilon_of(math.sqrt(ROUNDS) * sensitivity / share.sigma, 1e-5), rel=1e-11)
         assert 2 * (1 - 1e-11) <= said.epsilon <= 2 * (1 + 1e-12)
     backend.close()
@@ -76,11 +78,11 @@ def test_differences_lie_on_a_grid_in_units_of_the_step_and_spend_the_target(tmp
         update={"algorithm": ALGORITHMS[method](rounds=6, period=3, split=0.5, step=0.3, **local)}
     )
     experiment, backend = opened(tmp_path, made)
-    whole, dim = experiment.plan.phases[0], experiment.plan.problem.dim
+    whole, dim = experiment.plan.phases[0], experiment.plan.problem.objective.dim
     seen = 0
     for query, releases, _ in play(experiment, backend, whole.rounds):
         phase = whole.at(query.round)
-        if phase.answers > 1:
+        if phase.schedule.answers > 1:
             continue  # a trajectory, whose answers nobody sees
         unit = 1.0
         if "before" in query.arrays:
@@ -88,7 +90,7 @@ def test_differences_lie_on_a_grid_in_units_of_the_step_and_spend_the_target(tmp
             seen += 1
         for release in releases:
             share = phase.by_silo[release.silo]
-            grid = Grid.of(share.sigma * unit * share.batch, phase.clip * unit, share.n, dim)
+            grid = Grid.of(share.sigma * unit * share.batch, phase.question.clip * unit, share.n, dim)
             steps = release.payload * share.batch / grid.step
             assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
     assert seen == 4
@@ -100,7 +102,7 @@ def test_differences_lie_on_a_grid_in_units_of_the_step_and_spend_the_target(tmp
 def test_gradients_with_hessians_lie_on_the_grid_of_their_length_and_spend_the_target(tmp_path):
     made = config().model_copy(update={"algorithm": ALGORITHMS["noised-newton"](rounds=4, period=2, balance=2.0)})
     experiment, backend = opened(tmp_path, made)
-    whole, clip = experiment.plan.phases[0], experiment.plan.problem.clip
+    whole, clip = experiment.plan.phases[0], experiment.plan.problem.objective.clip
     for query, releases, _ in play(experiment, backend, whole.rounds):
         phase, both = whole.at(query.round), query.round % 2 == 1
         numbers = 5 + 15 * both
@@ -197,7 +199,7 @@ def test_a_silo_refuses_noise_of_another_kind_and_none(tmp_path):
         experiment = Experiment.prepare(made, tmp_path / "silos")
         facts = experiment.plan.problem.silos[0]
         ledger = SqliteLedger(facts.name, tmp_path / "a.sqlite", tmp_path / "a.anchor")
-        records = Records(np.zeros((facts.n, experiment.plan.problem.dim)), np.ones(facts.n))
+        records = Records(np.zeros((facts.n, experiment.plan.problem.objective.dim)), np.ones(facts.n))
         silo = PrivateSilo(facts.name, records, SecretKeys(b"k" * 32), ledger, guarded=guarded)
         with pytest.raises(SiloError) as caught:
             silo.approve("run", experiment.plan, made.algorithm, made.model.loss)

@@ -21,7 +21,7 @@ from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.mechanisms.grid import Grid, grid_sensitivity
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter, largest_norm, length, unpacked
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers.moments import moment_sum
@@ -29,6 +29,7 @@ from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.gaussian_curve import mu_by_hand
+from tests.problems import changed_phase, problem_of
 
 
 def frobenius(x, y, bound):
@@ -116,7 +117,7 @@ def problem(bound=1.0, features=3, **change):
         participants=2,
         budget=Budget(1.0, 1e-5),
     )
-    return Problem(**{**values, **change})
+    return problem_of(**{**values, **change})
 
 
 def test_the_plan_is_one_answer_with_the_closed_formulas_noise():
@@ -213,7 +214,7 @@ def test_a_silos_answer_is_its_moments_with_the_planned_noise(guarded):
     judge = PCA(2).fit(clipped)
     assert np.degrees(angles(Projection.of_moments(mean, second, 2).components, judge.components_).max()) < 1
     if guarded:
-        grid = Grid.of(share.sigma * share.n, phase.clip, share.n, length(4), norm=largest_norm(1.0))
+        grid = Grid.of(share.sigma * share.n, phase.question.clip, share.n, length(4), norm=largest_norm(1.0))
         steps = release.payload * share.n / grid.step
         assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
         charged = grid_sensitivity(mean_sensitivity(half_diameter(1.0), share.n), grid.step / share.n, length(4))
@@ -245,7 +246,7 @@ class Greedy(SecondMoments):
 
     def plan(self, problem):
         made = super().plan(problem)
-        return replace(made, phases=(replace(made.phases[0], record_bound=1.01 * self.bound),))
+        return replace(made, phases=(changed_phase(made.phases[0], record_bound=1.01 * self.bound),))
 
 
 class Prying(Mbsgd):

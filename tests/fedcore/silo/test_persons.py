@@ -24,7 +24,7 @@ from fedcore.losses import Absolute, Squared
 from fedcore.mechanisms.grid import Grid
 from fedcore.messages import Query, unbundled
 from fedcore.planning.evaluation import held_out
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import Gradient, Histogram, Piece
 from fedcore.silo.keys import SecretKeys
@@ -32,6 +32,7 @@ from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from studies.figures.optimum import least_training_loss
+from tests.problems import problem_of
 from tests.registers import registered
 
 PERSONS, PLACES, CLIP = 24, 4, 0.5
@@ -47,7 +48,7 @@ def persons(rng, count=PERSONS):
 
 def problem(n=PERSONS, person="patient", budget=None, **more):
     values = {"dim": 2, "clip": CLIP, "smoothness": math.inf, "diameter": 4.0, "participants": 1, **more}
-    return Problem(silos=(SiloFacts("ash", n),), budget=budget or Budget(None, 1e-5), person=person, **values)
+    return problem_of(silos=(SiloFacts("ash", n),), budget=budget or Budget(None, 1e-5), person=person, **values)
 
 
 def opened(records, method, asked=None, loss=None):
@@ -300,7 +301,7 @@ def test_guarded_sums_of_persons_lie_on_the_grid_of_as_many_records(tmp_path):
     for _, releases, _ in history:
         for release in releases:
             share = phase.by_silo[release.silo]
-            grid = Grid.of(share.sigma * share.batch, phase.clip, share.batch, made.plan.problem.dim)
+            grid = Grid.of(share.sigma * share.batch, phase.question.clip, share.batch, made.plan.problem.objective.dim)
             steps = release.payload * share.batch / grid.step
             assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
     assert all(2 * (1 - 1e-11) <= account.epsilon <= 2 * (1 + 1e-12) for account in accounts)

@@ -38,7 +38,7 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.storage.verify import faults
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Squared
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter, length
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.opening import open_site
@@ -48,6 +48,7 @@ from fedcore.silo.policies.policy_in_force import PolicyInForce
 from fedcore.silo.private_silo import PrivateSilo
 from tests.fedcore.refusal import refusal
 from tests.policies import ALL, write_policy
+from tests.problems import problem_of
 from tests.registers import registered
 
 N = 50
@@ -389,7 +390,7 @@ def silo(folder, held: Policy | None, method, epsilon=1.0, cap=None, multiplier=
     records = Records(np.random.default_rng(1).standard_normal((N, 3)), np.ones(N))
     ledger = SqliteLedger("ash", folder / "v" / "ash.sqlite", folder / "ash.anchor")
     moments = isinstance(method, SecondMoments)
-    problem = Problem(
+    problem = problem_of(
         (SiloFacts("ash", N),),
         length(3) if moments else 3,
         half_diameter(1.0) if moments else 1.0,

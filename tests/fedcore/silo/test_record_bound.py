@@ -46,11 +46,15 @@ def test_constants_of_the_problem_are_those_of_such_records(normalise, squared):
     """feature_bound 2: |x|^2 is 4, or 5. Logistic: L = |x| and beta = |x|^2 / 4; softmax: sqrt(2) |x| and |x|^2 / 2."""
     shared = {"feature_bound": 2.0, "normalise": normalise}
     logistic = make_problem(config(shared), SILOS, 4)
-    assert logistic.clip == pytest.approx(math.sqrt(squared)) and logistic.smoothness == pytest.approx(squared / 4)
+    assert logistic.objective.clip == pytest.approx(
+        math.sqrt(squared)
+    ) and logistic.objective.smoothness == pytest.approx(squared / 4)
     made = config({**shared, "loss": {"name": "softmax"}})
     softmax = make_problem(made, SILOS, 4)
-    assert softmax.clip == pytest.approx(math.sqrt(2 * squared)) and softmax.smoothness == pytest.approx(squared / 2)
-    assert make_problem(config({**shared, "clip": 0.1}), SILOS, 4).clip == 0.1
+    assert softmax.objective.clip == pytest.approx(
+        math.sqrt(2 * squared)
+    ) and softmax.objective.smoothness == pytest.approx(squared / 2)
+    assert make_problem(config({**shared, "clip": 0.1}), SILOS, 4).objective.clip == 0.1
 
 
 @pytest.mark.parametrize("normalise", ["record", "features"])
@@ -87,7 +91,9 @@ def test_smoothed_losses_are_smooth_for_such_records(smoothing):
     apart = config({**shared, "normalise": "features"}, algorithm="localized-mbsgd")
     whole = config({**shared, "feature_bound": math.sqrt(2)}, algorithm="localized-mbsgd")
     first, second = (make_problem(made, SILOS, 4) for made in (apart, whole))
-    assert (first.smoothness, first.clip) == pytest.approx((second.smoothness, second.clip))
+    assert (first.objective.smoothness, first.objective.clip) == pytest.approx(
+        (second.objective.smoothness, second.objective.clip)
+    )
     losses = [training_loss(made, problem) for made, problem in ((apart, first), (whole, second))]
     assert losses[0].smoothness == pytest.approx(losses[1].smoothness)
 
@@ -101,7 +107,9 @@ def test_a_plan_and_its_silos_use_it(tmp_path):
         ),
         tmp_path,
     )
-    assert made.plan.problem.clip == pytest.approx(2.0) and made.plan.phases[0].clip == pytest.approx(2.0)
+    assert made.plan.problem.objective.clip == pytest.approx(2.0) and made.plan.phases[
+        0
+    ].question.clip == pytest.approx(2.0)
     for source in made.dataset.sources:
         lengths = np.linalg.norm(open_records(source).X, axis=1)
         assert lengths.max() == pytest.approx(math.sqrt(2)) and source.normalise == "features"

@@ -19,7 +19,7 @@ from fedcore.losses import Absolute, Logistic
 from fedcore.mechanisms.grid import GridGaussian, grid_sensitivity
 from fedcore.messages import Query, unbundled
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import SiloFacts
 from fedcore.planning.whole_silo import planned
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import Gradient, Histogram
@@ -27,6 +27,7 @@ from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.gaussian_curve import mu_by_hand
+from tests.problems import problem_of
 
 N, CLIP, WHOLE = 24, 0.5, WholeSilo(2.0, 1e-3)
 METHODS = [
@@ -40,7 +41,7 @@ METHODS = [
 
 def problem(n=N, dim=2, epsilon=1.0, whole=WHOLE, **more):
     budget = Budget(epsilon, 1e-5, mechanism=more.pop("mechanism", "gaussian"), whole_silo=whole)
-    return Problem((SiloFacts("ash", n, more.pop("held", 0)),), dim, CLIP, 1.0, 4.0, 1, budget, **more)
+    return problem_of((SiloFacts("ash", n, more.pop("held", 0)),), dim, CLIP, 1.0, 4.0, 1, budget, **more)
 
 
 def opened(X, y, method, asked, loss, key=b"k" * 32, guarded=False):
@@ -53,9 +54,9 @@ def opened(X, y, method, asked, loss, key=b"k" * 32, guarded=False):
 
 def ask(site, plan, phase=1, round=1):
     made = plan.phases[phase - 1]
-    arrays = {"evaluated" if made.evaluates else "w": np.zeros(plan.problem.dim)}
+    arrays = {"evaluated" if made.evaluates else "w": np.zeros(plan.problem.objective.dim)}
     query = Query("run", plan.digest, phase, round, ("ash",), arrays)
-    (release,) = unbundled(site.answer(query.to_bytes()), made.length(plan.problem))
+    (release,) = unbundled(site.answer(query.to_bytes()), made.question.length(plan.problem.objective.dim))
     return release.payload
 
 
