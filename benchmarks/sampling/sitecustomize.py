@@ -60,7 +60,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/fedcore/arrays.py", "messages"),
     ("/flows/reports/", "reports"),
     ("/flows/sweep_budget.py", "reports"),
-    ("/flows/drive.py", "flows: drive"),
+    ("/flows/training.py", "flows: training"),
     ("/flows/sweep", "flows: sweep"),
     ("/flows/", "flows"),
     ("/benchmarks/sampling/", "this profile"),

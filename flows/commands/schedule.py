@@ -175,9 +175,10 @@ def _prefect() -> Iterator[SyncPrefectClient]:
     os.environ.update(prefect_environment(home))
     from prefect.client.orchestration import get_client
 
-    from flows.dispatch import explained
+    from flows.services.prefect_server import server_errors
 
-    with explained(home.services / "prefect.log"), prefect_settings(home, api), get_client(sync_client=True) as client:
+    log = home.services / "prefect.log"
+    with server_errors(log), prefect_settings(home, api), get_client(sync_client=True) as client:
         yield client
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from flows.drive import drive
-from flows.session import Session
+from flows.driver.session import Session
+from flows.training import train
 from tasks.training import Training
 from tests.registers import registered_config
 
 
-def train(training: Training) -> None:
+def rounds(training: Training) -> None:
     while training.phase is not None:
         training.advance()
 
@@ -21,7 +21,7 @@ def run(home: Home, made: ExperimentConfig, session: Session | None = None) -> R
     registered_config(made, home)
     own = session or Session(home)
     try:
-        return drive(made, own, train)
+        return train(made, own, rounds)
     finally:
         if session is None:
             own.close()

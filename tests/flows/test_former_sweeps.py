@@ -20,11 +20,11 @@ from flows.cell_flows import CellFlows
 from flows.commands.run import resume
 from flows.commands.runs import runs as list_runs
 from flows.commands.show import report
-from flows.experiment import _fired as fired_run
+from flows.driver.session import Session
+from flows.flow_runs import _fired as fired_run
 from flows.kept.former_ids import KeptRuns
 from flows.launch import launch_run, launch_sweep, save_sweep_folder
 from flows.runs import read_run, store_path
-from flows.session import Session
 from flows.sweep import _Cells, _fired, _together
 from flows.sweep_files import is_complete, is_over, load_saved, sweep_id
 from tasks.calls import in_step
@@ -214,7 +214,7 @@ def test_a_schedule_does_not_count_its_repetitions_from_the_beginning_again(home
         run(home, made.repeated(count).cells()[0])
     stop(home, run_id(made.repeated(1).cells()[0]))
     move_data(home)
-    import flows.experiment as of_run
+    import flows.flow_runs as of_run
     import flows.sweep as of_sweep
 
     class Log:

@@ -26,13 +26,13 @@ from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.cell_flows import CellFlows
 from flows.commands.show import show_sweep
+from flows.driver.session import Session
 from flows.ladders import standings, tried_cells
 from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
 from flows.reproductions.reproduction import FigureConfig, draw
 from flows.runs import read_abandoned, read_result, read_run, store_path
 from flows.services.database import make_template
-from flows.session import Session
 from flows.sweep import _Cells, _together
 from flows.sweep_budget import sweep_totals
 from flows.sweep_files import finished_results, is_complete, progress, save_sweep, sweep_id, sweep_outcome

@@ -46,8 +46,8 @@ import json, sys, time
 from pathlib import Path
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
-from flows.drive import drive
-from flows.session import Session
+from flows.training import train
+from flows.driver.session import Session
 from tests.flows.driving import train
 
 place, made = Path(sys.argv[1]), ExperimentConfig.model_validate(json.loads(sys.argv[2]))
@@ -60,7 +60,7 @@ def rounds(training):
         time.sleep(0.02)
 
 with Session.of_driver(Home.current().make()) as session:
-    drive(made, session, rounds)
+    train(made, session, rounds)
     (place / "driven").touch()
 """
 
@@ -259,7 +259,7 @@ def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_an
     tmp_path, monkeypatch
 ):
     """Another driver has read which runs are RUNNING, and is slow to look again: the last entries come first."""
-    from flows.session import Session
+    from flows.driver.session import Session
 
     config = {
         "name": "raced",

@@ -133,7 +133,7 @@ class Session:
         # A durable ledger is held under a lock: another config's site could not open the same silo beside it.
         shared = experiment.config.privacy.ledger == "memory"
         if (shuffle := experiment.plan.problem.shuffle) is not None:
-            from flows.shuffled import shuffled
+            from flows.driver.shuffled import shuffled
 
             sites = partial(self._sending, experiment, lease, first)
             return shuffled(experiment, shuffle, self.home, sites)
@@ -181,7 +181,7 @@ class Session:
         begun = self._mlflow_runs.get(run)
         return None if begun is None else begun.address(timeout)
 
-    def hold_until_told(self, lock: RunLock) -> None:
+    def hold_until_published(self, lock: RunLock) -> None:
         """Keeps a run's or a sweep's lock until MLflow has what was given of it, or never will: another driver would
         take it for one that was left behind."""
         if self._tracker is not None:
