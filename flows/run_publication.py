@@ -16,12 +16,12 @@ from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
 from flows.driver.session import Session
-from tasks.mlflow.sweep_run import cell_tag
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_parameters import run_parameters
 from tasks.run_store import RunStore
 from tasks.statement import evaluation_metrics, privacy_tags, recall_metrics
-from tasks.tracking import TrackedRun
+from tasks.tracking.run_writer import cell_tag
+from tasks.tracking.tracker import TrackedRun
 from tasks.training import Training
 
 _SPENT = ("epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper", "epsilon_shuffled", "delta")

@@ -18,7 +18,7 @@ from fedcore.experiment.patience import Ladder, PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.home import Home
-from flows.cell_flows import CellFlow, CellFlows, state_of
+from flows.cells.flow_runs import CellFlowRun, CellFlowRuns, state_of
 from flows.driver.session import Session
 from flows.driver.signals import stoppable, stopped_by
 from flows.ladders import rung_of, said_of_choice
@@ -96,7 +96,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
             get_run_logger().info(taken)
         status, results = "KILLED", dict[str, RunResult]()
         failures: list[Exception] = []
-        flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))
+        flows = session.cell_flow_runs(str(runtime.flow_run.id))
         try:
             begun = _Cells(session, flows, sweep, planned, patience, publication.settings)
             runs = ((run_id(chain[0]), calls) for chain, calls in begun.chains(config))
@@ -162,7 +162,7 @@ class _Cells:
     def __init__(
         self,
         session: Session,
-        flows: CellFlows,
+        flows: CellFlowRuns,
         sweep: str,
         planned: int,
         patience: PatienceConfig | None,
@@ -227,7 +227,7 @@ class _Cells:
         return result
 
 
-def _rounds(training: Training, flows: CellFlows, shown: CellFlow, rounds_as_tasks: bool) -> Calls[None]:
+def _rounds(training: Training, flows: CellFlowRuns, shown: CellFlowRun, rounds_as_tasks: bool) -> Calls[None]:
     """All rounds that are left, phase by phase."""
     while (phase := training.phase) is not None:
         with shown.task(f"phase {phase}", "phase") as task:
@@ -240,7 +240,7 @@ def _rounds(training: Training, flows: CellFlows, shown: CellFlow, rounds_as_tas
                 flows.write()
 
 
-def _release(shown: CellFlow, *asked: Any) -> Any:
+def _release(shown: CellFlowRun, *asked: Any) -> Any:
     with shown.task("moments", "moments"):
         return release(*asked)
 

@@ -28,7 +28,7 @@ from flows.runs import REFUSALS
 from tasks.calls import Calls, alone
 from tasks.run_store import RunStore
 from tasks.statistics import release
-from tasks.tracking import TrackedRun
+from tasks.tracking.tracker import TrackedRun
 from tasks.training import Training
 
 EXPECTED = (InputError, SiloError, BusyError)

@@ -29,7 +29,7 @@ UNSEEN = "threads without Python"
 PLACES: tuple[tuple[str, str], ...] = (
     ("<frozen importlib._bootstrap", IMPORTS),
     ("/tasks/mlflow/", "MLflow writer: {function}"),
-    ("/tasks/tracking", "tracking: queue"),
+    ("/tasks/tracking/", "tracking: queue"),
     ("/tasks/run_store.py", "checkpoint"),
     ("/tasks/run_file.py", "checkpoint"),
     ("/tasks/result_file.py", "checkpoint"),

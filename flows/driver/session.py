@@ -18,6 +18,8 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
+from flows.cells.flow_runs import CellFlowRuns
+from flows.cells.prefect_rows import CellFlowRows
 from flows.driver.cluster import DriverCluster
 from flows.kept.former_ids import KeptRuns
 from flows.run_lock import RunLock, drive_lock, store_path
@@ -30,7 +32,9 @@ from tasks.run_store import RunStore
 from tasks.shuffling.backend import SendingSites
 from tasks.statement import dataset_input
 from tasks.statistics import is_released, release, released_constants
-from tasks.tracking import Address, TrackedRun, Tracker
+from tasks.tracking.run_writer import Address
+from tasks.tracking.tracker import TrackedRun, Tracker
+from tasks.tracking_stores import tracking_store
 
 MOST_DATASETS = 4
 """Data sets whose public test records stay in memory; cells of one come one after another."""
@@ -82,7 +86,7 @@ class Session:
     def tracker(self) -> Tracker:
         """The MLflow writer; opening it also ends what a killed driver left RUNNING there."""
         if self._tracker is None:
-            self._tracker = Tracker(self.home.mlflow_uri, self.home.mlflow_artifacts)
+            self._tracker = Tracker(tracking_store(self.home.mlflow_uri, self.home.mlflow_artifacts))
             self._tracker.close_stale(lambda kind, name: left_behind(self.home, name, kind))
         return self._tracker
 
@@ -181,11 +185,15 @@ class Session:
         begun = self._mlflow_runs.get(run)
         return None if begun is None else begun.address(timeout)
 
+    def cell_flow_runs(self, sweep_flow_run: str) -> CellFlowRuns:
+        """The writer of the flow runs of a sweep's cells, below the sweep's own. Raises InputError."""
+        return CellFlowRows(self.home.prefect / "prefect.db", sweep_flow_run)
+
     def hold_until_published(self, lock: RunLock) -> None:
         """Keeps a run's or a sweep's lock until MLflow has what was given of it, or never will: another driver would
         take it for one that was left behind."""
         if self._tracker is not None:
-            self._tracker.once_told(lock.keep())
+            self._tracker.once_delivered(lock.keep())
 
     def finished(self, run: str) -> None:
         """Notes that all of a finished run has been given to MLflow's writer."""

@@ -18,7 +18,7 @@ from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, cells_path, markdown
 from flows.sweep_files import sweep_id, told_totals
-from tasks.tracking import Status
+from tasks.tracking.run_writer import Status
 
 
 class SweepPublication:

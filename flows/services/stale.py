@@ -16,7 +16,7 @@ from flows.run_lock import ID, Kind, is_driven, store_path, unless_driven
 from flows.sweep_files import driven_by, is_decided, kept_runs, load_saved
 from flows.terminal.console import Terminal
 from tasks.run_file import is_readable, read_meta
-from tasks.tracking_writer import Status
+from tasks.tracking.run_writer import Status
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -8,17 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.mlflow.experiment_tables import View
 from tasks.mlflow.model_tables import BEST, LATEST
 from tasks.mlflow.models import MODEL
 from tasks.mlflow.open_run import OpenRun, begun
 from tasks.mlflow.opened import OpenedStore
-from tasks.tracking_writer import Status, Table
-
-
-def cell_tag(sweep: str) -> str:
-    """The tag, with the value yes, of all cells of a sweep: a run may be a cell of several."""
-    return f"fedcore.cell_of.{sweep}"
+from tasks.tracking.run_writer import Status, Table, View, cell_tag
 
 
 class SweepRun:

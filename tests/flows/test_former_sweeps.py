@@ -16,7 +16,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.cell_flows import CellFlows
+from flows.cells.prefect_rows import CellFlowRows
 from flows.commands.run import resume
 from flows.commands.runs import runs as list_runs
 from flows.commands.show import report
@@ -112,7 +112,7 @@ def carry_out(home: Home, config: SweepConfig, commanded: bool = False) -> list:
     """What the sweep's flow does with its cells; results and errors in their order."""
     with Session.of_driver(home) as session:
         session.commanded = commanded
-        flows = CellFlows(home.prefect / "prefect.db", PARENT)
+        flows = CellFlowRows(home.prefect / "prefect.db", PARENT)
         try:
             cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             calls = ((run_id(chain[0]), made) for chain, made in cells.chains(config))

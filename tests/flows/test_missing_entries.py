@@ -20,7 +20,7 @@ from flows.services.stale import left_behind
 from flows.sweep_files import sweep_id
 from flows.terminal.console import Terminal
 from tasks.run_store import RunStore
-from tasks.tracking import close_stale
+from tasks.tracking_stores import close_stale
 from tests.flows import test_former_sweeps
 from tests.flows.driving import run
 from tests.flows.test_former_sweeps import base, move_data, sweep

@@ -24,7 +24,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.cell_flows import CellFlows
+from flows.cells.prefect_rows import CellFlowRows
 from flows.commands.show import show_sweep
 from flows.driver.session import Session
 from flows.ladders import standings, tried_cells
@@ -88,7 +88,7 @@ def carry_out(home: Home, config: SweepConfig, stop_after: int | None = None) ->
             raise KeyboardInterrupt
 
     with Session.of_driver(home, took) as session:
-        flows = CellFlows(home.prefect / "prefect.db", PARENT)
+        flows = CellFlowRows(home.prefect / "prefect.db", PARENT)
         try:
             cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             runs = ((chain[0].seed, calls) for chain, calls in cells.chains(config))

@@ -28,7 +28,7 @@ from tasks.mlflow.database import open_database
 from tasks.mlflow.store import MlflowStore
 from tasks.mlflow.tables import MlflowTables
 from tasks.run_file import read_meta
-from tasks.tracking import close_stale
+from tasks.tracking_stores import close_stale
 from tests.patience import HANGS
 
 ROOT = Path(__file__).parents[2]
