@@ -31,10 +31,10 @@ from fedcore.models.config import ModelConfig
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from flows.driver.session import Session
 from flows.driver.signals import stoppable, stopped_by
-from flows.kept.former_ids import UNDER_FORMER, KeptRuns
 from flows.pages.flow_run import flow_tags, outcome, phase_line
 from flows.pages.links import flow_page
 from flows.pages.names import name_in
+from flows.recorded.former_ids import UNDER_FORMER, RecordedRuns
 from flows.schedules.adds import firing_adds
 from flows.schedules.firing import Firing, SkippedError, skipped_state
 from flows.schedules.orders import Order
@@ -197,7 +197,7 @@ def _fired(config: ExperimentConfig, firing: Firing) -> ExperimentConfig:
     """The config of a schedule's firing; the flow run's log says what it adds."""
     home, repeats = Home.current(), config.orchestration.scheduled == "repetition"
     if repeats:
-        runs = KeptRuns(home)
+        runs = RecordedRuns(home)
         again = firing.repetition(config.repetition, lambda count: runs.is_over(_repeated(config, count)))
         config = _repeated(config, again)
     for sentence in firing_adds([config], repeats):
@@ -217,11 +217,11 @@ def _trained(config: ExperimentConfig, sweep: str | None, tags: Sequence[str] = 
             phase_task(training, phase, as_tasks)
 
     with Session.of_driver(Home.current()) as session, stoppable():
-        run = session.kept_runs.run(config)
+        run = session.recorded_runs.run(config)
         _enter([*flow_tags(config, sweep, run), *tags])
         if run != run_id(config):
             same = f"{run} is of the same parameters, {UNDER_FORMER}, and stands for this run"
-            get_run_logger().info(f"{same}{session.kept_runs.doubt([config])}")
+            get_run_logger().info(f"{same}{session.recorded_runs.doubt([config])}")
         flow_run = flow_page(session.pages, str(runtime.flow_run.id))
         name = name_in(session.home, config, sweep)
         session.failure = None

@@ -21,11 +21,9 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics_run import check, check_all
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.asking import not_begun, refuse_unless
+from flows.confirm import not_begun, refuse_unless
 from flows.driver.preconditions import check_cluster, check_policies, check_shufflers
 from flows.driver.signals import stopped_by
-from flows.kept.former_ids import UNDER_FORMER, KeptRuns
-from flows.kept.kept_data import said_of_data
 from flows.ladders import check_looks, tried_cells
 from flows.launch_notices import (
     other_code,
@@ -37,6 +35,8 @@ from flows.launch_notices import (
     unfinished,
 )
 from flows.pages.links import is_missing, mlflow_page, sweep_page
+from flows.recorded.former_ids import UNDER_FORMER, RecordedRuns
+from flows.recorded.recorded_data import data_note
 from flows.reports.settings import settings
 from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import write_report
@@ -73,17 +73,17 @@ def launch_run(
     config: ExperimentConfig, console: Console | None, sweep: str | None = None, yes: bool = False
 ) -> RunResult:
     """The result of the run, started, continued, or found finished. `console`: where progress is shown. `yes`: starts
-    a large one without asking (`flows.asking`).
+    a large one without asking (`flows.confirm`).
 
     Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
     """
     home = Home.current()
-    runs = KeptRuns(home)
+    runs = RecordedRuns(home)
     run, record = runs.run(config), runs.record(config)
     refuse_unless(yes, home, not_begun(home, [config], runs))
     if record is not None and record.result is not None:
         finished = f"finished; set repetition={config.repetition + 1} to run it once more"
-        finished += f"{other_code([record.result])}{said_of_data(home, run, config)}"
+        finished += f"{other_code([record.result])}{data_note(home, run, config)}"
         if run != run_id(config):
             same = f"{run} is of the same parameters, {UNDER_FORMER}"
             say_in_any_case(console, f"{same}, and {finished}{runs.doubt([config])}")
@@ -122,7 +122,7 @@ def launch_run(
 def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False) -> SweepOutcome:
     """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
     home = Home.current()
-    cells, runs = config.cells(), KeptRuns(home)
+    cells, runs = config.cells(), RecordedRuns(home)
     refuse_unless(yes, home, not_begun(home, cells, runs), config.patience is not None)
     check_looks(config)
     if (taken := runs.taken_over(cells)) is not None:
@@ -157,8 +157,8 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
                 save_sweep_folder(home, config)
                 if results := finished_results(home, config, runs):
                     write_report(home, sweep_id(config), results, config.patience, settings(config, runs.run))
-            except InputError as unkept:  # of a full disk: what is there is shown all the same
-                say(console, f"the sweep is not kept: {unkept}")
+            except InputError as unwritten:  # of a full disk: what is there is shown all the same
+                say(console, f"the sweep is not kept: {unwritten}")
     return sweep_outcome(home, config, finished_results(home, config, runs), runs)
 
 
@@ -185,7 +185,7 @@ def _complete_without_server(console: Console | None, complete: Callable[[], boo
 
 def _complete_here(home: Home, config: ExperimentConfig) -> bool:
     """Whether the run is complete. Raises BusyError if that is another driver's doing, which took it over."""
-    complete, run = all_complete(home, [config]), KeptRuns(home).run(config)
+    complete, run = all_complete(home, [config]), RecordedRuns(home).run(config)
     driver = read_meta(store_path(home, run)).get("pid")
     if complete and driver not in (None, str(os.getpid())):
         raise BusyError(f"run {run} was taken over by process {driver}, which finished it")

@@ -10,7 +10,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import code_version
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from flows.kept.former_ids import KeptRuns, begins_anew
+from flows.recorded.former_ids import RecordedRuns, begins_anew
 from flows.run_lock import store_path
 from flows.runs import RunRecord
 from flows.services.up_file import browse, status
@@ -66,7 +66,7 @@ def other_code(results: Sequence[RunResult]) -> str:
 
 def unfinished(home: Home, cells: list[ExperimentConfig]) -> str:
     """Why cells are not finished, in a sentence."""
-    runs = KeptRuns(home)
+    runs = RecordedRuns(home)
     open_cells = [(runs.run(cell), runs.record(cell)) for cell in cells]
     ended = ("FINISHED", "ABANDONED")
     failed = [(run, record) for run, record in open_cells if record is None or record.state not in ended]

@@ -89,7 +89,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
         planned = sum(make_plan(cell).rounds for cell in cells)
         publication = SweepPublication(config, session)
         publication.begin(planned)
-        runs_of = session.kept_runs
+        runs_of = session.recorded_runs
         done, most, counted = progress(home, config, runs_of)
         get_run_logger().info(f"sweep {sweep}: {done} of {most} {counted} before")
         if (taken := runs_of.taken_over(cells)) is not None:
@@ -186,18 +186,18 @@ class _Cells:
         """The result of the largest value that survives; None if none does."""
         home = self._session.home
         for value, cell in zip(ladder.values, ladder.cells, strict=True):
-            rung = rung_of(home, rule, value, cell, self._session.kept_runs)
+            rung = rung_of(home, rule, value, cell, self._session.recorded_runs)
             if rung.standing == "open" or not rung.told:
                 with contextlib.suppress(AbandonedError):
                     yield from self._cell(cell)
-                rung = rung_of(home, rule, value, cell, self._session.kept_runs)
+                rung = rung_of(home, rule, value, cell, self._session.recorded_runs)
             if rung.standing == "chosen":
                 return read_result(home, rung.run)
         return None
 
     def _cell(self, cell: ExperimentConfig) -> Calls[RunResult]:
         """The result of a cell: the recorded one, or that of a run with a flow run of its own."""
-        run = self._session.kept_runs.run(cell)
+        run = self._session.recorded_runs.run(cell)
         record = read_run(self._session.home, run)
         if record is not None and record.complete and record.result is not None:
             return record.result

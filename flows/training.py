@@ -20,8 +20,8 @@ from fedcore.federation.in_process import Backend
 from fedcore.ledger.storage.known_runs import KnownRun
 from flows.driver.session import Release, Session
 from flows.driver.signals import stopped_by
-from flows.kept.former_ids import refuse_former
 from flows.pages.names import shown_name
+from flows.recorded.former_ids import refuse_former
 from flows.run_lock import drive_lock, store_path
 from flows.run_publication import RunPublication
 from flows.runs import REFUSALS
@@ -69,17 +69,17 @@ def train_calls(
 
     Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos. One that
     was finished under a former id is not run again either; where one was stopped under such an id, only a command
-    begins it anew, whose user is told: elsewhere InputError.
+    begins it anew, and prints so: elsewhere InputError.
     """
     name = shown_name(config) if name is None else name
-    for stopped in () if session.commanded else session.kept_runs.stopped([config]):
+    for stopped in () if session.commanded else session.recorded_runs.stopped([config]):
         refuse_former(stopped)
-    run = session.kept_runs.run(config)
+    run = session.recorded_runs.run(config)
     with drive_lock(session.home, run) as lock:
         # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
         # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
         durable = config.privacy.ledger == "sqlite"
-        # And a shuffler keeps the batch of the newest round only: none may be asked for that is older.
+        # And a shuffler keeps the batch of the newest round only: no question may be older.
         wait = config.orchestration.checkpoint == "each-round" or not durable or config.shuffler is not None
         store = RunStore(store_path(session.home, run), wait=wait, durable=durable)
         try:
@@ -89,7 +89,7 @@ def train_calls(
             lease, first = store.take_lease()
             known = _known(config, session, run)
             again = "refused" in done
-            if config.released is not None:  # silos that release statistics write to the ledgers that are asked
+            if config.released is not None:  # the release of statistics writes to the same ledgers
                 first = first and not known.anywhere()
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
@@ -110,7 +110,7 @@ def train_calls(
                 _end_by(error, store, None, lambda: again or (first and not known.anywhere()))
                 raise
             # The run's folder may have been deleted since: a ledger that knows the run says so. Those of these versions
-            # are asked before the run is written there, others, of which there may be many, when it counts.
+            # are read before the run is written there; others, of which there may be many, only after a refusal.
             versions = {source.name: source.version for source in experiment.dataset.sources}
             at_first = first and not known.at(versions)
             publication = RunPublication(experiment, session, sweep, name, flow_run or {}, patience)
@@ -153,7 +153,7 @@ def _recorded(
 
 
 def _known(config: ExperimentConfig, session: Session, run: str) -> KnownRun:
-    """What durable ledgers may know of the run; those behind an address are elsewhere, and cannot be asked."""
+    """What durable ledgers may know of the run; those behind an address are elsewhere, out of reach."""
     if config.privacy.ledger != "sqlite":
         return KnownRun(session.home.ledger_folders, (), run)
     silos = (silo.name for silo in make_plan(config).problem.silos)

@@ -132,7 +132,7 @@ def _asked(
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.sweep import is_sweep, load_sweep
     from fedcore.home import Home
-    from flows.asking import refuse_unless
+    from flows.confirm import refuse_unless
 
     kind: Kind
     if is_sweep(config, overrides):

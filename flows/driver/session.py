@@ -1,4 +1,4 @@
-"""What the runs of one driver share: the home, MLflow's writer, the Dask cluster, and who is told of progress."""
+"""Resources that the runs of one driver share: home, data, MLflow's writer, Dask cluster, sites, progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedcore.home import Home
 from flows.cells.flow_runs import CellFlowRuns
 from flows.cells.prefect_rows import CellFlowRows
 from flows.driver.cluster import DriverCluster
-from flows.kept.former_ids import KeptRuns
+from flows.recorded.former_ids import RecordedRuns
 from flows.run_lock import RunLock, drive_lock, store_path
 from flows.runs import statistics_path
 from flows.services.stale import left_behind
@@ -39,9 +39,9 @@ from tasks.tracking_stores import tracking_store
 MOST_DATASETS = 4
 """Data sets whose public test records stay in memory; cells of one come one after another."""
 
-TOLD = 32
-"""Finished runs after which MLflow's database is brought to disk, so that a driver that is killed leaves few to be told
-again."""
+MARKED = 32
+"""Finished runs after which MLflow's database is brought to disk and they are marked, so that a driver that is killed
+leaves few to publish again."""
 
 Progress = Callable[[str, int, int], None]
 Release = Callable[[StatisticsRun, Backend, RunStore], Any]
@@ -61,11 +61,11 @@ class Session:
         self._datasets: dict[str, tuple[Dataset, Eigenvalues | None]] = {}
         self._tracked: list[str] = []
         self._mlflow_runs: dict[str, TrackedRun] = {}
-        self.kept_runs = KeptRuns(home)
+        self.recorded_runs = RecordedRuns(home)
         self.commanded = False
-        """Whether a command opened it, whose user is told what begins anew; a schedule's firing has none."""
+        """Whether a command opened it, which prints what begins anew; a schedule's firing prints nothing."""
         self.failure: Exception | None = None
-        """Why its last run did not finish, whatever an engine makes of it."""
+        """The error that ended its last run, whatever an engine makes of it."""
 
     @classmethod
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class Session:
         return Experiment.of(config, *self._datasets[key])
 
     def _released(self, config: ExperimentConfig, release: Release) -> Released | Eigenvalues:
-        """The constants of statistics that silos release: asked for by the first run that needs them, then kept."""
+        """The constants of statistics that silos release: for the first run that needs them, then from its folder."""
         path = statistics_path(self.home, statistics_id(config))
         run = StatisticsRun.prepare(config, self.home.silos)
         with drive_lock(self.home, run.run, "statistics"):
@@ -130,7 +130,7 @@ class Session:
                 store.close()
 
     def backend(self, experiment: Experiment, lease: int, first: bool = False) -> Backend:
-        """Where the experiment's silos are asked, under this lease, which is the `first` or not. Raises InputError if a
+        """The backend of the experiment's silos, under this lease, which is the `first` or not. Raises InputError if a
         cluster does not answer."""
         config = experiment.config.cluster
         ledgers, log = self.home.ledger_folders, self.silo_log
@@ -198,9 +198,9 @@ class Session:
     def finished(self, run: str) -> None:
         """Notes that all of a finished run has been given to MLflow's writer."""
         self._tracked.append(run)
-        if len(self._tracked) >= TOLD:
-            told, self._tracked = self._tracked, []
-            self.tracker.once_on_disk(lambda: self._mark(told))
+        if len(self._tracked) >= MARKED:
+            published, self._tracked = self._tracked, []
+            self.tracker.once_on_disk(lambda: self._mark(published))
 
     def close(self) -> None:
         """Ends what the session has opened, once MLflow has it all. Safe to call again."""
@@ -212,10 +212,10 @@ class Session:
         if not tracker.close(timeout=60.0):
             Terminal(stderr=True).say(f"MLflow: {tracker.problem}; `fedcore resume` sends what is missing")
             return
-        told, self._tracked = self._tracked, []
-        self._mark(told)
+        published, self._tracked = self._tracked, []
+        self._mark(published)
 
-    def _mark(self, told: Sequence[str]) -> None:
-        """Marks runs that MLflow has all of, on disk; a run without this mark is told to MLflow once more."""
-        for run in told:
+    def _mark(self, published: Sequence[str]) -> None:
+        """Marks runs that MLflow has all of, on disk; a run without this mark is published again."""
+        for run in published:
             mark(store_path(self.home, run), tracked="yes")

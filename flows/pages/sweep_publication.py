@@ -30,7 +30,7 @@ class SweepPublication:
         self._tracked = any(cell.tracking.mlflow for cell in config.cells())
         self._totals: Sequence[SiloTotal] = ()
         self._statement = ""
-        self._runs = session.kept_runs
+        self._runs = session.recorded_runs
         self.settings = settings(config, self._runs.run)
 
     def begin(self, rounds: int) -> None:

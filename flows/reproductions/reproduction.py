@@ -24,7 +24,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from flows.kept.former_ids import KeptRuns
+from flows.recorded.former_ids import RecordedRuns
 from flows.reproductions.along import draw_ways, ways
 from flows.reproductions.chosen import (
     Choice,
@@ -152,7 +152,7 @@ def choose(
     in the figure's folder tell. `failed`: runs of the trials without a result. Raises InputError."""
     if figure.chosen is None:
         return target, []
-    made = choices(trials.methods, figure.grid, figure.chosen, results, failed, KeptRuns(home).run)
+    made = choices(trials.methods, figure.grid, figure.chosen, results, failed, RecordedRuns(home).run)
     folder = _folder(home, name, figure)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "settings.json", jsonable(choices_json(made)))
@@ -208,7 +208,7 @@ def draw(
     A table has no plot. With patience there are results of the chosen cells alone. Raises InputError for results that
     do not make the figure.
     """
-    came, runs = {result.run for result in results}, KeptRuns(home)
+    came, runs = {result.run for result in results}, RecordedRuns(home)
     cells = [cell for cell in cells if runs.run(cell) in came]
     folder = _folder(home, name, figure)
     if figure.table is not None:

@@ -176,7 +176,7 @@ class MlflowStore:
             # What is read in here is what is there: a driver that ended before this one was held may have written.
             running = [run for run in self._of_ours({"fedcore.run_id": name}) if _whose(run) == (kind, name)]
             for run in running:
-                # Of a finished run's phases what is missing is not known: telling it again tells them too.
+                # Of a finished run's phases what is missing is not known: publishing it again writes them too.
                 phase = run.tags["fedcore.kind"] == "phase" and status == "FINISHED"
                 self._tables.set_status(run.id, "KILLED" if phase else status, milliseconds())
                 if status == "FINISHED":

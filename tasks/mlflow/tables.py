@@ -3,7 +3,7 @@
 MLflow's own client takes 5 to 20 ms a call, most of it in SQLAlchemy, and seconds to import; a sweep makes a hundred
 calls a cell. The tables are those of one version of MLflow's schema (`SCHEMA`), and a database of another is refused;
 `tests/tasks/test_tracking.py` reads all of it back with MLflow's client, and compares its rows with the client's.
-The file is on disk when `settle` returns, not before: until then a run's checkpoint can tell it again.
+The file is on disk when `settle` returns, not before: until then a run is published again from its checkpoint.
 """
 
 from __future__ import annotations

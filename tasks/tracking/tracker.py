@@ -88,8 +88,8 @@ class Tracker:
     ) -> None:
         """Ends the summary run with tables by the names of their files (each columns by name, shown by the page), other
         files, totals as metrics, a note, and another form of the view."""
-        kept, at = tuple(files), _now()
-        self._queue.put(lambda: self._store.sweep.finish(status, tables, kept, totals or {}, note, view, at))
+        listed, at = tuple(files), _now()
+        self._queue.put(lambda: self._store.sweep.finish(status, tables, listed, totals or {}, note, view, at))
 
     def register_best(self, run: str, name: str, tags: Mapping[str, str]) -> None:
         """Makes the model of a finished run a version of the registered model `name`, with `tags` and alias `best`."""

@@ -31,7 +31,7 @@ class WriteQueue:
 
     Rows that follow each other are written together: once a second, or as soon as a job waits behind them. A
     job must bear being done twice, since one that failed may have taken effect. `is_final` says of an error
-    that trying again is useless: the job is dropped and its error kept in `problem`.
+    that trying again is useless: the job is dropped and its error is in `problem`.
     """
 
     def __init__(

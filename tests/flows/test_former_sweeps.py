@@ -22,8 +22,8 @@ from flows.commands.runs import runs as list_runs
 from flows.commands.show import report
 from flows.driver.session import Session
 from flows.flow_runs import _fired as fired_run
-from flows.kept.former_ids import KeptRuns
 from flows.launch import launch_run, launch_sweep, save_sweep_folder
+from flows.recorded.former_ids import RecordedRuns
 from flows.runs import read_run, store_path
 from flows.sweep import _Cells, _fired, _together
 from flows.sweep_files import is_complete, is_over, load_saved, sweep_id
@@ -261,7 +261,7 @@ def test_moved_back_it_is_what_it_was(home, capsys):
     data.unlink()
     (home.root.parents[1] / "disk").rename(data)
     again = load_saved(home, name)
-    assert sweep_id(again) == name and KeptRuns(home).runs(again.cells()) == {each: each for each in ids}
+    assert sweep_id(again) == name and RecordedRuns(home).runs(again.cells()) == {each: each for each in ids}
     assert read_run(home, ids[0]).complete and Path(again.cells()[0].data.silos[0].path).is_file()
 
 
@@ -280,7 +280,7 @@ def test_a_finished_run_on_other_data_stands_for_nothing(home, capsys):
     other_data(home)
     again = load_saved(home, name)
     now = [run_id(cell) for cell in again.cells()]
-    runs = KeptRuns(home)
+    runs = RecordedRuns(home)
     assert list(runs.runs(again.cells()).values()) == now and runs.taken_over(again.cells()) is None
     assert not is_complete(home, again) and not is_over(home, again)
     results = carry_out(home, again)
@@ -299,7 +299,7 @@ def test_a_stopped_run_on_other_data_keeps_none_from_beginning(home):
     stop(home, ids[0])
     other_data(home)
     again = load_saved(home, name)
-    assert KeptRuns(home).stopped(again.cells()) == []
+    assert RecordedRuns(home).stopped(again.cells()) == []
     assert [made.run for made in carry_out(home, again)] == [run_id(cell) for cell in again.cells()]
 
 
@@ -329,7 +329,7 @@ def test_where_a_run_keeps_no_digests_sizes_tell_other_data(home):
     forget_digests(home, ids)
     other_data(home)
     again = load_saved(home, name)
-    assert KeptRuns(home).runs(again.cells()) == {run_id(cell): run_id(cell) for cell in again.cells()}
+    assert RecordedRuns(home).runs(again.cells()) == {run_id(cell): run_id(cell) for cell in again.cells()}
 
 
 def test_with_the_same_bytes_elsewhere_nothing_is_in_doubt(home, capsys):

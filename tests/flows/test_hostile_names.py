@@ -24,8 +24,8 @@ from fedcore.home import Home
 from fedcore.printable import plain_name
 from fedcore.silo.policies.policy_file import read_policy
 from flows.commands.app import app
-from flows.kept.former_ids import KeptRuns
 from flows.pages import sweep_publication
+from flows.recorded.former_ids import RecordedRuns
 from flows.reports.lines import Line
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, caption, markdown, markdown_table, table
@@ -84,7 +84,7 @@ def test_a_silo_s_name_is_text_in_a_sweep_s_artifact(name, monkeypatch, sweep):
     told: list[str] = []
     monkeypatch.setattr(sweep_publication, "create_markdown_artifact", lambda text, key: told.append(text))
     monkeypatch.setattr(sweep_publication, "get_run_logger", lambda: SimpleNamespace(info=lambda text: None))
-    publication = sweep_publication.SweepPublication(sweep, SimpleNamespace(kept_runs=KeptRuns(Home.current())))
+    publication = sweep_publication.SweepPublication(sweep, SimpleNamespace(recorded_runs=RecordedRuns(Home.current())))
     publication._totals = [SiloTotal(None, name, 10, 1, 0, 0, 1.0, 1e-5, f"persons of column {name}")]
     publication.show(Report((line(name),), {}, None))
     (text,) = told

@@ -55,7 +55,7 @@ def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path,
     @contextmanager
     def driver(*_):
         def start(*_):
-            for place in ("flows.launch", "flows.kept.former_ids"):
+            for place in ("flows.launch", "flows.recorded.former_ids"):
                 monkeypatch.setattr(f"{place}.read_run", lambda *_: SimpleNamespace(complete=complete, result={"n": 1}))
 
         yield start
