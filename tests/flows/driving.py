@@ -6,12 +6,12 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from flows.driver.session import Session
-from flows.training import train
+from flows.training import train as train_run
 from tasks.training import Training
 from tests.registers import registered_config
 
 
-def rounds(training: Training) -> None:
+def train(training: Training) -> None:
     while training.phase is not None:
         training.advance()
 
@@ -21,7 +21,7 @@ def run(home: Home, made: ExperimentConfig, session: Session | None = None) -> R
     registered_config(made, home)
     own = session or Session(home)
     try:
-        return train(made, own, rounds)
+        return train_run(made, own, train)
     finally:
         if session is None:
             own.close()

@@ -46,8 +46,8 @@ import json, sys, time
 from pathlib import Path
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
-from flows.training import train
 from flows.driver.session import Session
+from flows.training import train as train_run
 from tests.flows.driving import train
 
 place, made = Path(sys.argv[1]), ExperimentConfig.model_validate(json.loads(sys.argv[2]))
@@ -60,7 +60,7 @@ def rounds(training):
         time.sleep(0.02)
 
 with Session.of_driver(Home.current().make()) as session:
-    train(made, session, rounds)
+    train_run(made, session, rounds)
     (place / "driven").touch()
 """
 
