@@ -102,10 +102,10 @@ def run_stack(
     """The production flow `run`, whose phase task hands its rounds to `serve`; `prepared` sees the Training first."""
     from prefect import task
 
-    import flows.experiment
+    import flows.flow_runs
     from fedcore.home import Home
+    from flows.driver.session import Session
     from flows.services.environment import prefect_settings
-    from flows.session import Session
     from tasks.phases import _PLAIN, round_task
 
     @task(name="phase", task_run_name="phase {phase}", **_PLAIN)
@@ -117,11 +117,11 @@ def run_stack(
         if training.phase is not None:
             raise RuntimeError(f"round {training.phase}.{training.round} was planned and not asked for")
 
-    flows.experiment.phase_task = phase_task
+    flows.flow_runs.phase_task = phase_task
     place = Home(home).make()
     served = Home(Path(os.environ["PREFECT_HOME"]).parent)  # `benchmarks.rounds` has one server for all
     with prefect_settings(served, url), Session.of_driver(place) as session:
-        flows.experiment.run_flow(**flows.experiment.parameters(config))
+        flows.flow_runs.run_flow(**{field: getattr(config, field) for field in type(config).model_fields})
 
 
 def serve_in_process(serve: Serve, experiment: Any, home: Path) -> None:

@@ -14,7 +14,7 @@ from fedcore.experiment.patience import Ladder, PatienceConfig, Verdict
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.kept.former_ids import KeptRuns
+from flows.recorded.former_ids import RecordedRuns
 from flows.runs import read_run, store_path
 from tasks.round_metrics import judged_losses
 from tasks.run_file import read_rows
@@ -80,13 +80,13 @@ class LadderStanding:
         }
 
 
-def standings(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> list[LadderStanding]:
+def standings(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[LadderStanding]:
     """All ladders of the sweep, none without patience. Raises InputError for a run that this patience cannot judge."""
-    rule, runs = config.patience, runs or KeptRuns(home)
+    rule, runs = config.patience, runs or RecordedRuns(home)
     return [] if rule is None else [_standing(home, rule, ladder, runs) for ladder in config.ladders()]
 
 
-def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: KeptRuns) -> LadderStanding:
+def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: RecordedRuns) -> LadderStanding:
     rungs: list[Rung] = []
     above: Standing = "abandoned"
     for value, cell in zip(ladder.values, ladder.cells, strict=True):
@@ -99,7 +99,7 @@ def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: KeptRuns) 
 
 
 def rung_of(
-    home: Home, rule: PatienceConfig, value: float, cell: ExperimentConfig, runs: KeptRuns | None = None
+    home: Home, rule: PatienceConfig, value: float, cell: ExperimentConfig, runs: RecordedRuns | None = None
 ) -> Rung:
     """A value whose turn it is. Raises InputError where its run has ended and the rule cannot judge it.
 
@@ -131,9 +131,9 @@ def verdict_on(home: Home, rule: PatienceConfig, cell: ExperimentConfig, run: st
     return rule.verdict(list(judged_losses(run, make_plan(cell), rule, read_rows(store_path(home, run)))))
 
 
-def tried_cells(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> list[ExperimentConfig]:
+def tried_cells(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[ExperimentConfig]:
     """The cells that the sweep has come to: all of them without patience."""
-    cells, runs = list(config.cells()), runs or KeptRuns(home)
+    cells, runs = list(config.cells()), runs or RecordedRuns(home)
     if config.patience is None:
         return cells
     found = {

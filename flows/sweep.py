@@ -18,21 +18,22 @@ from fedcore.experiment.patience import Ladder, PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.home import Home
-from flows.cell_flows import CellFlow, CellFlows, state_of
-from flows.drive import EXPECTED, driven, stoppable, stopped_by
-from flows.experiment import flow_tags, outcome
+from flows.cells.flow_runs import CellFlowRun, CellFlowRuns, state_of
+from flows.driver.session import Session
+from flows.driver.signals import stoppable, stopped_by
 from flows.ladders import rung_of, said_of_choice
+from flows.pages.flow_run import flow_tags, outcome
 from flows.pages.links import flow_page
 from flows.pages.names import shown_name
-from flows.pages.sweep_telling import SweepTelling
+from flows.pages.sweep_publication import SweepPublication
 from flows.reports.settings import Settings
 from flows.reports.table import write_report
 from flows.run_lock import drive_lock
 from flows.runs import REFUSALS, read_result, read_run
 from flows.schedules.adds import firing_adds
 from flows.schedules.firing import Firing, SkippedError, skipped_state
-from flows.session import Session
 from flows.sweep_files import is_over, progress, save_sweep, sweep_id, write_ladders
+from flows.training import EXPECTED, train_calls
 from tasks.calls import Calls, in_step
 from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
@@ -86,18 +87,18 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
         _tag(sweep, tags)
         save_sweep(home, config, str(runtime.flow_run.id))
         planned = sum(make_plan(cell).rounds for cell in cells)
-        telling = SweepTelling(config, session)
-        telling.begin(planned)
-        runs_of = session.kept_runs
+        publication = SweepPublication(config, session)
+        publication.begin(planned)
+        runs_of = session.recorded_runs
         done, most, counted = progress(home, config, runs_of)
         get_run_logger().info(f"sweep {sweep}: {done} of {most} {counted} before")
         if (taken := runs_of.taken_over(cells)) is not None:
             get_run_logger().info(taken)
         status, results = "KILLED", dict[str, RunResult]()
         failures: list[Exception] = []
-        flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))
+        flows = session.cell_flow_runs(str(runtime.flow_run.id))
         try:
-            begun = _Cells(session, flows, sweep, planned, patience, telling.settings)
+            begun = _Cells(session, flows, sweep, planned, patience, publication.settings)
             runs = ((run_id(chain[0]), calls) for chain, calls in begun.chains(config))
             with closing(in_step(runs, _together(cells))) as ending:
                 for _, made in ending:
@@ -113,9 +114,9 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
         finally:
             finished = [results[run] for run in map(runs_of.run, cells) if run in results]
             finished = said_of_choice(config, finished)
-            report = write_report(home, sweep, finished, config.patience, telling.settings) if finished else None
-            telling.finish(status, report, finished)  # type: ignore[arg-type]
-            session.hold_until_told(lock)
+            report = write_report(home, sweep, finished, config.patience, publication.settings) if finished else None
+            publication.finish(status, report, finished)  # type: ignore[arg-type]
+            session.hold_until_published(lock)
             flows.close()
         if failures:
             chains = f"{len(cells)} cells" if patience is None else f"{len(config.ladders())} ladders"
@@ -127,7 +128,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
         write_ladders(home, config, runs_of)
         if report is not None:
-            telling.show(report)
+            publication.show(report)
     return {"sweep": sweep, "runs": [result.run for result in finished]}
 
 
@@ -161,7 +162,7 @@ class _Cells:
     def __init__(
         self,
         session: Session,
-        flows: CellFlows,
+        flows: CellFlowRuns,
         sweep: str,
         planned: int,
         patience: PatienceConfig | None,
@@ -185,18 +186,18 @@ class _Cells:
         """The result of the largest value that survives; None if none does."""
         home = self._session.home
         for value, cell in zip(ladder.values, ladder.cells, strict=True):
-            rung = rung_of(home, rule, value, cell, self._session.kept_runs)
+            rung = rung_of(home, rule, value, cell, self._session.recorded_runs)
             if rung.standing == "open" or not rung.told:
                 with contextlib.suppress(AbandonedError):
                     yield from self._cell(cell)
-                rung = rung_of(home, rule, value, cell, self._session.kept_runs)
+                rung = rung_of(home, rule, value, cell, self._session.recorded_runs)
             if rung.standing == "chosen":
                 return read_result(home, rung.run)
         return None
 
     def _cell(self, cell: ExperimentConfig) -> Calls[RunResult]:
         """The result of a cell: the recorded one, or that of a run with a flow run of its own."""
-        run = self._session.kept_runs.run(cell)
+        run = self._session.recorded_runs.run(cell)
         record = read_run(self._session.home, run)
         if record is not None and record.complete and record.result is not None:
             return record.result
@@ -206,7 +207,7 @@ class _Cells:
         flows.write()
         as_tasks = rounds_are_tasks(cell.orchestration.tasks, self._planned)
         try:
-            result = yield from driven(
+            result = yield from train_calls(
                 cell,
                 session,
                 lambda training: _rounds(training, flows, shown, as_tasks),
@@ -226,7 +227,7 @@ class _Cells:
         return result
 
 
-def _rounds(training: Training, flows: CellFlows, shown: CellFlow, rounds_as_tasks: bool) -> Calls[None]:
+def _rounds(training: Training, flows: CellFlowRuns, shown: CellFlowRun, rounds_as_tasks: bool) -> Calls[None]:
     """All rounds that are left, phase by phase."""
     while (phase := training.phase) is not None:
         with shown.task(f"phase {phase}", "phase") as task:
@@ -239,7 +240,7 @@ def _rounds(training: Training, flows: CellFlows, shown: CellFlow, rounds_as_tas
                 flows.write()
 
 
-def _release(shown: CellFlow, *asked: Any) -> Any:
+def _release(shown: CellFlowRun, *asked: Any) -> Any:
     with shown.task("moments", "moments"):
         return release(*asked)
 

@@ -30,8 +30,8 @@ from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
-from flows.kept.former_ids import KeptRuns
-from flows.kept.kept_plans import charged_plan, charged_statistics
+from flows.recorded.charged_plans import charged_plan, charged_statistics
+from flows.recorded.former_ids import RecordedRuns
 from flows.reports.silo_totals import SiloTotal
 from flows.runs import is_begun, is_refused, read_abandoned, read_result, read_run, statistics_path, store_path
 from tasks.run_file import read_receipts
@@ -63,7 +63,7 @@ def sweep_totals(
     home: Home | None,
     cells: Iterable[ExperimentConfig],
     results: Iterable[RunResult] = (),
-    runs: KeptRuns | None = None,
+    runs: RecordedRuns | None = None,
 ) -> list[SiloTotal]:
     """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas: those
     of cells that were chosen over time.
@@ -79,7 +79,7 @@ def sweep_totals(
     an upper bound. Generated silos are told apart by the seed that dealt their records; for
     `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
 
-    A run counts by the sizes that it was charged with, whatever its files hold now (`kept_plans`). Raises
+    A run counts by the sizes that it was charged with, whatever its files hold now (`charged_plans`). Raises
     UntoldTotalError where these cannot be had.
     """
     charges, units, refused = _charges(home, cells, results, runs, planned=False)
@@ -96,7 +96,7 @@ def planned_totals(
     cells: Iterable[ExperimentConfig],
     results: Iterable[RunResult] = (),
     chosen: bool = False,
-    runs: KeptRuns | None = None,
+    runs: RecordedRuns | None = None,
 ) -> list[SiloTotal]:
     """The account of every silo over all cells of a sweep that is one plan, at the smallest of their deltas; [] as long
     as none was begun.
@@ -143,7 +143,7 @@ def _charges(
     home: Home | None,
     cells: Iterable[ExperimentConfig],
     results: Iterable[RunResult],
-    runs: KeptRuns | None,
+    runs: RecordedRuns | None,
     planned: bool,
     refusals: bool = False,
 ) -> tuple[dict[_Account, list[_Charged]], dict[str, str], int]:
@@ -159,7 +159,7 @@ def _charges(
     in_full: dict[int, tuple[Plan, dict[str, tuple[GaussianRelease, ...]]]] = {}
     refused, any_begun = 0, False
     if home is not None and runs is None:
-        runs = KeptRuns(home)
+        runs = RecordedRuns(home)
     for cell in cells:
         run, started = "", False
         result: RunResult | None = None

@@ -18,10 +18,10 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.kept.former_ids import KeptRuns
-from flows.kept.former_runs import FormerRuns
-from flows.kept.kept_plans import UntoldTotalError
 from flows.ladders import said_of_choice, standings, tried_cells
+from flows.recorded.charged_plans import UntoldTotalError
+from flows.recorded.former_ids import RecordedRuns
+from flows.recorded.former_runs import FormerRuns
 from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal, totals_as_json, totals_sentence
 from flows.reports.sweep_outcome import SweepOutcome
@@ -39,18 +39,18 @@ def sweep_id(config: SweepConfig) -> str:
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
 
 
-def kept_runs(home: Home, sweep: str, config: SweepConfig, found: FormerRuns | None = None) -> KeptRuns:
+def recorded_runs(home: Home, sweep: str, config: SweepConfig, found: FormerRuns | None = None) -> RecordedRuns:
     """Which runs are those of a kept sweep's cells: by their former ids where its own id is a former one. `found`: what
     is looked for once for several sweeps."""
-    return KeptRuns(home, None if sweep_id(config) == sweep else sweep, found)
+    return RecordedRuns(home, None if sweep_id(config) == sweep else sweep, found)
 
 
-def kept_id(config: SweepConfig, runs: KeptRuns | None) -> str:
+def kept_id(config: SweepConfig, runs: RecordedRuns | None) -> str:
     """Under which id the home keeps the sweep, or would."""
     return sweep_id(config) if runs is None or runs.former_sweep is None else runs.former_sweep
 
 
-def refuse_former_sweep(home: Home, config: SweepConfig, runs: KeptRuns) -> None:
+def refuse_former_sweep(home: Home, config: SweepConfig, runs: RecordedRuns) -> None:
     """Raises InputError for a kept sweep with cells to run, which would go on under another id than its own."""
     if (sweep := runs.former_sweep) is None:
         return
@@ -71,7 +71,7 @@ def save_sweep(home: Home, config: SweepConfig, flow_run: str | None = None) -> 
     write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
 
 
-def begun_earlier(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> list[str]:
+def begun_earlier(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[str]:
     """Runs of the sweep, and releases that they need, which were begun before the sweep was kept first: whoever added
     the others to them may have looked. Where no file says, all that are begun."""
     with contextlib.suppress(OSError, ValueError):
@@ -79,25 +79,25 @@ def begun_earlier(home: Home, config: SweepConfig, runs: KeptRuns | None = None)
         earlier = kept.get("earlier") if isinstance(kept, dict) else None
         if isinstance(earlier, list) and all(isinstance(each, str) for each in earlier):
             return earlier
-    cells, runs = config.cells(), runs or KeptRuns(home)
+    cells, runs = config.cells(), runs or RecordedRuns(home)
     releases = {statistics_id(cell) for cell in cells if cell.released is not None}
     found = [run for run in map(runs.run, cells) if is_begun(home, run)]
     return found + sorted(each for each in releases if statistics_path(home, each).exists())
 
 
 def all_totals(
-    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
+    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: RecordedRuns | None = None
 ) -> list[SiloTotal]:
     """What the sweep costs the silos: as one plan where all cells were in it before the first answer; by mu^2 of those
     that were begun where some were added, or patience chooses among full batches. `results`: of its finished cells."""
-    runs = runs or KeptRuns(home)
+    runs = runs or RecordedRuns(home)
     if not begun_earlier(home, config, runs) and (config.patience is None or _samples(config)):
         return planned_totals(home, config.cells(), results, config.patience is not None, runs)
     return sweep_totals(home, tried_cells(home, config, runs), results, runs)
 
 
 def told_totals(
-    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
+    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: RecordedRuns | None = None
 ) -> tuple[list[SiloTotal], str]:
     """`all_totals`, and the sentence about them: where they cannot be told, none and why."""
     try:
@@ -112,7 +112,7 @@ def _samples(config: SweepConfig) -> bool:
     return any(event.sampling != "full" for plan in plans for event in plan.charged_events(plan.problem.silos[0].name))
 
 
-def write_ladders(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> None:
+def write_ladders(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> None:
     """Writes ladders.json into the folder of a sweep with patience."""
     if config.patience is None:
         return
@@ -152,9 +152,9 @@ def _damaged(sweep: str, path: Path) -> InputError:
     return InputError(f"sweep {sweep}: {path} is missing or damaged; start it again with `fedcore sweep`")
 
 
-def finished_results(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> list[RunResult]:
+def finished_results(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[RunResult]:
     """Results of the cells that are finished, in the order of the cells; with patience of those that are chosen."""
-    runs = runs or KeptRuns(home)
+    runs = runs or RecordedRuns(home)
     found = [runs.run(cell) for cell in config.cells()]
     if config.patience is not None:
         chosen = {ladder.chosen.run for ladder in standings(home, config, runs) if ladder.chosen is not None}
@@ -163,19 +163,19 @@ def finished_results(home: Home, config: SweepConfig, runs: KeptRuns | None = No
     return said_of_choice(config, [result for result in results if result is not None])
 
 
-def all_complete(home: Home, cells: Sequence[ExperimentConfig], runs: KeptRuns | None = None) -> bool:
+def all_complete(home: Home, cells: Sequence[ExperimentConfig], runs: RecordedRuns | None = None) -> bool:
     """Whether every cell is finished and MLflow has all of it."""
-    return all(map((runs or KeptRuns(home)).is_done, cells))
+    return all(map((runs or RecordedRuns(home)).is_done, cells))
 
 
-def is_complete(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> bool:
+def is_complete(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> bool:
     """Whether every cell is finished, with patience every ladder decided, and MLflow has all of it."""
     if config.patience is not None:
         return all(ladder.complete for ladder in standings(home, config, runs))
     return all_complete(home, config.cells(), runs)
 
 
-def is_decided(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> bool:
+def is_decided(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> bool:
     """Whether no cell is left to run, whatever MLflow has of them."""
     done, most, _ = progress(home, config, runs)
     return done == most
@@ -184,7 +184,7 @@ def is_decided(home: Home, config: SweepConfig, runs: KeptRuns | None = None) ->
 def is_over(home: Home, config: SweepConfig) -> bool:
     """Whether nothing of the sweep is left that could go on: `is_complete`, but for cells that were stopped under
     former ids."""
-    runs, cells = KeptRuns(home), config.cells()
+    runs, cells = RecordedRuns(home), config.cells()
     if config.patience is None:
         return all(map(runs.is_over, cells))
     stopped = {run_id(record.config) for record in runs.stopped(cells)}
@@ -195,7 +195,7 @@ def is_over(home: Home, config: SweepConfig) -> bool:
     )
 
 
-def progress(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> tuple[int, int, str]:
+def progress(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> tuple[int, int, str]:
     """How many of how many are done, and what is counted: finished cells, with patience decided ladders."""
     if config.patience is not None:
         found = standings(home, config, runs)
@@ -211,7 +211,7 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
     for sweep in sweeps:
         with contextlib.suppress(InputError):
             config = load_saved(home, sweep)
-            runs = kept_runs(home, sweep, config, former)
+            runs = recorded_runs(home, sweep, config, former)
             done, most, counted = progress(home, config, runs)
             if runs.former_sweep is not None:
                 counted += f"; its data make it {sweep_id(config)} now, so it cannot go on under this id"
@@ -220,10 +220,10 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
 
 
 def sweep_outcome(
-    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
+    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: RecordedRuns | None = None
 ) -> SweepOutcome:
     """The outcome of a sweep with these finished results. Raises InputError if there is none, nor a decided ladder."""
-    runs = runs or KeptRuns(home)
+    runs = runs or RecordedRuns(home)
     sweep, ladders = kept_id(config, runs), tuple(standings(home, config, runs))
     if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from flows.kept.former_ids import KeptRuns
+from flows.recorded.former_ids import RecordedRuns
 from studies.figures.along import draw_ways, ways
 from studies.figures.chosen import Choice
 from studies.figures.curves import curves
@@ -34,7 +34,7 @@ def draw(
     A table has no plot. With patience there are results of the chosen cells alone. Raises InputError for results that
     do not make the figure.
     """
-    came, runs = {result.run for result in results}, KeptRuns(home)
+    came, runs = {result.run for result in results}, RecordedRuns(home)
     cells = [cell for cell in cells if runs.run(cell) in came]
     folder = figure_folder(home, name, figure)
     if figure.table is not None:

@@ -13,10 +13,10 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.asking import not_begun, refuse_unless
 from flows.commands.arguments import errors
-from flows.kept.former_ids import KeptRuns
+from flows.confirm import not_begun, refuse_unless
 from flows.launch import launch_sweep
+from flows.recorded.former_ids import RecordedRuns
 from flows.reports.sweep_outcome import SweepOutcome
 from flows.runs import read_run
 from flows.sweep_files import finished_results
@@ -65,7 +65,7 @@ def _run_figure(
         sweep, chosen = choose(home, name, figure, sweep, trials, results, failed)
     outcome = launch_sweep(sweep, console, yes=True)
     folder = draw(home, name, figure, sweep.cells(), outcome.results, chosen)
-    runs, came = KeptRuns(home), {result.run for result in outcome.results}
+    runs, came = RecordedRuns(home), {result.run for result in outcome.results}
     cells = tuple(cell for cell in sweep.cells() if runs.run(cell) in came)
     return Drawn(figure, folder, cells, tuple(outcome.results), tuple(chosen), outcome)
 
@@ -76,7 +76,7 @@ def _tried(home: Home, sweep: SweepConfig, console: Console | None) -> tuple[lis
     try:
         return launch_sweep(sweep, console, yes=True).results, []
     except InputError:
-        runs = KeptRuns(home)
+        runs = RecordedRuns(home)
         results = finished_results(home, sweep, runs)
         missing = {runs.run(cell) for cell in sweep.cells()} - {result.run for result in results}
         states = {run: read_run(home, run) for run in missing}

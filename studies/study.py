@@ -24,7 +24,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from flows.kept.former_ids import KeptRuns
+from flows.recorded.former_ids import RecordedRuns
 from studies.figures.chosen import (
     Choice,
     ChosenConfig,
@@ -165,7 +165,7 @@ def choose(
     in the figure's folder tell. `failed`: runs of the trials without a result. Raises InputError."""
     if figure.chosen is None:
         return target, []
-    made = choices(trials.methods, figure.grid, figure.chosen, results, failed, KeptRuns(home).run)
+    made = choices(trials.methods, figure.grid, figure.chosen, results, failed, RecordedRuns(home).run)
     folder = figure_folder(home, name, figure)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "settings.json", jsonable(choices_json(made)))

@@ -22,7 +22,7 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from tasks.run_file import rows_of_phase
 from tasks.statement import phase_budget, phase_parameters
-from tasks.tracking import TrackedRun
+from tasks.tracking.tracker import TrackedRun
 
 MESSAGES = "shuffler/messages"
 """Of a shuffled round: how many came in its batch."""

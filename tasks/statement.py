@@ -18,7 +18,7 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from tasks.mlflow.keys import keys_of
 from tasks.run_parameters import DIGITS, MOST_COLUMNS
-from tasks.tracking import DatasetInput
+from tasks.tracking.run_writer import DatasetInput
 
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 

@@ -29,7 +29,7 @@ from tasks.round_metrics import MESSAGES, Judge, Told, Traffic, is_evaluated, pu
 from tasks.run_result import abandoned_run, run_result
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import evaluation_metrics
-from tasks.tracking import TrackedRun
+from tasks.tracking.tracker import TrackedRun
 
 Progress = Callable[[str, int, int], None]
 """Called before the first round and after each with (run, rounds done, rounds planned)."""

@@ -29,7 +29,7 @@ UNSEEN = "threads without Python"
 PLACES: tuple[tuple[str, str], ...] = (
     ("<frozen importlib._bootstrap", IMPORTS),
     ("/tasks/mlflow/", "MLflow writer: {function}"),
-    ("/tasks/tracking", "tracking: queue"),
+    ("/tasks/tracking/", "tracking: queue"),
     ("/tasks/run_store.py", "checkpoint"),
     ("/tasks/run_file.py", "checkpoint"),
     ("/tasks/result_file.py", "checkpoint"),
@@ -60,7 +60,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/fedcore/arrays.py", "messages"),
     ("/flows/reports/", "reports"),
     ("/flows/sweep_budget.py", "reports"),
-    ("/flows/drive.py", "flows: drive"),
+    ("/flows/training.py", "flows: training"),
     ("/flows/sweep", "flows: sweep"),
     ("/flows/", "flows"),
     ("/benchmarks/sampling/", "this profile"),

@@ -108,12 +108,12 @@ def main(commands: typer.Typer = app, name: str = "fedcore") -> None:
     code = _carried_out(commands, name)
     if code == STOPPED:  # typer makes a silent exit of Ctrl-C
         # What drives a run is imported for that alone: other commands leave nothing that goes on.
-        resumable = "; `fedcore runs` lists what can be resumed" if "flows.drive" in sys.modules else ""
+        resumable = "; `fedcore runs` lists what can be resumed" if "flows.training" in sys.modules else ""
         _say(f"stopped{resumable}", "yellow")
     if (unwritten := output_fails()) is not None and code == 0:
         code = _unprinted(unwritten)
-    dispatch = sys.modules.get("flows.dispatch")
-    if dispatch is not None and dispatch.server_lost:
+    launch = sys.modules.get("flows.launch")
+    if launch is not None and launch.server_lost:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
         os._exit(code)
@@ -182,8 +182,8 @@ def usage(error: Any) -> str:
 
 
 def _was_stopped() -> bool:
-    drive = sys.modules.get("flows.drive")
-    return drive is not None and drive.stopped_by() is not None
+    signals = sys.modules.get("flows.driver.signals")
+    return signals is not None and signals.stopped_by() is not None
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from fedcore.home import Home
     from fedcore.planning.problem import unit_of
-    from flows.asking import large, size_of
+    from flows.confirm import large, size_of
     from flows.reports.table import plain_table
     from flows.schedules.adds import admission_lines
 

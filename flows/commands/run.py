@@ -42,8 +42,8 @@ def resume(
     """Go on with a run or sweep after any stop. Finished rounds are not run again; the bits are the same."""
     from fedcore.experiment.identity import run_id
     from fedcore.home import Home
-    from flows.kept.former_ids import refuse_former
     from flows.launch import launch_run
+    from flows.recorded.former_ids import refuse_former
     from flows.runs import find, read_run, refuse_if_damaged
 
     home = Home.current()
@@ -67,12 +67,12 @@ def resume(
 
 def _tell_again(home: Home, record: RunRecord, sweep: str | None, as_json: bool) -> None:
     """Writes what MLflow lacks of a finished run, and says so where its data or its version are gone."""
-    from flows.kept.former_ids import KeptRuns
     from flows.launch import launch_run
+    from flows.recorded.former_ids import RecordedRuns
     from flows.runs import is_begun
 
     try:
-        if (now := KeptRuns(home).run(record.config)) != record.run:
+        if (now := RecordedRuns(home).run(record.config)) != record.run:
             anew = f"its parameters were begun anew as {now}"
             raise InputError(anew if is_begun(home, now) else "other data are in the place of its own")
         launch_run(record.config, console if not as_json else None, sweep, yes=True)
@@ -88,14 +88,14 @@ def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
     from flows.sweep_files import (
         finished_results,
         is_decided,
-        kept_runs,
         load_saved,
+        recorded_runs,
         refuse_former_sweep,
         sweep_outcome,
     )
 
     config, told = load_saved(home, name), console if not as_json else None
-    runs = kept_runs(home, name, config)
+    runs = recorded_runs(home, name, config)
     if runs.former_sweep is None:
         if not is_decided(home, config, runs):
             warn(config.cells(name))

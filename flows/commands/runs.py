@@ -86,7 +86,7 @@ def _show(records: Sequence[RunRecord], there_are_others: bool) -> None:
         nothing = "no such run" if there_are_others else "no runs yet; try `fedcore run conf/experiment/digits.yaml`"
         console.print(nothing, highlight=False)
         return
-    from flows.kept.former_ids import former_sentence
+    from flows.recorded.former_ids import former_sentence
     from flows.reports.table import fitting, plain_table
 
     results = [record.result for record in records]

@@ -132,7 +132,7 @@ def _asked(
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.sweep import is_sweep, load_sweep
     from fedcore.home import Home
-    from flows.asking import refuse_unless
+    from flows.confirm import refuse_unless
 
     kind: Kind
     if is_sweep(config, overrides):
@@ -175,9 +175,10 @@ def _prefect() -> Iterator[SyncPrefectClient]:
     os.environ.update(prefect_environment(home))
     from prefect.client.orchestration import get_client
 
-    from flows.dispatch import explained
+    from flows.services.prefect_server import server_errors
 
-    with explained(home.services / "prefect.log"), prefect_settings(home, api), get_client(sync_client=True) as client:
+    log = home.services / "prefect.log"
+    with server_errors(log), prefect_settings(home, api), get_client(sync_client=True) as client:
         yield client
 
 

@@ -27,17 +27,17 @@ def report(
 ) -> None:
     """Print the table of a run or sweep (finished cells only); of a sweep, draw its plot again."""
     from fedcore.home import Home
-    from flows.kept.former_ids import refuse_former
+    from flows.recorded.former_ids import refuse_former
     from flows.reports.settings import settings
     from flows.reports.table import write_report
     from flows.runs import find, read_run, refuse_if_damaged
-    from flows.sweep_files import finished_results, kept_runs, load_saved, sweep_outcome, write_ladders
+    from flows.sweep_files import finished_results, load_saved, recorded_runs, sweep_outcome, write_ladders
 
     home = Home.current()
     name, kind = find(home, id)
     if kind == "sweep":
         saved = load_saved(home, name)
-        runs = kept_runs(home, name, saved)
+        runs = recorded_runs(home, name, saved)
         results = finished_results(home, saved, runs)
         try:
             if results:

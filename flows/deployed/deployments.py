@@ -27,7 +27,7 @@ from fedcore.configfile.reading import read_yaml
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.process_start import begin
-from flows.experiment import run_flow
+from flows.flow_runs import run_flow
 from flows.schedules.orders import Order, carried_out, forget_gone, free_fields
 from flows.schedules.overdue import passed_over
 from flows.services.environment import prefect_settings

@@ -29,7 +29,7 @@ def check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
         if cell.shuffler is not None
     }
     for cell in named.values():
-        from flows.shuffled import check_shuffler
+        from flows.driver.shuffled import check_shuffler
 
         check_shuffler(cell)
 

@@ -8,9 +8,8 @@ from urllib.parse import quote
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
 from flows.run_lock import is_driven
-from tasks.mlflow.database import found_run
-from tasks.mlflow.open_run import MISSING
-from tasks.tracking import Address
+from tasks.tracking.run_writer import MISSING, Address, FoundRun
+from tasks.tracking_stores import tracking_store
 
 LIST = "?workflowType=machine_learning"
 """Without it MLflow's page opens on views for language models."""
@@ -29,7 +28,7 @@ def run_page(pages: dict[str, str], run: Address) -> str:
 
 def sweep_page(home: Home, pages: dict[str, str], sweep: str) -> str | None:
     """MLflow's list of the cells of a sweep, in columns of what it varies; None if MLflow does not know of it."""
-    found = found_run(home.mlflow_uri, {"fedcore.run_id": sweep, "fedcore.kind": "sweep"})
+    found = _found(home, sweep, "sweep")
     if found is None:
         return None
     return f"{pages['mlflow']}/#/experiments/{found.experiment}/runs{LIST}&viewStateShareKey={quote(sweep)}"
@@ -37,7 +36,7 @@ def sweep_page(home: Home, pages: dict[str, str], sweep: str) -> str | None:
 
 def mlflow_page(home: Home, pages: dict[str, str], run: str) -> str | None:
     """The page of a run in MLflow, by fedcore's id; None if MLflow does not know of it."""
-    found = found_run(home.mlflow_uri, {"fedcore.run_id": run, "fedcore.kind": "experiment"})
+    found = _found(home, run, "experiment")
     return None if found is None else run_page(pages, Address(found.experiment, found.id))
 
 
@@ -46,9 +45,14 @@ def is_missing(home: Home, sweep: str, cells: Sequence[ExperimentConfig]) -> boo
     where none of its cells is tracked: whoever drives such a sweep tells MLflow nothing."""
     if not any(cell.tracking.mlflow for cell in cells):
         return False
-    found = found_run(home.mlflow_uri, {"fedcore.run_id": sweep, "fedcore.kind": "sweep"})
+    found = _found(home, sweep, "sweep")
     lacks = found is not None and (MISSING in found.tags or found.status != "FINISHED")
     return lacks and not is_driven(home, sweep)
+
+
+def _found(home: Home, id: str, kind: str) -> FoundRun | None:
+    store = tracking_store(home.mlflow_uri, home.mlflow_artifacts)
+    return store.find({"fedcore.run_id": id, "fedcore.kind": kind})
 
 
 def artifact_key(kind: str, name: str) -> str:

@@ -12,8 +12,7 @@ from fedcore.experiment.sweep import SweepConfig
 from flows.reports.settings import Settings, known_value
 from flows.reports.silo_totals import SiloTotal, totals_as_json
 from flows.sweep_files import sweep_id
-from tasks.mlflow.sweep_run import cell_tag
-from tasks.tracking import Table, View
+from tasks.tracking.run_writer import Table, View, cell_tag
 
 _ASKED = (
     "algorithm.name",

@@ -33,7 +33,7 @@ _SAID = (
 
 
 Run = Callable[[ExperimentConfig], str]
-"""The id of the run that stands for a cell, which may be of a former kind (`flows.kept.former_ids`)."""
+"""The id of the run that stands for a cell, which may be of a former kind (`flows.recorded.former_ids`)."""
 
 
 def settings(sweep: SweepConfig, run: Run = run_id) -> dict[str, Settings]:

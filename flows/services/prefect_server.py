@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from flows.services.secret import authorization, secret
 from flows.services.supervisor import idle_seconds, lease_folder, needed, record_path, server_lock
 
 START_DEADLINE = 90.0  # seconds; a first start on a slow disk with all of Prefect's migrations takes about 30
+LITTLE_MB = 10.0
+"""Below this much free space a server's error is put down to it: a full disk has no room for the log's words either."""
 
 
 class ServiceError(InputError):
@@ -43,6 +46,20 @@ def complaint(log: Path) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
     return [*(exceptions or lines or ["empty log"])][-1]
+
+
+@contextlib.contextmanager
+def server_errors(log: Path) -> Iterator[None]:
+    """Raises ServiceError in place of an error answer of the Prefect server, or none, with what its log says."""
+    import httpx
+
+    try:
+        yield
+    except httpx.HTTPError as error:
+        answer = f"answered {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else str(error)
+        free = shutil.disk_usage(log.parent).free / 2**20
+        why = f"only {free:.1f} MB are free at {log.parent}" if free < LITTLE_MB else f"see {log} ({complaint(log)})"
+        raise ServiceError(f"Prefect server: {answer}; {why}; `fedcore runs` lists what can be resumed") from error
 
 
 def answers(url: str, home: Home, timeout: float) -> bool:

@@ -11,12 +11,12 @@ from uuid import UUID
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.kept.former_runs import FormerRuns
+from flows.recorded.former_runs import FormerRuns
 from flows.run_lock import ID, Kind, is_driven, store_path, unless_driven
-from flows.sweep_files import driven_by, is_decided, kept_runs, load_saved
+from flows.sweep_files import driven_by, is_decided, load_saved, recorded_runs
 from flows.terminal.console import Terminal
 from tasks.run_file import is_readable, read_meta
-from tasks.tracking_writer import Status
+from tasks.tracking.run_writer import Status
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -70,14 +70,14 @@ def _look_for_cells(home: Home, sweep: str, former: FormerRuns) -> None:
     """Finds which runs of former ids are a sweep's cells: of a home with many runs all are looked at."""
     with suppress(InputError):
         config = load_saved(home, sweep)
-        kept_runs(home, sweep, config, former).runs(config.cells())
+        recorded_runs(home, sweep, config, former).runs(config.cells())
 
 
 def _sweep_ended(home: Home, sweep: str, former: FormerRuns) -> Status:
     if not (home.sweeps / sweep).is_dir():
         return "KILLED"  # a person deleted it
     config = load_saved(home, sweep)
-    runs = kept_runs(home, sweep, config, former)
+    runs = recorded_runs(home, sweep, config, former)
     if is_decided(home, config, runs):
         return "FINISHED"
     for cell in config.cells():

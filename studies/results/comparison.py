@@ -14,8 +14,8 @@ from rich.console import Console
 from fedcore.errors import InputError
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.kept.former_ids import KeptRuns
 from flows.launch import launch_sweep
+from flows.recorded.former_ids import RecordedRuns
 from studies.figures.chosen import registered_choices, with_choices
 from studies.results.measured import Measured, Place, measured
 from studies.results.provenance import DRAWS, Provenance
@@ -86,7 +86,7 @@ def compare_figure(
     sweep = of_trials(sweep, chosen)
     with _new_home() as anew:
         outcome = launch_sweep(sweep, console, yes=True)
-        runs, came = KeptRuns(anew), {result.run for result in outcome.results}
+        runs, came = RecordedRuns(anew), {result.run for result in outcome.results}
         cells = [cell for cell in sweep.cells() if runs.run(cell) in came]
         made = [row for row in measured(anew, figure, cells, outcome.results) if row.single]
     made = [row for row in made if (row.seed, row.repetition) in chosen]

@@ -22,7 +22,8 @@ from fedcore.home import caches
 from fedcore.process.import_path import safe_environment
 from fedcore.process.private_files import make_private
 from fedcore.process_start import begin
-from tasks.mlflow.tables import Found, MlflowTables, OtherSchema
+from tasks.mlflow.tables import MlflowTables, OtherSchema
+from tasks.tracking.run_writer import FoundRun
 
 PATIENCE = 300.0
 """Seconds for the migrations, on the slowest disk."""
@@ -48,7 +49,7 @@ def open_database(uri: str, artifacts: Path) -> MlflowTables:
     return MlflowTables(path)
 
 
-def found_run(uri: str, tags: Mapping[str, str]) -> Found | None:
+def found_run(uri: str, tags: Mapping[str, str]) -> FoundRun | None:
     """The first run with these tags; None if there is none, or the store is not there, or not readable."""
     path = sqlite_path(uri)
     if path is None or not path.exists():

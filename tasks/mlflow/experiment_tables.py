@@ -7,40 +7,14 @@ import sqlite3
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tasks.mlflow.model_tables import milliseconds
+from tasks.tracking.run_writer import DatasetInput, View
 
 LONGEST_VIEW = 5000
 """Of a tag of an experiment; MLflow's own limit."""
 LONGEST_SCHEMA = 60_000
 _VIEW = "mlflow.sharedViewState."
-
-
-class View(NamedTuple):
-    """A way to list an experiment's runs: which of them, in which columns.
-
-    `key`: by which a link names it, `viewStateShareKey=key`; `name`: in the page's list of saved views. `columns`:
-    for instance "metrics.`test_error`". `filter`: in MLflow's language; "" for all runs.
-    """
-
-    key: str
-    name: str
-    columns: tuple[str, ...]
-    filter: str = ""
-
-
-class DatasetInput(NamedTuple):
-    """What the page shows of a run's data, public facts only.
-
-    `digest`: of the version, at most 36 characters; `profile`: numbers by name; `columns`: names of the features, ()
-    for too many.
-    """
-
-    name: str
-    digest: str
-    profile: dict[str, int | str]
-    columns: tuple[str, ...] = ()
 
 
 class ExperimentTables:

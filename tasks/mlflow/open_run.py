@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tasks.mlflow.tables import Found, MlflowTables, Point
-from tasks.tracking_writer import Row, Status, finite_or_nan, flat
+import numpy as np
+
+from tasks.mlflow.tables import MlflowTables, Point
+from tasks.tracking.run_writer import MISSING, FoundRun, Row, Status
 
 R = TypeVar("R", bound="OpenRun")
-MISSING = "fedcore.missing"
-"""Tag of a finished run whose driver ended before all of it was here."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class OpenRun:
     last: dict[str, tuple[int, float]] | None = None
 
     @classmethod
-    def found(cls, run: Found) -> OpenRun:
+    def found(cls, run: FoundRun) -> OpenRun:
         return cls(run.id, run.experiment, run.status, set(run.params))
 
     def resume(self, tables: MlflowTables) -> None:
@@ -90,3 +90,19 @@ def begun(run: R | None, what: str) -> R:
     if run is None:
         raise LookupError(f"{what} was not begun")
     return run
+
+
+def finite_or_nan(value: float) -> float:
+    """The value, NaN if it is infinite: MLflow's store would turn infinity into 1.8e308."""
+    return float(value) if np.isfinite(value) else float("nan")
+
+
+def flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Texts by key; those of nested mappings under keys joined by dots."""
+    found: dict[str, str] = {}
+    for key, value in params.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = str(value)
+    return found

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fedcore import __version__
 from tasks.mlflow.database import open_database
-from tasks.mlflow.experiment_tables import View
 from tasks.mlflow.open_run import OpenRun
 from tasks.mlflow.tables import MlflowTables
+from tasks.tracking.run_writer import View
 
 SOURCE = f"fedcore {__version__}"
 LISTED = View(

@@ -1,4 +1,4 @@
-"""MLflow as the tracker's thread sees it: runs found by tag before one is made, rows and models logged once.
+"""The tracking store that writes MLflow's tables: runs found by tag before one is made, rows and models logged once.
 
 An experiment of MLflow per `name` of a config. In it a parent run for each run (tags `fedcore.run_id`, `fedcore.kind` =
 experiment), a child run per phase (also `fedcore.phase`), and a run per sweep. Every call is one transaction of
@@ -8,27 +8,22 @@ experiment), a child run per phase (also `fedcore.phase`), and a run per sweep. 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fedcore.experiment.served.phase_model import PhaseModel
-from tasks.mlflow.experiment_tables import DatasetInput
+from tasks.mlflow.database import found_run, is_final
 from tasks.mlflow.model_tables import LATEST, Logged, milliseconds
 from tasks.mlflow.models import MODEL, ModelTemplates
-from tasks.mlflow.open_run import MISSING, OpenParent, OpenRun, begun
+from tasks.mlflow.open_run import OpenParent, OpenRun, begun
 from tasks.mlflow.opened import OpenedStore
 from tasks.mlflow.sweep_run import SweepRun
-from tasks.mlflow.tables import Address, Found, MlflowTables
-from tasks.tracking_writer import Row, Status
+from tasks.mlflow.tables import MlflowTables
+from tasks.tracking.run_writer import MISSING, Address, DatasetInput, FoundRun, Kind, LeftBehind, Row, Status
 
 MOST_KNOWN = 64
 """Parent runs that are kept in mind after their end; the one that was begun first is forgotten first."""
-
-Whose = Literal["run", "sweep"]
-LeftBehind = Callable[[Whose, str], AbstractContextManager[Status | None]]
-"""How a run or sweep of this id ended, and keeps drivers from it for the block; None if one has it."""
 
 
 class MlflowStore:
@@ -38,10 +33,18 @@ class MlflowStore:
     """
 
     def __init__(self, uri: str, artifacts: Path, cache: Path) -> None:
-        self._opened = OpenedStore(uri, artifacts)
+        self._uri, self._opened = uri, OpenedStore(uri, artifacts)
         self._models = ModelTemplates(cache)
         self._parents: dict[str, OpenParent] = {}
         self.sweep = SweepRun(self._opened)
+
+    def find(self, tags: Mapping[str, str]) -> FoundRun | None:
+        """The first run with these tags, by a connection of its own; a store that is not there is not made."""
+        return found_run(self._uri, tags)
+
+    def is_final(self, error: Exception) -> bool:
+        """True if another attempt cannot succeed: a mistake in an entry, not a store that is away."""
+        return is_final(error)
 
     def doubt(self) -> None:
         """Forgets what is known of the database: a call failed, and may have had its effect, or none."""
@@ -167,13 +170,13 @@ class MlflowStore:
                     closed.append(name)
         return closed
 
-    def _ended(self, kind: Whose, name: str, status: Status) -> bool:
+    def _ended(self, kind: Kind, name: str, status: Status) -> bool:
         """Ends what is RUNNING of a run or sweep that is held; False if there is nothing by now."""
         with self._tables.transaction():
             # What is read in here is what is there: a driver that ended before this one was held may have written.
             running = [run for run in self._of_ours({"fedcore.run_id": name}) if _whose(run) == (kind, name)]
             for run in running:
-                # Of a finished run's phases what is missing is not known: telling it again tells them too.
+                # Of a finished run's phases what is missing is not known: publishing it again writes them too.
                 phase = run.tags["fedcore.kind"] == "phase" and status == "FINISHED"
                 self._tables.set_status(run.id, "KILLED" if phase else status, milliseconds())
                 if status == "FINISHED":
@@ -181,7 +184,7 @@ class MlflowStore:
                     self._tables.add(run.id, tags={MISSING: way})
         return bool(running)
 
-    def _of_ours(self, tags: Mapping[str, str]) -> list[Found]:
+    def _of_ours(self, tags: Mapping[str, str]) -> list[FoundRun]:
         """Runs with these tags that are RUNNING and name a run or a sweep of fedcore."""
         running = self._tables.runs(tags, status="RUNNING")
         return [run for run in running if {"fedcore.run_id", "fedcore.kind"} <= run.tags.keys()]
@@ -218,5 +221,5 @@ class MlflowStore:
         return logged
 
 
-def _whose(run: Found) -> tuple[Whose, str]:
+def _whose(run: FoundRun) -> tuple[Kind, str]:
     return "sweep" if run.tags["fedcore.kind"] == "sweep" else "run", run.tags["fedcore.run_id"]

@@ -8,17 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.mlflow.experiment_tables import View
 from tasks.mlflow.model_tables import BEST, LATEST
 from tasks.mlflow.models import MODEL
 from tasks.mlflow.open_run import OpenRun, begun
 from tasks.mlflow.opened import OpenedStore
-from tasks.tracking_writer import Status, Table
-
-
-def cell_tag(sweep: str) -> str:
-    """The tag, with the value yes, of all cells of a sweep: a run may be a cell of several."""
-    return f"fedcore.cell_of.{sweep}"
+from tasks.tracking.run_writer import Status, Table, View, cell_tag
 
 
 class SweepRun:
@@ -69,7 +63,7 @@ class SweepRun:
         listed = [{"path": name, "type": "table"} for name in tables]
         tags = {"mlflow.loggedArtifacts": json.dumps(listed), "mlflow.note.content": note}
         with self._opened.tables.transaction():
-            run.add(self._opened.tables, tags={key: said for key, said in tags.items() if said}, summary=totals, at=at)
+            run.add(self._opened.tables, tags={key: text for key, text in tags.items() if text}, summary=totals, at=at)
             self._opened.tables.experiments.offer(run.experiment, view)
             if run.status != status:
                 run.end(self._opened.tables, status, at)
@@ -82,8 +76,8 @@ class SweepRun:
         if saved is None:
             return  # a person deleted it
         with self._opened.tables.transaction():
-            told = {**self._opened.tables.models.tags(saved), **tags}
-            self._opened.tables.models.register(name, found[0].id, saved, told, LATEST)
+            labels = {**self._opened.tables.models.tags(saved), **tags}
+            self._opened.tables.models.register(name, found[0].id, saved, labels, LATEST)
             self._opened.tables.models.alias(name, found[0].id, BEST)
 
 

@@ -3,7 +3,7 @@
 MLflow's own client takes 5 to 20 ms a call, most of it in SQLAlchemy, and seconds to import; a sweep makes a hundred
 calls a cell. The tables are those of one version of MLflow's schema (`SCHEMA`), and a database of another is refused;
 `tests/tasks/test_tracking.py` reads all of it back with MLflow's client, and compares its rows with the client's.
-The file is on disk when `settle` returns, not before: until then a run's checkpoint can tell it again.
+The file is on disk when `settle` returns, not before: until then a run is published again from its checkpoint.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tasks.mlflow.experiment_tables import ExperimentTables
 from tasks.mlflow.keys import LONGEST_KEY, NAME
 from tasks.mlflow.model_tables import ModelTables, local_path
 from tasks.run_file import transaction
+from tasks.tracking.run_writer import FoundRun
 
 SCHEMA = "dc11669786a5"
 """Of MLflow 3.17: the revision that its migrations end with."""
@@ -38,23 +39,6 @@ class Point(NamedTuple):
     value: float
     step: int
     timestamp: int
-
-
-class Address(NamedTuple):
-    """Where a run is: MLflow's ids of its experiment and of itself."""
-
-    experiment: int
-    id: str
-
-
-class Found(NamedTuple):
-    """A run as it is in the database."""
-
-    id: str
-    experiment: int
-    status: str
-    tags: dict[str, str]
-    params: set[str]
 
 
 class OtherSchema(ValueError):
@@ -92,7 +76,7 @@ class MlflowTables:
     def close(self) -> None:
         self._db.close()
 
-    def runs(self, tags: Mapping[str, str], status: str | None = None) -> list[Found]:
+    def runs(self, tags: Mapping[str, str], status: str | None = None) -> list[FoundRun]:
         """The runs that have all of these tags, oldest first; of this status, where one is given."""
         conditions, values = ["runs.lifecycle_stage = 'active'"], list[object]()
         for key, value in tags.items():
@@ -107,7 +91,7 @@ class MlflowTables:
         for run, experiment, state in self._db.execute(query, values).fetchall():
             known = dict(self._db.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (run,)))
             params = {key for (key,) in self._db.execute("SELECT key FROM params WHERE run_uuid = ?", (run,))}
-            found.append(Found(run, experiment, state, known, params))
+            found.append(FoundRun(run, experiment, state, known, params))
         return found
 
     def create_run(self, experiment: int, name: str, tags: Mapping[str, str], at: int) -> str:

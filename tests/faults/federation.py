@@ -20,8 +20,8 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home, LedgerFolders
-from flows.drive import drive
-from flows.session import Session
+from flows.driver.session import Session
+from flows.training import train
 from tasks.run_file import read_done, read_meta
 from tasks.training import Training
 from tests.patience import HANGS
@@ -82,7 +82,7 @@ class Federation:
                 training.advance()
 
         with Session.of_driver(Home(self.home).make()) as session:
-            drive(load_experiment(self.config), session, all_rounds)
+            train(load_experiment(self.config), session, all_rounds)
 
     def resume(self) -> dict:
         return json.loads(self.call("resume", self.run, "--json"))

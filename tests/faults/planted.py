@@ -62,7 +62,7 @@ DRIVER = {
     "before the run is closed": Step("fedcore.silo.site:Site.close_run"),
     "closed at one silo": Step("fedcore.silo.private_silo:PrivateSilo.close_run", "after"),
     "closed, before the result": Step("fedcore.silo.site:Site.close_run", "after"),
-    "between two result files": Step("flows.telling:write_atomically", "after"),
+    "between two result files": Step("flows.run_publication:write_atomically", "after"),
 }
 STEPS = RELEASE | DRIVER
 

@@ -1,7 +1,7 @@
 """SIGKILL at every step boundary of the release path and of the driver, then a resume: nothing is lost or doubled.
 
 Each cell kills a process of its own by SIGKILL and looks at what an observer outside saw. The driver here is the real
-one (`flows.drive`) without Prefect and MLflow, in a forked child; tests/faults/test_engines.py has the engines.
+one (`flows.training`) without Prefect and MLflow, in a forked child; tests/faults/test_engines.py has the engines.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from fedcore.optim.averaging import Messages
 from fedcore.silo.policies.policy_in_force import utc_now
 from fedcore.silo.registration import register_silos
 from flows.commands.accounts.sources import silo_sources
-from flows.drive import drive
-from flows.session import Session
+from flows.driver.session import Session
+from flows.training import train
 from tests.faults.planted import DRIVER, RELEASE, STEPS, plant
 from tests.gaussian_curve import epsilon_by_hand
 from tests.patience import HANGS
@@ -83,14 +83,14 @@ def child(folder: Path, ledger: str, step: str | None, count: int) -> None:
             training.advance()
 
     with Session.of_driver(Home.current().make()) as session:
-        drive(config(ledger), session, all_rounds)
+        train(config(ledger), session, all_rounds)
 
 
 @pytest.fixture(scope="session")
 def processes():
     context = multiprocessing.get_context("forkserver")
     # This module brings what a child needs: a child that imports it by itself takes four times as long.
-    context.set_forkserver_preload([__name__, "flows.drive", "pandas", "pyarrow.parquet"])
+    context.set_forkserver_preload([__name__, "flows.training", "pandas", "pyarrow.parquet"])
     return context
 
 

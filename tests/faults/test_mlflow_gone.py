@@ -16,9 +16,9 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home, LedgerFolders
-from flows.drive import drive
+from flows.driver.session import Session
 from flows.runs import store_path
-from flows.session import Session
+from flows.training import train
 from tasks.run_file import read_meta
 from tests.patience import HANGS
 
@@ -55,7 +55,7 @@ def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicat
         waiting.append(session.tracker.flush(2.0))
 
     with Session.of_driver(home) as session:
-        result = drive(made, session, all_rounds)
+        result = train(made, session, all_rounds)
         # The run is finished on disk although MLflow has little of it.
         assert waiting == [False]
         meta = read_meta(store_path(home, result.run))

@@ -26,9 +26,9 @@ from fedcore.home import Home, LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.storage.verify import faults
-from flows.drive import drive
+from flows.driver.session import Session
 from flows.runs import store_path
-from flows.session import Session
+from flows.training import train
 from tasks.run_file import read_done
 from tests.faults.clusters import Standing, standing
 from tests.faults.planted import DRIVER, RELEASE, STEPS, plant, plant_anew
@@ -73,7 +73,7 @@ def stands(request, tmp_path_factory) -> Iterator[Standing]:
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "flows.drive", "pandas", "pyarrow.parquet", "tasks.workers.sites"])
+    context.set_forkserver_preload([__name__, "flows.training", "pandas", "pyarrow.parquet", "tasks.workers.sites"])
     return context
 
 
@@ -113,7 +113,7 @@ def child(
             training.advance()
 
     with Session.of_driver(Home(stands.home)) as session:
-        drive(config(stands, seed, phases), session, all_rounds)
+        train(config(stands, seed, phases), session, all_rounds)
 
 
 def undisturbed(made: ExperimentConfig, folder: Path) -> np.ndarray:

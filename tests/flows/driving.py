@@ -5,8 +5,8 @@ from __future__ import annotations
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from flows.drive import drive
-from flows.session import Session
+from flows.driver.session import Session
+from flows.training import train as train_run
 from tasks.training import Training
 from tests.registers import registered_config
 
@@ -21,7 +21,7 @@ def run(home: Home, made: ExperimentConfig, session: Session | None = None) -> R
     registered_config(made, home)
     own = session or Session(home)
     try:
-        return drive(made, own, train)
+        return train_run(made, own, train)
     finally:
         if session is None:
             own.close()

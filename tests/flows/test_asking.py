@@ -197,7 +197,7 @@ def test_resume_does_not_ask(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "launch_run", lambda *_, yes: asked.append(yes))
     monkeypatch.setattr(runs, "find", lambda *_: ("run", "run"))
     monkeypatch.setattr(runs, "read_run", lambda *_: SimpleNamespace(config=None, sweep=None, result=None))
-    monkeypatch.setattr("flows.kept.former_ids.refuse_former", lambda _: None)
+    monkeypatch.setattr("flows.recorded.former_ids.refuse_former", lambda _: None)
     monkeypatch.setattr(run, "show_run", lambda *_: None)
     monkeypatch.setattr(run, "warn", lambda *_: None)
     assert CliRunner().invoke(app, ["resume", "run"]).exit_code == 0

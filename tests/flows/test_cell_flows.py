@@ -14,7 +14,8 @@ import pytest
 
 from fedcore.errors import InputError, SiloError
 from fedcore.home import Home
-from flows.cell_flows import SCHEMA, CellFlows, state_of
+from flows.cells.flow_runs import state_of
+from flows.cells.prefect_rows import SCHEMA, CellFlowRows
 from flows.services.database import make_template
 from flows.services.environment import prefect_environment
 from tests.patience import HANGS
@@ -81,7 +82,7 @@ PARENT = "11111111-2222-4333-8444-555555555555"
 
 @pytest.mark.slow
 def test_prefect_reads_cells_that_run_that_ended_and_that_failed(database):
-    flows = CellFlows(database, PARENT)
+    flows = CellFlowRows(database, PARENT)
     data = {"source": "digits"}
     cells = [flows.begin(f"cell {n}", {"seed": n, "data": data}, [f"seed:{n}", "sweep:s"]) for n in range(4)]
     with cells[0].task("phase 1", "phase") as phase, cells[0].task("round 1.1", "round", phase):
@@ -131,7 +132,7 @@ def test_prefect_reads_cells_that_run_that_ended_and_that_failed(database):
 
 
 def test_rows_are_written_once_a_second_or_at_the_end(database):
-    flows = CellFlows(database, PARENT)
+    flows = CellFlowRows(database, PARENT)
     first = flows.begin("first", {}, [])
     flows.write()
     assert count(database, "flow_run") == 1, "the first cell is shown at once"
@@ -146,7 +147,7 @@ def test_rows_are_written_once_a_second_or_at_the_end(database):
 
 def test_a_later_sweep_uses_the_flow_that_is_there_and_a_result_again_replaces_the_latest(database):
     for _ in range(2):
-        flows = CellFlows(database, PARENT)
+        flows = CellFlowRows(database, PARENT)
         cell = flows.begin("cell", {}, [])
         cell.artifact("result-1", "text")
         cell.end("COMPLETED")
@@ -159,13 +160,13 @@ def test_a_database_of_another_schema_is_refused(database):
         assert db.execute("SELECT version_num FROM alembic_version").fetchall() == [(SCHEMA,)]
         db.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
     with pytest.raises(InputError, match=r"Prefect's schema .*0123456789ab"):
-        CellFlows(database, PARENT)
+        CellFlowRows(database, PARENT)
     assert count(database, "flow") == 0
 
 
 def test_a_database_that_cannot_be_written_is_named(database, monkeypatch):
-    monkeypatch.setattr("flows.cell_flows.PATIENCE", 0.1)
-    flows = CellFlows(database, PARENT)
+    monkeypatch.setattr("flows.cells.prefect_rows.PATIENCE", 0.1)
+    flows = CellFlowRows(database, PARENT)
     cell = flows.begin("cell", {}, [])
     with sqlite3.connect(database, isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -176,7 +177,7 @@ def test_a_database_that_cannot_be_written_is_named(database, monkeypatch):
     flows.close()
     assert count(database, "flow_run") == 1, "nothing is lost by the wait"
     with pytest.raises(InputError, match="cannot be written"):
-        CellFlows(database.with_name("empty.db"), PARENT)
+        CellFlowRows(database.with_name("empty.db"), PARENT)
 
 
 def test_errors_of_a_run_are_failures_and_others_crashes():

@@ -125,9 +125,9 @@ def test_a_release_before_a_stopped_run_of_a_former_id_is_counted(home, capsys):
     before = all_totals(home, made, [])
     name = next(path.name for path in home.sweeps.iterdir())
     move_data(home)
-    from flows.sweep_files import kept_runs, load_saved
+    from flows.sweep_files import load_saved, recorded_runs
 
     again = load_saved(home, name)
-    after = all_totals(home, again, [], kept_runs(home, name, again))
+    after = all_totals(home, again, [], recorded_runs(home, name, again))
     assert [total.statistics for total in after] == [1, 1]
     assert all(one.epsilon >= two.epsilon for one, two in zip(after, before, strict=True))

@@ -77,7 +77,7 @@ def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch, error):
     def stop(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("flows.drive._signal", "SIGTERM")
+    monkeypatch.setattr("flows.driver.signals._signal", "SIGTERM")
     monkeypatch.setattr("fedcore.experiment.experiment.make_plan", stop)
     code, _, err = fedcore("plan", DIGITS)
     assert code == 130 and err == "stopped; `fedcore runs` lists what can be resumed\n"

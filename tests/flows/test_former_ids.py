@@ -14,8 +14,8 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from flows.commands.run import resume
-from flows.kept.former_ids import KeptRuns, refuse_former
 from flows.launch import launch_run
+from flows.recorded.former_ids import RecordedRuns, refuse_former
 from flows.runs import read_run, store_path
 from tasks.run_store import RunStore
 from tests.flows.driving import run
@@ -69,13 +69,13 @@ def test_a_finished_one_is_shown_and_not_trained_again(home, tmp_path, capsys):
     assert shown == read_run(home, OLD).result and not (home.runs / run_id(config())).exists()
     resume(OLD, as_json=True)
     assert json.loads(capsys.readouterr().out)["weights_sha256"] == shown.weights_sha256
-    assert KeptRuns(home).former(config(repetition=1)) is None
-    assert KeptRuns(home).former(config(algorithm={"name": "mbsgd", "rounds": 4, "step": 0.5})) is None
+    assert RecordedRuns(home).former(config(repetition=1)) is None
+    assert RecordedRuns(home).former(config(algorithm={"name": "mbsgd", "rounds": 4, "step": 0.5})) is None
 
 
 def test_a_stopped_one_says_why_it_cannot_go_on(home, tmp_path):
     of_before(home, config(), tmp_path, "KILLED")
-    found = KeptRuns(home).former(config())
+    found = RecordedRuns(home).former(config())
     assert found.run == OLD and found.result is None
     with pytest.raises(InputError, match=rf"run {OLD} cannot go on: its id is of other paths .*{run_id(config())}.*=1"):
         resume(OLD)
@@ -87,4 +87,4 @@ def test_configs_without_paths_are_not_looked_for(home):
         {"name": "former", "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"}}
     )
     (home.runs / OLD).mkdir(parents=True)
-    assert KeptRuns(home).former(made) is None and KeptRuns(home).former(config()) is None
+    assert RecordedRuns(home).former(made) is None and RecordedRuns(home).former(config()) is None

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 import pytest
 
-import flows.kept.former_runs as former_runs
+import flows.recorded.former_runs as former_runs
 import flows.services.stale as stale
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import SweepConfig
-from flows.kept.former_ids import KeptRuns
 from flows.launch import save_sweep_folder
+from flows.recorded.former_ids import RecordedRuns
 from flows.sweep_files import all_sweeps, load_saved, sweep_id
 from tests.flows import test_former_sweeps
 from tests.flows.driving import run
@@ -59,12 +59,12 @@ def test_a_sweep_of_finished_cells_looks_for_none(home, scanned):
 def test_runs_that_came_since_are_seen(home, scanned):
     made = SweepConfig.model_validate({"name": "kept", "base": base() | {"privacy": {"epsilon": 3}}})
     cell = made.cells()[0]
-    assert KeptRuns(home).run(cell) == run_id(cell)
+    assert RecordedRuns(home).run(cell) == run_id(cell)
     before = run(home, cell).run
     move_data(home)
     save_sweep_folder(home, made)
     again = load_saved(home, sweep_id(made)).cells()[0]
-    assert run_id(again) != before and KeptRuns(home).run(again) == before
+    assert run_id(again) != before and RecordedRuns(home).run(again) == before
     assert scanned.count(f"read {before}") == 1
 
 

@@ -16,15 +16,15 @@ from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.cell_flows import CellFlows
+from flows.cells.prefect_rows import CellFlowRows
 from flows.commands.run import resume
 from flows.commands.runs import runs as list_runs
 from flows.commands.show import report
-from flows.experiment import _fired as fired_run
-from flows.kept.former_ids import KeptRuns
+from flows.driver.session import Session
+from flows.flow_runs import _fired as fired_run
 from flows.launch import launch_run, launch_sweep, save_sweep_folder
+from flows.recorded.former_ids import RecordedRuns
 from flows.runs import read_run, store_path
-from flows.session import Session
 from flows.sweep import _Cells, _fired, _together
 from flows.sweep_files import is_complete, is_over, load_saved, sweep_id
 from tasks.calls import in_step
@@ -112,7 +112,7 @@ def carry_out(home: Home, config: SweepConfig, commanded: bool = False) -> list:
     """What the sweep's flow does with its cells; results and errors in their order."""
     with Session.of_driver(home) as session:
         session.commanded = commanded
-        flows = CellFlows(home.prefect / "prefect.db", PARENT)
+        flows = CellFlowRows(home.prefect / "prefect.db", PARENT)
         try:
             cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             calls = ((run_id(chain[0]), made) for chain, made in cells.chains(config))
@@ -214,7 +214,7 @@ def test_a_schedule_does_not_count_its_repetitions_from_the_beginning_again(home
         run(home, made.repeated(count).cells()[0])
     stop(home, run_id(made.repeated(1).cells()[0]))
     move_data(home)
-    import flows.experiment as of_run
+    import flows.flow_runs as of_run
     import flows.sweep as of_sweep
 
     class Log:
@@ -261,7 +261,7 @@ def test_moved_back_it_is_what_it_was(home, capsys):
     data.unlink()
     (home.root.parents[1] / "disk").rename(data)
     again = load_saved(home, name)
-    assert sweep_id(again) == name and KeptRuns(home).runs(again.cells()) == {each: each for each in ids}
+    assert sweep_id(again) == name and RecordedRuns(home).runs(again.cells()) == {each: each for each in ids}
     assert read_run(home, ids[0]).complete and Path(again.cells()[0].data.silos[0].path).is_file()
 
 
@@ -280,7 +280,7 @@ def test_a_finished_run_on_other_data_stands_for_nothing(home, capsys):
     other_data(home)
     again = load_saved(home, name)
     now = [run_id(cell) for cell in again.cells()]
-    runs = KeptRuns(home)
+    runs = RecordedRuns(home)
     assert list(runs.runs(again.cells()).values()) == now and runs.taken_over(again.cells()) is None
     assert not is_complete(home, again) and not is_over(home, again)
     results = carry_out(home, again)
@@ -299,7 +299,7 @@ def test_a_stopped_run_on_other_data_keeps_none_from_beginning(home):
     stop(home, ids[0])
     other_data(home)
     again = load_saved(home, name)
-    assert KeptRuns(home).stopped(again.cells()) == []
+    assert RecordedRuns(home).stopped(again.cells()) == []
     assert [made.run for made in carry_out(home, again)] == [run_id(cell) for cell in again.cells()]
 
 
@@ -329,7 +329,7 @@ def test_where_a_run_keeps_no_digests_sizes_tell_other_data(home):
     forget_digests(home, ids)
     other_data(home)
     again = load_saved(home, name)
-    assert KeptRuns(home).runs(again.cells()) == {run_id(cell): run_id(cell) for cell in again.cells()}
+    assert RecordedRuns(home).runs(again.cells()) == {run_id(cell): run_id(cell) for cell in again.cells()}
 
 
 def test_with_the_same_bytes_elsewhere_nothing_is_in_doubt(home, capsys):

@@ -24,8 +24,8 @@ from fedcore.home import Home
 from fedcore.printable import plain_name
 from fedcore.silo.policies.policy_file import read_policy
 from flows.commands.app import app
-from flows.kept.former_ids import KeptRuns
-from flows.pages import sweep_telling
+from flows.pages import sweep_publication
+from flows.recorded.former_ids import RecordedRuns
 from flows.reports.lines import Line
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, caption, markdown, markdown_table, table
@@ -83,27 +83,28 @@ def sweep():
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_silo_s_name_is_text_in_a_sweep_s_artifact(name, monkeypatch, sweep):
     told: list[str] = []
-    monkeypatch.setattr(sweep_telling, "create_markdown_artifact", lambda text, key: told.append(text))
-    monkeypatch.setattr(sweep_telling, "get_run_logger", lambda: SimpleNamespace(info=lambda text: None))
-    telling = sweep_telling.SweepTelling(sweep, SimpleNamespace(kept_runs=KeptRuns(Home.current())))
-    telling._totals = [SiloTotal(None, name, 10, 1, 0, 0, 1.0, 1e-5, f"persons of column {name}")]
-    telling.show(Report((line(name),), {}, None))
+    monkeypatch.setattr(sweep_publication, "create_markdown_artifact", lambda text, key: told.append(text))
+    monkeypatch.setattr(sweep_publication, "get_run_logger", lambda: SimpleNamespace(info=lambda text: None))
+    publication = sweep_publication.SweepPublication(sweep, SimpleNamespace(recorded_runs=RecordedRuns(Home.current())))
+    publication._totals = [SiloTotal(None, name, 10, 1, 0, 0, 1.0, 1e-5, f"persons of column {name}")]
+    publication.show(Report((line(name),), {}, None))
     (text,) = told
     assert "persons of column" in text and elements(text) == set()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_text_in_a_run_s_note(name, monkeypatch):
-    from flows import telling
+    from flows import run_publication
 
     told: dict[str, str] = {}
-    monkeypatch.setattr(telling, "privacy_tags", lambda *_: {"privacy.statement": f"for persons of column {name}"})
-    monkeypatch.setattr(telling, "run_parameters", lambda *_: {})
+    statement = {"privacy.statement": f"for persons of column {name}"}
+    monkeypatch.setattr(run_publication, "privacy_tags", lambda *_: statement)
+    monkeypatch.setattr(run_publication, "run_parameters", lambda *_: {})
     config = SimpleNamespace(algorithm=SimpleNamespace(name="mbsgd"), privacy=SimpleNamespace(trust="silo"))
     experiment = SimpleNamespace(config=config, plan=None, statistics=None)
     session = SimpleNamespace(track=lambda experiment, name, params, tags: told.update(tags))
     patience = SimpleNamespace(statement=f"of {name}")
-    telling.Telling(experiment, session, None, "n", {"flow_run_url": "http://here/1"}, patience).begin()
+    run_publication.RunPublication(experiment, session, None, "n", {"flow_run_url": "http://here/1"}, patience).begin()
     assert elements(told["mlflow.note.content"]) == {"a"}  # our own link
     assert told["mlflow.note.content"].count("](http://here/1)") == 1
 

@@ -9,9 +9,9 @@ import pytest
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
-from flows.drive import driven
+from flows.driver.session import Session
 from flows.runs import store_path
-from flows.session import Session
+from flows.training import train_calls
 from tasks.calls import in_step
 from tasks.run_file import read_done
 
@@ -55,7 +55,7 @@ def carry_out(home: Home, configs: list[ExperimentConfig], width: int, stop_afte
             yield from training.round_calls()
 
     with Session.of_driver(home, took) as session:
-        runs = ((run_id(config), driven(config, session, all_rounds)) for config in configs)
+        runs = ((run_id(config), train_calls(config, session, all_rounds)) for config in configs)
         for _, made in in_step(runs, width):
             if isinstance(made, Exception):
                 raise made

@@ -16,10 +16,9 @@ from fedcore.errors import BusyError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
-from flows.dispatch import explained, the_run_s_own_words
-from flows.launch import _complete_here, launch_run
+from flows.launch import _complete_here, failure_of, launch_run
 from flows.runs import store_path
-from flows.services.prefect_server import ServiceError
+from flows.services.prefect_server import ServiceError, server_errors
 from tasks.run_store import RunStore
 
 Usage = namedtuple("Usage", "total used free")
@@ -42,12 +41,12 @@ def test_an_error_of_the_server_is_a_sentence(tmp_path, monkeypatch, free, said)
     log.parent.mkdir()
     log.write_text("sqlite3.OperationalError: no such table\n")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 2**40 - free, free))
-    with pytest.raises(ServiceError, match=said), explained(log):
+    with pytest.raises(ServiceError, match=said), server_errors(log):
         raise failed()
 
 
 def test_other_errors_pass(tmp_path):
-    with pytest.raises(ZeroDivisionError), explained(tmp_path / "prefect.log"):
+    with pytest.raises(ZeroDivisionError), server_errors(tmp_path / "prefect.log"):
         raise ZeroDivisionError
 
 
@@ -56,7 +55,7 @@ def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path,
     @contextmanager
     def driver(*_):
         def start(*_):
-            for place in ("flows.launch", "flows.kept.former_ids"):
+            for place in ("flows.launch", "flows.recorded.former_ids"):
                 monkeypatch.setattr(f"{place}.read_run", lambda *_: SimpleNamespace(complete=complete, result={"n": 1}))
 
         yield start
@@ -79,7 +78,7 @@ def test_why_a_run_failed_is_said_whatever_prefect_makes_of_it(made_of_it):
     """The flow run of a driver that was paused is over at the server, which takes no other state of it."""
     refused = SiloError("ash", "lease", "a later driver took it")
     session = SimpleNamespace(failure=None)
-    with pytest.raises(SiloError) as caught, the_run_s_own_words(session):
+    with pytest.raises(SiloError) as caught, failure_of(session):
         session.failure = refused
         if made_of_it is not None:
             raise made_of_it
@@ -87,9 +86,9 @@ def test_why_a_run_failed_is_said_whatever_prefect_makes_of_it(made_of_it):
 
 
 def test_where_no_run_failed_errors_pass():
-    with the_run_s_own_words(SimpleNamespace(failure=None)):
+    with failure_of(SimpleNamespace(failure=None)):
         pass
-    with pytest.raises(ZeroDivisionError), the_run_s_own_words(SimpleNamespace(failure=None)):
+    with pytest.raises(ZeroDivisionError), failure_of(SimpleNamespace(failure=None)):
         raise ZeroDivisionError
 
 

@@ -10,17 +10,17 @@ import pytest
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from flows.commands.run import _resume_sweep
+from flows.driver.session import Session
 from flows.launch import launch_sweep, save_sweep_folder
 from flows.pages.links import is_missing, mlflow_page
-from flows.pages.sweep_telling import SweepTelling
+from flows.pages.sweep_publication import SweepPublication
 from flows.run_lock import store_path
 from flows.runs import read_run
 from flows.services.stale import left_behind
-from flows.session import Session
 from flows.sweep_files import sweep_id
 from flows.terminal.console import Terminal
 from tasks.run_store import RunStore
-from tasks.tracking import close_stale
+from tasks.tracking_stores import close_stale
 from tests.flows import test_former_sweeps
 from tests.flows.driving import run
 from tests.flows.test_former_sweeps import base, move_data, sweep
@@ -39,7 +39,7 @@ def untold(home: Home, name: str) -> None:
 def left(home: Home, config, told: bool = True) -> None:
     """Leaves a finished sweep as a driver that was killed before MLflow had its end; `told`: another one saw it."""
     with Session.of_driver(home) as session:
-        SweepTelling(config, session).begin(6)
+        SweepPublication(config, session).begin(6)
     if not told:
         return
     assert close_stale(home.mlflow_uri, lambda kind, name: left_behind(home, name, kind)) == [sweep_id(config)]
@@ -57,11 +57,11 @@ def driven(home, monkeypatch) -> list[str]:
 
             def start(name, parameters):
                 asked.append(name)
-                parameters()
+                assert parameters["name"]
                 if kind == "sweep":
-                    telling = SweepTelling(config_of[name], session)
-                    telling.begin(6)
-                    telling.finish("FINISHED", None, [])
+                    publication = SweepPublication(config_of[name], session)
+                    publication.begin(6)
+                    publication.finish("FINISHED", None, [])
                 else:
                     run(home, cells[0], session)
 

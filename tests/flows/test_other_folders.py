@@ -28,8 +28,8 @@ tracking: {mlflow: false}
 
 STOPPED = """
 import os, sys
-from flows.drive import drive
-from flows.session import Session
+from flows.training import train
+from flows.driver.session import Session
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
 
@@ -40,7 +40,7 @@ def rounds(training):
             os._exit(9)
 
 with Session.of_driver(Home.current().make()) as session:
-    drive(load_experiment("mine.yaml"), session, rounds)
+    train(load_experiment("mine.yaml"), session, rounds)
 """
 
 

@@ -14,7 +14,9 @@ from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import markdown_table
 from flows.sweep_files import sweep_id
-from tasks.tracking import Address, Tracker, View
+from tasks.tracking.run_writer import Address, View
+from tasks.tracking.tracker import Tracker
+from tasks.tracking_stores import tracking_store
 from tests.flows.results import made_result
 from tests.patience import HANGS
 
@@ -90,7 +92,7 @@ def test_links_open_the_run_and_the_list_of_a_sweep(tmp_path):
     home = Home(tmp_path)
     assert mlflow_page(home, PAGES, "r-1") is None and sweep_page(home, PAGES, "s-1") is None
     assert not list(tmp_path.iterdir())  # looking makes nothing
-    tracker = Tracker(home.mlflow_uri, home.mlflow_artifacts)
+    tracker = Tracker(tracking_store(home.mlflow_uri, home.mlflow_artifacts))
     run = tracker.begin("r-1", "digits", "one", {}, {})
     tracker.begin_sweep("s-1", "steps", {}, View("s-1", "s-1", ()))
     assert tracker.close(HANGS), tracker.problem

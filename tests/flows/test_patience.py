@@ -24,14 +24,14 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.cell_flows import CellFlows
+from flows.cells.prefect_rows import CellFlowRows
 from flows.commands.show import show_sweep
+from flows.driver.session import Session
 from flows.ladders import standings, tried_cells
 from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
 from flows.runs import read_abandoned, read_result, read_run, store_path
 from flows.services.database import make_template
-from flows.session import Session
 from flows.sweep import _Cells, _together
 from flows.sweep_budget import sweep_totals
 from flows.sweep_files import finished_results, is_complete, progress, save_sweep, sweep_id, sweep_outcome
@@ -89,7 +89,7 @@ def carry_out(home: Home, config: SweepConfig, stop_after: int | None = None) ->
             raise KeyboardInterrupt
 
     with Session.of_driver(home, took) as session:
-        flows = CellFlows(home.prefect / "prefect.db", PARENT)
+        flows = CellFlowRows(home.prefect / "prefect.db", PARENT)
         try:
             cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             runs = ((chain[0].seed, calls) for chain, calls in cells.chains(config))

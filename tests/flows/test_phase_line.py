@@ -6,7 +6,7 @@ import math
 
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
-from flows.experiment import phase_line
+from flows.pages.flow_run import phase_line
 
 
 def plan_of(**keys):

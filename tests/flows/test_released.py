@@ -34,10 +34,10 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.sensitivity.moments import unpacked
 from flows import drive as driving
 from flows import session as sessions
+from flows.driver.session import Session
 from flows.reports.silo_totals import totals_sentence
 from flows.run_lock import drive_lock
 from flows.runs import read_run, statistics_path
-from flows.session import Session
 from flows.sweep_budget import sweep_totals
 from tasks import statistics as releasing
 from tasks.run_file import read_receipts

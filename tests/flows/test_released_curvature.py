@@ -26,8 +26,8 @@ from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Release
 from flows.commands.app import app
+from flows.driver.session import Session
 from flows.runs import read_run
-from flows.session import Session
 from flows.sweep_budget import sweep_totals
 from tests.flows.driving import run
 from tests.gaussian_curve import epsilon_by_hand
@@ -258,12 +258,12 @@ def test_a_driver_that_was_stopped_within_a_known_curvature_goes_on_to_the_same_
                 training.advance()
                 count += 1
 
-        from flows.drive import drive
+        from flows.training import train
 
         if at is not None:
             with pytest.raises(KeyboardInterrupt):
-                drive(made, session, rounds)
-        ends.append(drive(made, session, rounds).weights_sha256)
+                train(made, session, rounds)
+        ends.append(train(made, session, rounds).weights_sha256)
         session.close()
     assert len(set(ends)) == 1
 

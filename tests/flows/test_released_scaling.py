@@ -24,8 +24,8 @@ from fedcore.home import Home
 from fedcore.ledger.account import account
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
+from flows.driver.session import Session
 from flows.runs import statistics_path
-from flows.session import Session
 from flows.sweep_budget import sweep_totals
 from tasks.run_store import RunStore
 from tests.flows.driving import run

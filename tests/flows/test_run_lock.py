@@ -28,7 +28,7 @@ from tasks.mlflow.database import open_database
 from tasks.mlflow.store import MlflowStore
 from tasks.mlflow.tables import MlflowTables
 from tasks.run_file import read_meta
-from tasks.tracking import close_stale
+from tasks.tracking_stores import close_stale
 from tests.patience import HANGS
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +46,8 @@ import json, sys, time
 from pathlib import Path
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
-from flows.drive import drive
-from flows.session import Session
+from flows.driver.session import Session
+from flows.training import train as train_run
 from tests.flows.driving import train
 
 place, made = Path(sys.argv[1]), ExperimentConfig.model_validate(json.loads(sys.argv[2]))
@@ -60,7 +60,7 @@ def rounds(training):
         time.sleep(0.02)
 
 with Session.of_driver(Home.current().make()) as session:
-    drive(made, session, rounds)
+    train_run(made, session, rounds)
     (place / "driven").touch()
 """
 
@@ -259,7 +259,7 @@ def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_an
     tmp_path, monkeypatch
 ):
     """Another driver has read which runs are RUNNING, and is slow to look again: the last entries come first."""
-    from flows.session import Session
+    from flows.driver.session import Session
 
     config = {
         "name": "raced",

@@ -267,7 +267,7 @@ import json, os
 from pathlib import Path
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.dispatch import _send_what_is_left
+from flows.launch import drain_events
 from flows.services.leases import read_json
 from flows.services.environment import prefect_environment, prefect_settings
 from flows.services.prefect_server import prefect_server
@@ -282,7 +282,7 @@ with prefect_server(home) as url, prefect_settings(home, url):
     def many():
         for i in range({tasks}): nothing(i)
     many()
-    _send_what_is_left()  # as a driver does before it lets go of its server
+    drain_events()  # as a driver does before it lets go of its server
     print(json.dumps(read_json(record_path(home))))  # both may be gone before this driver is
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}

@@ -19,7 +19,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.ledger.refusals import admit
 from flows.commands.accounts.budget_tables import account_lines
 from flows.commands.audit import _measured
-from flows.experiment import flow_tags
+from flows.pages.flow_run import flow_tags
 from flows.pages.names import shown_name
 from flows.pages.sweeps import budget_table, sweep_metrics
 from flows.reports.lines import summarise
@@ -27,7 +27,7 @@ from flows.reports.plot import _tick
 from flows.reports.settings import shown
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import _as_csv, markdown
-from flows.telling import _metrics
+from flows.run_publication import _metrics
 from tasks.run_parameters import run_parameters
 from tasks.statement import phase_budget, phase_parameters, privacy_tags
 from tests.flows.results import made_result

@@ -21,13 +21,13 @@ from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from fedcore.ledger.storage.known_runs import KnownRun
 from fedcore.messages import Receipt, kept
-from flows.drive import drive
+from flows.driver.session import Session
 from flows.launch import save_sweep_folder
 from flows.reports.silo_totals import totals_sentence
 from flows.runs import is_refused, store_path
-from flows.session import Session
 from flows.sweep_budget import planned_totals, sweep_totals
 from flows.sweep_files import all_totals, sweep_id
+from flows.training import train
 from tasks.run_store import RunStore
 from tasks.training import Training
 from tests.flows.driving import run
@@ -77,7 +77,7 @@ def test_receipts_that_are_missing_lower_no_total(tmp_path):
             training.advance()
 
     with Session.of_driver(home) as session:
-        result = drive(config, session, all_rounds)
+        result = train(config, session, all_rounds)
     full = make_plan(config)
     totals = sweep_totals(home, [config])
     drawn = {silo.silo: silo for silo in result.silos}
@@ -231,10 +231,10 @@ def test_a_refusal_after_answers_leaves_nothing_out(tmp_path, monkeypatch):
 
     for rounds, error in ((dies, KeyboardInterrupt), (refused, SiloError)):
         with Session.of_driver(home) as session, pytest.raises(error):
-            drive(made, session, rounds)
+            train(made, session, rounds)
     monkeypatch.setattr(Training, "start", refused)
     with Session.of_driver(home) as session, pytest.raises(SiloError):
-        drive(made, session, dies)
+        train(made, session, dies)
     totals = all_totals(home, sweep, [])
     assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
 
@@ -254,7 +254,7 @@ def test_a_refusal_of_a_run_whose_folder_was_deleted_leaves_nothing_out_that_a_l
         raise SiloError("silo-0", "cap", "it has a smaller cap now")
 
     with Session.of_driver(home) as session, pytest.raises(KeyboardInterrupt):
-        drive(made, session, dies)
+        train(made, session, dies)
     shutil.rmtree(store_path(home, run_id(made)).parent)
     for version, silo in home.ledger_folders.found():
         ledger, _ = home.ledger_folders.of(version, silo)
@@ -268,7 +268,7 @@ def test_a_refusal_of_a_run_whose_folder_was_deleted_leaves_nothing_out_that_a_l
     monkeypatch.setattr(Session, "backend", lambda *_: InProcessNothing())
     for _ in range(2):
         with Session.of_driver(home) as session, pytest.raises(SiloError, match="smaller cap"):
-            drive(made, session, dies)
+            train(made, session, dies)
     totals = all_totals(home, sweep, [])
     assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
 
@@ -288,7 +288,7 @@ def test_ledgers_of_other_versions_are_asked_only_where_a_refusal_may_count(tmp_
 
     monkeypatch.setattr(Training, "start", refused)
     with Session.of_driver(home) as session, pytest.raises(SiloError, match="smaller cap"):
-        drive(other, session, refused)
+        train(other, session, refused)
     assert len(asked) == 1 and is_refused(home, run_id(other))
 
 
@@ -306,7 +306,7 @@ def test_a_refusal_behind_an_address_may_come_after_answers(tmp_path, monkeypatc
     monkeypatch.setattr(Training, "start", refused)
     monkeypatch.setattr(Session, "backend", lambda *_: InProcessNothing())
     with Session.of_driver(home) as session, pytest.raises(SiloError, match="smaller cap"):
-        drive(elsewhere, session, refused)
+        train(elsewhere, session, refused)
     totals = all_totals(home, sweep, [])
     assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
 

@@ -64,8 +64,8 @@ def test_ctrl_c_says_what_is_lost_and_names_no_resume(monkeypatch, capsys):
         "3 of at most 40 simulated trainings were done, and nothing of them is kept: `tune` begins anew"
     )
     for loaded, said in ((False, "stopped\n"), (True, "stopped; `fedcore runs` lists what can be resumed\n")):
-        modules = {name: each for name, each in app.sys.modules.items() if name != "flows.drive"}
-        monkeypatch.setattr(app.sys, "modules", modules | ({"flows.drive": object()} if loaded else {}))
+        modules = {name: each for name, each in app.sys.modules.items() if name != "flows.training"}
+        monkeypatch.setattr(app.sys, "modules", modules | ({"flows.training": object()} if loaded else {}))
         monkeypatch.setattr(app, "_carried_out", lambda: app.STOPPED)
         with pytest.raises(SystemExit) as end:
             app.main()

@@ -18,9 +18,9 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.kept import binding
 from fedcore.home import Home
+from flows.driver.session import Session
 from flows.launch import launch_run
 from flows.runs import store_path
-from flows.session import Session
 from tasks.run_file import read_done, read_meta
 from tasks.run_store import RunStore
 from tests.flows.driving import run
@@ -188,10 +188,10 @@ def test_another_numpy_is_said_and_refuses_nothing(home, capsys):
     begun = json.loads(read_meta(store_path(home, run_id(made)))["environment"])
     assert begun["numpy"] == np.__version__
     set_meta(home, made, environment=json.dumps(begun | {"numpy": "1.0"}))
-    from flows.launch import _say_other_environment
+    from flows.launch_notices import say_other_environment
     from flows.runs import read_run
 
-    _say_other_environment(home, Console(width=300), read_run(home, run_id(made)))
+    say_other_environment(home, Console(width=300), read_run(home, run_id(made)))
     assert f"numpy 1.0, here {np.__version__}" in capsys.readouterr().out
     assert run(home, made).rounds == 6
 
@@ -213,8 +213,8 @@ def test_a_finished_run_says_that_its_data_are_others_now(home, tmp_path, capsys
 
 DRIVER = """
 import os, sys
-from flows.drive import drive
-from flows.session import Session
+from flows.training import train
+from flows.driver.session import Session
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
 
@@ -225,7 +225,7 @@ def rounds(training):
             os._exit(9)
 
 with Session.of_driver(Home.current().make()) as session:
-    result = drive(load_experiment(sys.argv[1]), session, rounds)
+    result = train(load_experiment(sys.argv[1]), session, rounds)
 print(result.weights_sha256, result.code)
 """
 

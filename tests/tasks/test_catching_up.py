@@ -9,11 +9,13 @@ import pytest
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
-from tasks import round_metrics, tracking
+from tasks import round_metrics
 from tasks.mlflow.store import MlflowStore
 from tasks.run_file import rows_of_phase
 from tasks.run_store import RunStore
-from tasks.tracking import Tracker
+from tasks.tracking import tracker
+from tasks.tracking.tracker import Tracker
+from tasks.tracking_stores import tracking_store
 from tasks.training import Training
 from tests.patience import HANGS
 
@@ -53,7 +55,7 @@ class Slow:
 @pytest.fixture
 def slow(monkeypatch) -> Slow:
     monkeypatch.setattr(round_metrics, "MOST_WAITING", 6)
-    monkeypatch.setattr(tracking, "PORTION", 4)
+    monkeypatch.setattr(tracker, "PORTION", 4)
     return Slow(monkeypatch)
 
 
@@ -62,7 +64,7 @@ class Driver:
 
     def __init__(self, made, folder, wait=True) -> None:
         self.uri = f"sqlite:///{folder / 'mlflow.db'}"
-        self.tracker = Tracker(self.uri, folder / "artifacts")
+        self.tracker = Tracker(tracking_store(self.uri, folder / "artifacts"))
         self.run = self.tracker.begin(made.run, "tests", made.run, {}, {})
         self.store = RunStore(folder / "run.sqlite", wait=wait)
         backend = made.in_process(LedgerFolders.below(folder))
@@ -173,7 +175,7 @@ def test_rounds_that_are_not_written_yet_are_waited_for_and_a_file_that_is_gone_
     assert not driver.tracker.flush(0.3)
     driver.rounds(1)
     assert driver.tracker.flush(HANGS)
-    monkeypatch.setattr(tracking, "MOST_READS", 2)
+    monkeypatch.setattr(tracker, "MOST_READS", 2)
     driver.run.metrics_of(1, lambda: rows_of_phase(tmp_path / "gone.sqlite", 1, 1, 9), 0)
     assert driver.tracker.flush(HANGS)
     assert "LookupError: rounds of run" in driver.tracker.problem

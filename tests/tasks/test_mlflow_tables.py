@@ -14,10 +14,11 @@ from fedcore.data.constants.pca import Projection
 from fedcore.data.schema import Column
 from fedcore.experiment.served.phase_model import PhaseModel
 from tasks.mlflow.database import make_template, open_database
-from tasks.mlflow.experiment_tables import DatasetInput, View
 from tasks.mlflow.models import MODEL, ModelTemplates, save_model
 from tasks.mlflow.tables import SCHEMA, MlflowTables, OtherSchema, Point
-from tasks.tracking import Tracker
+from tasks.tracking.run_writer import DatasetInput, View
+from tasks.tracking.tracker import Tracker
+from tasks.tracking_stores import tracking_store
 from tests.patience import HANGS
 
 UNLIKE = {
@@ -128,7 +129,7 @@ def test_a_database_of_another_schema_is_refused_and_not_written(tmp_path):
         db.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
     with pytest.raises(OtherSchema, match="MLflow's schema 0123456789ab"):
         open_database(f"sqlite:///{path}", tmp_path)
-    tracker = Tracker(f"sqlite:///{path}", tmp_path / "artifacts")
+    tracker = Tracker(tracking_store(f"sqlite:///{path}", tmp_path / "artifacts"))
     tracker.begin("run", "tests", "run", {}, {})
     assert not tracker.close(HANGS)
     assert "MLflow's schema 0123456789ab" in str(tracker.problem)

@@ -11,8 +11,8 @@ import pytest
 from fedcore.errors import SiloError
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
-from flows.drive import drive
-from flows.session import Session
+from flows.driver.session import Session
+from flows.training import train
 from tasks.run_store import RunStore
 from tests.faults.federation import Federation
 from tests.patience import HANGS
@@ -41,7 +41,7 @@ def silent_in_round(federation: Federation, silent: int, monkeypatch) -> None:
                 os.kill(site, signal.SIGCONT)
 
     with Session.of_driver(Home(federation.home).make()) as session:
-        drive(load_experiment(federation.config), session, rounds)
+        train(load_experiment(federation.config), session, rounds)
 
 
 def shuffled(home, minimum: int) -> Federation:

@@ -19,9 +19,11 @@ import pytest
 
 from fedcore.data.constants.pca import Projection
 from fedcore.data.records import prepare_records
+from fedcore.experiment.served.phase_model import PhaseModel
 from tasks.mlflow.store import MOST_KNOWN
-from tasks.mlflow.sweep_run import cell_tag
-from tasks.tracking import PhaseModel, TrackedRun, Tracker, View, close_stale
+from tasks.tracking.run_writer import View, cell_tag
+from tasks.tracking.tracker import TrackedRun, Tracker
+from tasks.tracking_stores import close_stale, tracking_store
 from tests.patience import HANGS
 
 PHASES, ROUNDS = 2, 6
@@ -38,7 +40,7 @@ class Place:
         self.uri, self.artifacts = f"sqlite:///{root / 'mlflow.db'}", root / "artifacts"
 
     def tracker(self) -> Tracker:
-        return Tracker(self.uri, self.artifacts)
+        return Tracker(tracking_store(self.uri, self.artifacts))
 
     @property
     def client(self):
@@ -394,15 +396,15 @@ def test_what_is_held_until_it_is_told_is_let_go_in_any_case(tmp_path):
     told, given_up, late = threading.Event(), threading.Event(), threading.Event()
     tracker = Place(tmp_path).tracker()
     tracker.begin("told", "tests", "told", {}, {})
-    tracker.once_told(told.set)
+    tracker.once_delivered(told.set)
     assert tracker.close(HANGS) and told.is_set()
-    tracker.once_told(late.set)
+    tracker.once_delivered(late.set)
     assert late.is_set()
     blocked = tmp_path / "file"
     blocked.write_text("")
     tracker = Place(blocked).tracker()
     tracker.begin("never", "tests", "never", {}, {})
-    tracker.once_told(given_up.set)
+    tracker.once_delivered(given_up.set)
     assert not given_up.wait(0.3) and not tracker.close(1.0)
     assert given_up.wait(HANGS) and "wait to be written" in tracker.problem
 
@@ -506,7 +508,7 @@ def test_two_processes_write_to_a_store_that_neither_found(tmp_path):
 
 
 def test_importing_tracking_does_not_import_mlflow():
-    script = "import sys, tasks.tracking; sys.exit('mlflow' in sys.modules)"
+    script = "import sys, tasks.tracking.tracker, tasks.tracking_stores; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2]).returncode == 0
 
 

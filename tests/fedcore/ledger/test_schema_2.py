@@ -18,8 +18,8 @@ from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Logistic
 from fedcore.planning.problem import SiloFacts
-from fedcore.randomness import simulation_key
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.problems import problem_of
@@ -68,7 +68,7 @@ def test_an_open_run_cannot_be_continued_and_keeps_its_charge(ledger, run):
     X = rng.standard_normal((40, 3))
     X /= np.linalg.norm(X, axis=1)[:, None]
     records = Records(X, np.where(rng.random(40) < 0.5, 1.0, -1.0))
-    site = Site([PrivateSilo("ash", records, simulation_key(3, "ash"), ledger)])
+    site = Site([PrivateSilo("ash", records, SecretKeys(b"k" * 32), ledger)])
     problem = problem_of((SiloFacts("ash", 40),), 3, 1.0, 0.25, 10.0, 1, Budget(1.0, 1e-5))
     agreement = Agreement(run, problem, OPEN[run], Logistic(), OPEN[run].plan(problem).digest)
     said = rf"run {run} was approved with plan .* is ended by `fedcore budget close {run}`"

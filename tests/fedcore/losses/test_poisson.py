@@ -106,7 +106,7 @@ def test_the_plans_smoothness_is_that_of_the_domain(tmp_path, diameter, bound):
     (tmp_path / "n.csv").write_text("a,b,y\n" + "0.5,0.25,1\n" * 40)
     made = config(data={"silos": [{"name": "n", "path": str(tmp_path / "n.csv")}]})
     made["model"] = MODEL | {"diameter": diameter, "feature_bound": bound}
-    beta = make_plan(ExperimentConfig.model_validate(made)).problem.smoothness
+    beta = make_plan(ExperimentConfig.model_validate(made)).problem.objective.smoothness
     assert beta == pytest.approx(math.exp(diameter * bound / 2) * bound**2, rel=1e-12)
     edge = np.array([diameter / 2 * bound])
     assert Poisson().curvature(edge, np.zeros(1))[0] * bound**2 == pytest.approx(beta, rel=1e-12)

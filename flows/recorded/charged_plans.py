@@ -13,8 +13,8 @@ from fedcore.experiment.result import SiloResult, StatisticsResult
 from fedcore.experiment.statistics import make_statistics_plan
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
-from flows.kept.former_ids import has_paths
-from flows.kept.kept_data import changed
+from flows.recorded.former_ids import has_paths
+from flows.recorded.recorded_data import changed
 from flows.runs import statistics_path, store_path
 from tasks.run_file import read_meta
 

@@ -1,4 +1,4 @@
-"""What MLflow and the flow run's page are told of a sweep: at its begin, and what came out and cost what."""
+"""Publishes a sweep to MLflow and Prefect: its configuration at the start, results and privacy cost at the end."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from prefect.artifacts import create_markdown_artifact
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.printable import in_markdown
+from flows.driver.session import Session
 from flows.pages.links import artifact_key, sweep_page
 from flows.pages.sweeps import as_printed, budget_table, sweep_metrics, sweep_view
 from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, cells_path, markdown
-from flows.session import Session
 from flows.sweep_files import sweep_id, told_totals
-from tasks.tracking import Status
+from tasks.tracking.run_writer import Status
 
 
-class SweepTelling:
-    """All that is said of one sweep; to MLflow nothing if no cell is tracked there. `settings`: by
-    run, what it varies."""
+class SweepPublication:
+    """The publication of one sweep. MLflow gets nothing if no cell is tracked there. `settings`: by run, what the sweep
+    varies."""
 
     def __init__(self, config: SweepConfig, session: Session) -> None:
         self._config, self._session, self._sweep = config, session, sweep_id(config)
         self._tracked = any(cell.tracking.mlflow for cell in config.cells())
         self._totals: Sequence[SiloTotal] = ()
         self._statement = ""
-        self._runs = session.kept_runs
+        self._runs = session.recorded_runs
         self.settings = settings(config, self._runs.run)
 
     def begin(self, rounds: int) -> None:
@@ -92,5 +92,5 @@ class SweepTelling:
         before = "" if config.patience is None else f"{config.patience.statement}. "
         lowest = f"lowest {private[0].measure} of {len(errors)} cells"
         choice = f"{lowest}: choosing flatters it, and costs what all of them do"
-        said = f"{before}{choice}. {self._statement}"
-        self._session.tracker.register_best(run, config.name, {"privacy.choice": said})
+        statement = f"{before}{choice}. {self._statement}"
+        self._session.tracker.register_best(run, config.name, {"privacy.choice": statement})

@@ -15,13 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.experiment.served.phase_model import PhaseModel
-from tasks.mlflow.database import is_final, sqlite_path
-from tasks.mlflow.experiment_tables import DatasetInput, View
-from tasks.mlflow.store import LeftBehind, MlflowStore
-from tasks.mlflow.tables import Address
-from tasks.tracking_writer import Row, Status, Table, Writer
-
-__all__ = ["Address", "DatasetInput", "PhaseModel", "Status", "TrackedRun", "Tracker", "View", "close_stale"]
+from tasks.tracking.run_writer import (
+    Address,
+    DatasetInput,
+    LeftBehind,
+    Row,
+    RunWriter,
+    Status,
+    Table,
+    TrackingStore,
+    View,
+)
+from tasks.tracking.write_queue import WriteQueue
 
 PORTION = 1000
 """Rows that are read and written together."""
@@ -36,11 +41,9 @@ class Tracker:
     entries wait and are tried again; `problem` says so in a sentence, and `close` whether all was delivered.
     """
 
-    def __init__(self, uri: str, artifacts: Path, cache: Path | None = None) -> None:
-        """`cache`: folder of templates of models, which may be deleted at any time; None: beside `artifacts`."""
-        templates = artifacts.parent / "cache" / "models" if cache is None else cache
-        self._store = MlflowStore(uri, artifacts, templates)
-        self._writer = Writer(self._store.write_rows, is_final, self._store.doubt)
+    def __init__(self, store: TrackingStore) -> None:
+        self._store = store
+        self._queue = WriteQueue(store.write_rows, store.is_final, store.doubt)
 
     def begin(
         self,
@@ -56,12 +59,12 @@ class Tracker:
         A run that is new goes into MLflow's `experiment`, and is called `name`. Nested `params` become keys joined by
         dots. A parameter that is there keeps its value: MLflow never changes one.
         """
-        run, at = TrackedRun(run_id, self._store, self._writer), _now()
+        run, at = TrackedRun(run_id, self._store, self._queue), _now()
 
         def job() -> None:
             run.begun_as(self._store.begin(run_id, experiment, name, params, tags, data, at))
 
-        self._writer.put(job)
+        self._queue.put(job)
         return run
 
     def begin_sweep(
@@ -72,7 +75,7 @@ class Tracker:
         A cell has the tag `cell_tag`: those of `cells`, ids of runs, that MLflow knows get it here, others in `begin`.
         """
         at = _now()
-        self._writer.put(lambda: self._store.sweep.begin(sweep_id, name, params, view, cells, at))
+        self._queue.put(lambda: self._store.sweep.begin(sweep_id, name, params, view, cells, at))
 
     def finish_sweep(
         self,
@@ -85,44 +88,44 @@ class Tracker:
     ) -> None:
         """Ends the summary run with tables by the names of their files (each columns by name, shown by the page), other
         files, totals as metrics, a note, and another form of the view."""
-        kept, at = tuple(files), _now()
-        self._writer.put(lambda: self._store.sweep.finish(status, tables, kept, totals or {}, note, view, at))
+        listed, at = tuple(files), _now()
+        self._queue.put(lambda: self._store.sweep.finish(status, tables, listed, totals or {}, note, view, at))
 
     def register_best(self, run: str, name: str, tags: Mapping[str, str]) -> None:
         """Makes the model of a finished run a version of the registered model `name`, with `tags` and alias `best`."""
-        self._writer.put(lambda: self._store.sweep.register_best(run, name, tags))
+        self._queue.put(lambda: self._store.sweep.register_best(run, name, tags))
 
     def close_stale(self, left: LeftBehind) -> None:
         """As the function, but in the thread; `left` must be None of what this driver itself begins."""
-        self._writer.put(lambda: self._store.close_stale(left))
+        self._queue.put(lambda: self._store.close_stale(left))
 
-    def once_told(self, act: Callable[[], object]) -> None:
+    def once_delivered(self, act: Callable[[], object]) -> None:
         """Does `act` once all that was given before is in MLflow, or never will be."""
-        self._writer.put_surely(act)
+        self._queue.put_surely(act)
 
     @property
     def problem(self) -> str | None:
         """A sentence about what MLflow has not taken; None while all is well."""
-        return self._writer.problem
+        return self._queue.problem
 
     def once_on_disk(self, act: Callable[[], object]) -> None:
         """Does `act`, in the thread, once all that was given before is in MLflow, on disk; never if some is lost."""
 
         def job() -> None:
-            if not self._writer.lost:
+            if not self._queue.lost:
                 self._store.settle()
                 act()
 
-        self._writer.put(job)
+        self._queue.put(job)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until all that was given is in MLflow; False after `timeout` seconds."""
-        return self._writer.flush(timeout)
+        return self._queue.flush(timeout)
 
     def close(self, timeout: float | None = None) -> bool:
         """Delivers what waits, to the disk, and ends the thread; False if something is not delivered. Never raises."""
-        self._writer.put(self._settle)
-        return self._writer.close(timeout)
+        self._queue.put(self._settle)
+        return self._queue.close(timeout)
 
     def _settle(self) -> None:
         self._store.settle()
@@ -132,8 +135,8 @@ class Tracker:
 class TrackedRun:
     """One run in MLflow: its parent run, and a child run for each of its phases."""
 
-    def __init__(self, run_id: str, store: MlflowStore, writer: Writer) -> None:
-        self._run, self._store, self._writer = run_id, store, writer
+    def __init__(self, run_id: str, store: RunWriter, queue: WriteQueue) -> None:
+        self._run, self._store, self._queue = run_id, store, queue
         self._begun = threading.Event()
         self._address: Address | None = None
 
@@ -145,7 +148,7 @@ class TrackedRun:
     def begin_phase(self, index: int, params: Mapping[str, Any]) -> None:
         """Opens the child run of a phase; one that is FINISHED stays as it is."""
         at = _now()
-        self._writer.put(lambda: self._store.begin_phase(self._run, index, params, at))
+        self._queue.put(lambda: self._store.begin_phase(self._run, index, params, at))
 
     def metrics(self, phase: int, step: int, values: Mapping[str, float], position: int | None = None) -> None:
         """Appends one round's values, to the phase at this step and to the run at this position, its round of all.
@@ -153,7 +156,7 @@ class TrackedRun:
 
         A value that is not finite is written as NaN: the store would turn infinity into 1.8e308.
         """
-        self._writer.put(Row(self._run, phase, step, dict(values), _now(), position))
+        self._queue.put(Row(self._run, phase, step, dict(values), _now(), position))
 
     def metrics_of(
         self, phase: int, rows: Callable[[], Iterable[tuple[int, Mapping[str, float]]]], before: int
@@ -180,21 +183,21 @@ class TrackedRun:
                     return
                 self._store.write_rows(portion)
 
-        self._writer.put(job)
+        self._queue.put(job)
 
     @property
     def waiting(self) -> int:
         """How many entries are not written yet, of all runs."""
-        return self._writer.waiting
+        return self._queue.waiting
 
     def end_phase(self, index: int, metrics: Mapping[str, float], model: PhaseModel | None = None) -> None:
         """Final values and the model of a phase, then its run is FINISHED. Repeated, it changes nothing."""
         at = _now()
-        self._writer.put(lambda: self._store.end_phase(self._run, index, metrics, model, at))
+        self._queue.put(lambda: self._store.end_phase(self._run, index, metrics, model, at))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Sets tags of the parent run, for instance the link to the Prefect page."""
-        self._writer.put(lambda: self._store.set_tags(self._run, tags))
+        self._queue.put(lambda: self._store.set_tags(self._run, tags))
 
     def finish(
         self,
@@ -211,7 +214,7 @@ class TrackedRun:
         with `privacy_tags`, at most one per run, however often this is called.
         """
         at = _now()
-        self._writer.put(
+        self._queue.put(
             lambda: self._store.finish(
                 self._run, status, metrics or {}, artifacts or {}, model, register_as, privacy_tags or {}, at
             )
@@ -220,22 +223,6 @@ class TrackedRun:
     def address(self, timeout: float) -> Address | None:
         """Where the parent run is in MLflow; None if it is not there within `timeout` seconds."""
         return self._address if self._begun.wait(timeout) else None
-
-
-def close_stale(uri: str, left: LeftBehind) -> list[str]:
-    """Ends every run of ours that is RUNNING without a driver, as its checkpoint says; returns their fedcore ids.
-
-    `left`: holds a run or sweep by its id while its status is written, and says which; None of one that a living
-    process has. Raises what MLflow raises.
-    """
-    path = sqlite_path(uri)
-    if path is not None and not path.exists():
-        return []
-    store = MlflowStore(uri, Path(), Path())
-    try:
-        return store.close_stale(left)
-    finally:
-        store.close()
 
 
 def _now() -> int:

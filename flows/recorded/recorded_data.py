@@ -57,7 +57,7 @@ def changed(meta: dict[str, str], config: ExperimentConfig) -> str | None:
     return None
 
 
-def said_of_data(home: Home, run: str, config: ExperimentConfig) -> str:
+def data_note(home: Home, run: str, config: ExperimentConfig) -> str:
     """A warning, as the end of a sentence, if the data of a finished run are others now, where they still are."""
     try:
         what = changed(read_meta(store_path(home, run)), config)

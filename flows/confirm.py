@@ -1,4 +1,4 @@
-"""What a large run would take, in a sentence, before anything of it is written, and who has said yes to it."""
+"""Asks for confirmation before a large run starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.home import Home
 from fedcore.planning.size import Size
-from flows.kept.former_ids import KeptRuns
+from flows.recorded.former_ids import RecordedRuns
 from flows.runs import all_runs, store_path
 from tasks.run_file import read_meta
 
@@ -23,7 +23,7 @@ class Measured(NamedTuple):
 
 
 def refuse_unless(yes: bool, home: Home, cells: Sequence[ExperimentConfig], at_most: bool = False) -> None:
-    """Raises InputError if these runs are large together, and `yes` was not said. Reads the home, writes nothing.
+    """Raises InputError if these runs are large together, without `yes`. Reads the home, writes nothing.
 
     `at_most`: patience may end some early.
     """
@@ -32,16 +32,17 @@ def refuse_unless(yes: bool, home: Home, cells: Sequence[ExperimentConfig], at_m
         raise InputError(f"this would take {most}{sentence}. Say --yes to begin it all the same; nothing was written")
 
 
-def not_begun(home: Home, cells: Sequence[ExperimentConfig], runs: KeptRuns | None = None) -> list[ExperimentConfig]:
-    """Those of these runs that nobody can have said yes to; of one that was begun from Prefect's
-    page nobody is asked."""
-    runs = runs or KeptRuns(home)
+def not_begun(
+    home: Home, cells: Sequence[ExperimentConfig], runs: RecordedRuns | None = None
+) -> list[ExperimentConfig]:
+    """Those of these runs that need a confirmation; one that was begun, also from Prefect's page, needs none."""
+    runs = runs or RecordedRuns(home)
     new = {runs.run(cell): cell for cell in cells}
     return [cell for run, cell in new.items() if not read_meta(store_path(home, run))]
 
 
 def large(home: Home, cells: Sequence[ExperimentConfig]) -> str | None:
-    """What these runs would take together, in words; None if that is not large."""
+    """The size of these runs together, in words; None if it is not large."""
     sizes = [size_of(cell) for cell in cells]
     size = sum(sizes, Size())
     if not size.large:
@@ -67,7 +68,7 @@ def measured(home: Home) -> dict[tuple[str, ...], Measured]:
 
 
 def _kind(config: ExperimentConfig) -> tuple[str, ...]:
-    """What the time of a round depends on most: method, data, ledger, and where silos are."""
+    """The keys on which the time of a round depends most: method, data, ledger, and where silos are."""
     return (config.algorithm.name, config.data.model_dump_json(), config.privacy.ledger, config.cluster.backend)
 
 

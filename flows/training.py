@@ -1,17 +1,13 @@
-"""Driving one run from wherever its checkpoint is to its end; the same for a first start, a resume and a retry."""
+"""One run, from its checkpoint to its end. A first start, a resume and a retry take this same path."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from types import FrameType
 
 from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
@@ -22,52 +18,24 @@ from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
 from fedcore.ledger.storage.known_runs import KnownRun
-from flows.kept.former_ids import refuse_former
+from flows.driver.session import Release, Session
+from flows.driver.signals import stopped_by
 from flows.pages.names import shown_name
+from flows.recorded.former_ids import refuse_former
 from flows.run_lock import drive_lock, store_path
+from flows.run_publication import RunPublication
 from flows.runs import REFUSALS
-from flows.session import Release, Session
-from flows.telling import Telling
 from tasks.calls import Calls, alone
 from tasks.run_store import RunStore
 from tasks.statistics import release
-from tasks.tracking import TrackedRun
+from tasks.tracking.tracker import TrackedRun
 from tasks.training import Training
 
-
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: the run ends as KILLED and can be resumed."""
-
-
-_signal: str | None = None
+EXPECTED = (InputError, SiloError, BusyError)
+"""Errors whose sentence is all that a user needs."""
 
 
-def stopped_by() -> str | None:
-    """The signal that asked this process to stop. What it interrupted may have turned the exception into another."""
-    return _signal
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """Turns SIGTERM and SIGINT into `Stopped` for the time of the block (main thread only)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        global _signal
-        _signal = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-        raise Stopped(_signal)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def drive(
+def train(
     config: ExperimentConfig,
     session: Session,
     rounds: Callable[[Training], Calls[None] | None],
@@ -83,10 +51,10 @@ def drive(
     A finished run is not run again: its recorded result is returned. Raises InputError, SiloError, BusyError; the
     run's state on disk and in MLflow says how it ended (FINISHED, FAILED, or KILLED if it was interrupted).
     """
-    return alone(driven(config, session, rounds, sweep=sweep, name=name, flow_run=flow_run, release=release))
+    return alone(train_calls(config, session, rounds, sweep=sweep, name=name, flow_run=flow_run, release=release))
 
 
-def driven(
+def train_calls(
     config: ExperimentConfig,
     session: Session,
     rounds: Callable[[Training], Calls[None] | None],
@@ -97,43 +65,31 @@ def driven(
     release: Release = release,
     patience: PatienceConfig | None = None,
 ) -> Calls[RunResult]:
-    """`drive`, stopping at each call that silos have to answer.
+    """`train`, stopping at each call that silos have to answer.
 
     Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos. One that
     was finished under a former id is not run again either; where one was stopped under such an id, only a command
-    begins it anew, whose user is told: elsewhere InputError.
+    begins it anew, and prints so: elsewhere InputError.
     """
     name = shown_name(config) if name is None else name
-    for stopped in () if session.commanded else session.kept_runs.stopped([config]):
+    for stopped in () if session.commanded else session.recorded_runs.stopped([config]):
         refuse_former(stopped)
-    run = session.kept_runs.run(config)
+    run = session.recorded_runs.run(config)
     with drive_lock(session.home, run) as lock:
         # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
         # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
         durable = config.privacy.ledger == "sqlite"
-        # And a shuffler keeps the batch of the newest round only: none may be asked for that is older.
+        # And a shuffler keeps the batch of the newest round only: no question may be older.
         wait = config.orchestration.checkpoint == "each-round" or not durable or config.shuffler is not None
         store = RunStore(store_path(session.home, run), wait=wait, durable=durable)
         try:
             done = store.meta()
-            untold = config.tracking.mlflow and "tracked" not in done
-            before: dict[str, str] = {key: done[key] for key in ("flow_run_id", "flow_run_url") if key in done}
-            if done.get("state") == "FINISHED":
-                result = RunResult.model_validate_json(done["result"])
-                if untold:
-                    experiment = replace(session.experiment(config), run=run)
-                    Telling(experiment, session, done.get("sweep"), name, before, patience).finish_again(store, result)
+            if (result := _recorded(config, session, store, run, name, patience)) is not None:
                 return result
-            if done.get("state") == "ABANDONED":
-                ended = AbandonedRun.model_validate_json(done["abandoned"])
-                if untold and patience is not None:
-                    experiment = replace(session.experiment(config), run=run)
-                    Telling(experiment, session, ended.sweep, name, before, patience).abandon_again(store, ended)
-                raise AbandonedError(ended.refusal)
             lease, first = store.take_lease()
             known = _known(config, session, run)
             again = "refused" in done
-            if config.released is not None:  # silos that release statistics write to the ledgers that are asked
+            if config.released is not None:  # the release of statistics writes to the same ledgers
                 first = first and not known.anywhere()
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
@@ -154,40 +110,67 @@ def driven(
                 _end_by(error, store, None, lambda: again or (first and not known.anywhere()))
                 raise
             # The run's folder may have been deleted since: a ledger that knows the run says so. Those of these versions
-            # are asked before the run is written there, others, of which there may be many, when it counts.
+            # are read before the run is written there; others, of which there may be many, only after a refusal.
             versions = {source.name: source.version for source in experiment.dataset.sources}
             at_first = first and not known.at(versions)
-            telling = Telling(experiment, session, sweep, name, flow_run or {}, patience)
+            publication = RunPublication(experiment, session, sweep, name, flow_run or {}, patience)
             backend = partial(session.backend, experiment, lease, at_first)
 
             def fresh() -> bool:
                 return again or (at_first and not known.elsewhere(versions))
 
-            return (yield from _driven(experiment, backend, session, store, rounds, telling, patience, fresh))
+            return (yield from _train_calls(experiment, backend, session, store, rounds, publication, patience, fresh))
         finally:
-            session.hold_until_told(lock)
+            session.hold_until_published(lock)
             store.close()
 
 
+def _recorded(
+    config: ExperimentConfig, session: Session, store: RunStore, run: str, name: str, patience: PatienceConfig | None
+) -> RunResult | None:
+    """The result of a finished run; None for a run that has not ended. Publishes what MLflow lacks of an ended run.
+
+    Raises AbandonedError for a run that patience ended.
+    """
+    done = store.meta()
+    if done.get("state") not in ("FINISHED", "ABANDONED"):
+        return None
+    unpublished = config.tracking.mlflow and "tracked" not in done
+    flow_run: dict[str, str] = {key: done[key] for key in ("flow_run_id", "flow_run_url") if key in done}
+
+    def publication(sweep: str | None) -> RunPublication:
+        return RunPublication(replace(session.experiment(config), run=run), session, sweep, name, flow_run, patience)
+
+    if done["state"] == "FINISHED":
+        result = RunResult.model_validate_json(done["result"])
+        if unpublished:
+            publication(done.get("sweep")).finish_again(store, result)
+        return result
+    ended = AbandonedRun.model_validate_json(done["abandoned"])
+    if unpublished and patience is not None:
+        publication(ended.sweep).abandon_again(store, ended)
+    raise AbandonedError(ended.refusal)
+
+
 def _known(config: ExperimentConfig, session: Session, run: str) -> KnownRun:
-    """What durable ledgers may know of the run; those behind an address are elsewhere, and cannot be asked."""
+    """What durable ledgers may know of the run; those behind an address are elsewhere, out of reach."""
     if config.privacy.ledger != "sqlite":
         return KnownRun(session.home.ledger_folders, (), run)
     silos = (silo.name for silo in make_plan(config).problem.silos)
     return KnownRun(session.home.ledger_folders if config.cluster.address is None else None, silos, run)
 
 
-def _driven(
+def _train_calls(
     experiment: Experiment,
     opened: Callable[[], Backend],
     session: Session,
     store: RunStore,
     rounds: Callable[[Training], Calls[None] | None],
-    telling: Telling,
+    publication: RunPublication,
     patience: PatienceConfig | None,
     fresh: Callable[[], bool],
 ) -> Calls[RunResult]:
-    tracker = telling.begin() if experiment.config.tracking.mlflow else None
+    tracker = publication.begin() if experiment.config.tracking.mlflow else None
     backend = None
     try:
         backend = opened()
@@ -198,19 +181,19 @@ def _driven(
             if (calls := rounds(training)) is not None:
                 yield from calls
         if training.verdict is not None:
-            ended = yield from training.abandon_calls(telling.sweep)
-            told = json.dumps(ended.as_json())
-            store.set_meta(partial(telling.write, ended), state="ABANDONED", message=ended.sentence, abandoned=told)
+            ended = yield from training.abandon_calls(publication.sweep)
+            files, recorded = partial(publication.write, ended), json.dumps(ended.as_json())
+            store.set_meta(files, state="ABANDONED", message=ended.sentence, abandoned=recorded)
             if tracker is not None:
-                telling.abandon(tracker, ended)
+                publication.abandon(tracker, ended)
         else:
             result = yield from training.last_calls()
-            if patience is not None:  # that it is there at all is the choice's
+            if patience is not None:  # the choice looked at this run too
                 result = patience.said_of(result)
-            files = partial(telling.write_all, result, training.model)
+            files = partial(publication.write_all, result, training.model)
             store.set_meta(files, result=json.dumps(result.as_json()), state="FINISHED")
             if tracker is not None:
-                telling.finish(tracker, training.model, result)
+                publication.finish(tracker, training.model, result)
             return result
     except BaseException as error:
         _end_by(error, store, tracker, fresh)
@@ -240,11 +223,7 @@ def _end(store: RunStore, tracker: TrackedRun | None, state: str, message: str, 
     with contextlib.suppress(InputError):
         try:
             store.set_meta(state=state, message=message, refused=refused)
-        except BusyError:  # the run is another driver's now, who tells how it ends
+        except BusyError:  # the run is another driver's now, which records how it ends
             return
     if tracker is not None:
         tracker.finish(state)  # type: ignore[arg-type]
-
-
-EXPECTED = (InputError, SiloError, BusyError)
-"""Errors whose sentence is all that a user needs."""

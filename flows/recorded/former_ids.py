@@ -16,7 +16,7 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.kept.binding import ways_on
 from fedcore.home import Home
 from fedcore.paths import path_keys
-from flows.kept.former_runs import FormerRuns
+from flows.recorded.former_runs import FormerRuns
 from flows.run_lock import store_path
 from flows.runs import RunRecord, read_run
 from tasks.run_file import read_meta
@@ -25,7 +25,7 @@ _ENDED = ("FINISHED", "ABANDONED")
 UNDER_FORMER = "under former ids (of paths as they were typed, or of where data were then)"
 
 
-class KeptRuns:
+class RecordedRuns:
     """Which runs of a home are those of configs' parameters, by their ids of now or by former ones.
 
     Runs of former ids are looked for once, where a config with paths has no run of its own: no new ones come.

@@ -1,4 +1,4 @@
-"""What the runs of one driver share: the home, MLflow's writer, the Dask cluster, and who is told of progress."""
+"""Resources that the runs of one driver share: home, data, MLflow's writer, Dask cluster, sites, progress."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
+from flows.cells.flow_runs import CellFlowRuns
+from flows.cells.prefect_rows import CellFlowRows
 from flows.driver.cluster import DriverCluster
-from flows.kept.former_ids import KeptRuns
+from flows.recorded.former_ids import RecordedRuns
 from flows.run_lock import RunLock, drive_lock, store_path
 from flows.runs import statistics_path
 from flows.services.stale import left_behind
@@ -30,14 +32,16 @@ from tasks.run_store import RunStore
 from tasks.shuffling.backend import SendingSites
 from tasks.statement import dataset_input
 from tasks.statistics import is_released, release, released_constants
-from tasks.tracking import Address, TrackedRun, Tracker
+from tasks.tracking.run_writer import Address
+from tasks.tracking.tracker import TrackedRun, Tracker
+from tasks.tracking_stores import tracking_store
 
 MOST_DATASETS = 4
 """Data sets whose public test records stay in memory; cells of one come one after another."""
 
-TOLD = 32
-"""Finished runs after which MLflow's database is brought to disk, so that a driver that is killed leaves few to be told
-again."""
+MARKED = 32
+"""Finished runs after which MLflow's database is brought to disk and they are marked, so that a driver that is killed
+leaves few to publish again."""
 
 Progress = Callable[[str, int, int], None]
 Release = Callable[[StatisticsRun, Backend, RunStore], Any]
@@ -57,11 +61,11 @@ class Session:
         self._datasets: dict[str, tuple[Dataset, Eigenvalues | None]] = {}
         self._tracked: list[str] = []
         self._mlflow_runs: dict[str, TrackedRun] = {}
-        self.kept_runs = KeptRuns(home)
+        self.recorded_runs = RecordedRuns(home)
         self.commanded = False
-        """Whether a command opened it, whose user is told what begins anew; a schedule's firing has none."""
+        """Whether a command opened it, which prints what begins anew; a schedule's firing prints nothing."""
         self.failure: Exception | None = None
-        """Why its last run did not finish, whatever an engine makes of it."""
+        """The error that ended its last run, whatever an engine makes of it."""
 
     @classmethod
     @contextlib.contextmanager
@@ -82,7 +86,7 @@ class Session:
     def tracker(self) -> Tracker:
         """The MLflow writer; opening it also ends what a killed driver left RUNNING there."""
         if self._tracker is None:
-            self._tracker = Tracker(self.home.mlflow_uri, self.home.mlflow_artifacts)
+            self._tracker = Tracker(tracking_store(self.home.mlflow_uri, self.home.mlflow_artifacts))
             self._tracker.close_stale(lambda kind, name: left_behind(self.home, name, kind))
         return self._tracker
 
@@ -109,7 +113,7 @@ class Session:
         return Experiment.of(config, *self._datasets[key])
 
     def _released(self, config: ExperimentConfig, release: Release) -> Released | Eigenvalues:
-        """The constants of statistics that silos release: asked for by the first run that needs them, then kept."""
+        """The constants of statistics that silos release: for the first run that needs them, then from its folder."""
         path = statistics_path(self.home, statistics_id(config))
         run = StatisticsRun.prepare(config, self.home.silos)
         with drive_lock(self.home, run.run, "statistics"):
@@ -126,14 +130,14 @@ class Session:
                 store.close()
 
     def backend(self, experiment: Experiment, lease: int, first: bool = False) -> Backend:
-        """Where the experiment's silos are asked, under this lease, which is the `first` or not. Raises InputError if a
+        """The backend of the experiment's silos, under this lease, which is the `first` or not. Raises InputError if a
         cluster does not answer."""
         config = experiment.config.cluster
         ledgers, log = self.home.ledger_folders, self.silo_log
         # A durable ledger is held under a lock: another config's site could not open the same silo beside it.
         shared = experiment.config.privacy.ledger == "memory"
         if (shuffle := experiment.plan.problem.trust.shuffle) is not None:
-            from flows.shuffled import shuffled
+            from flows.driver.shuffled import shuffled
 
             sites = partial(self._sending, experiment, lease, first)
             return shuffled(experiment, shuffle, self.home, sites)
@@ -181,18 +185,22 @@ class Session:
         begun = self._mlflow_runs.get(run)
         return None if begun is None else begun.address(timeout)
 
-    def hold_until_told(self, lock: RunLock) -> None:
+    def cell_flow_runs(self, sweep_flow_run: str) -> CellFlowRuns:
+        """The writer of the flow runs of a sweep's cells, below the sweep's own. Raises InputError."""
+        return CellFlowRows(self.home.prefect / "prefect.db", sweep_flow_run)
+
+    def hold_until_published(self, lock: RunLock) -> None:
         """Keeps a run's or a sweep's lock until MLflow has what was given of it, or never will: another driver would
         take it for one that was left behind."""
         if self._tracker is not None:
-            self._tracker.once_told(lock.keep())
+            self._tracker.once_delivered(lock.keep())
 
     def finished(self, run: str) -> None:
         """Notes that all of a finished run has been given to MLflow's writer."""
         self._tracked.append(run)
-        if len(self._tracked) >= TOLD:
-            told, self._tracked = self._tracked, []
-            self.tracker.once_on_disk(lambda: self._mark(told))
+        if len(self._tracked) >= MARKED:
+            published, self._tracked = self._tracked, []
+            self.tracker.once_on_disk(lambda: self._mark(published))
 
     def close(self) -> None:
         """Ends what the session has opened, once MLflow has it all. Safe to call again."""
@@ -204,10 +212,10 @@ class Session:
         if not tracker.close(timeout=60.0):
             Terminal(stderr=True).say(f"MLflow: {tracker.problem}; `fedcore resume` sends what is missing")
             return
-        told, self._tracked = self._tracked, []
-        self._mark(told)
+        published, self._tracked = self._tracked, []
+        self._mark(published)
 
-    def _mark(self, told: Sequence[str]) -> None:
-        """Marks runs that MLflow has all of, on disk; a run without this mark is told to MLflow once more."""
-        for run in told:
+    def _mark(self, published: Sequence[str]) -> None:
+        """Marks runs that MLflow has all of, on disk; a run without this mark is published again."""
+        for run in published:
             mark(store_path(self.home, run), tracked="yes")

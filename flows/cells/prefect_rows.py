@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
+from fedcore.errors import InputError
+from flows.cells.flow_runs import State, state_of
 from tasks.run_file import transaction
 
 SCHEMA = "a3b9c7d2e5f1"
@@ -29,12 +30,10 @@ PATIENCE = 30.0
 """Seconds for which the server may hold the database."""
 FLOW = "run"
 
-State = Literal["RUNNING", "COMPLETED", "FAILED", "CRASHED", "ABANDONED"]
-"""ABANDONED is what Prefect has no type for: the name of a state of type COMPLETED, for the sweep wanted it so."""
 Row = dict[str, Any]
 
 
-class CellFlows:
+class CellFlowRows:
     """The rows of a sweep's cells that are not in the database yet. `parent`: id of the sweep's own flow run.
 
     Raises InputError for a database that cannot be written, or of another schema; so do its methods.
@@ -56,10 +55,10 @@ class CellFlows:
             self._db.close()
         raise InputError(f"{database} has Prefect's schema {found}, this version of fedcore writes {SCHEMA}")
 
-    def begin(self, name: str, parameters: dict[str, Any], tags: list[str]) -> CellFlow:
+    def begin(self, name: str, parameters: dict[str, Any], tags: list[str]) -> CellFlowRow:
         """A flow run of a cell, RUNNING from now on."""
         self._cells += 1
-        return CellFlow(self, self._parent, self._cells - 1, name, parameters, tags)
+        return CellFlowRow(self, self._parent, self._cells - 1, name, parameters, tags)
 
     def put(self, table: str, row: Row) -> None:
         """Takes a row, in place of an earlier one with its id."""
@@ -96,11 +95,11 @@ class CellFlows:
             raise InputError(f"Prefect's database {self._path} cannot be written ({error})") from None
 
 
-class CellFlow:
+class CellFlowRow:
     """One cell: its flow run, and the task run in the sweep's flow run that stands for it."""
 
     def __init__(
-        self, flows: CellFlows, sweep: str, number: int, name: str, parameters: dict[str, Any], tags: list[str]
+        self, flows: CellFlowRows, sweep: str, number: int, name: str, parameters: dict[str, Any], tags: list[str]
     ) -> None:
         self.id = _id()
         self._flows = flows
@@ -203,13 +202,6 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def _started(at: datetime) -> Row:
     """What a run has from its start on. The schema's own default for the duration is one that Prefect cannot read."""
     return {"run_count": 1, "expected_start_time": _text(at), "start_time": _text(at), "total_run_time": _text(_EPOCH)}
-
-
-def state_of(error: BaseException) -> State:
-    """How a run that this ended is shown: abandoned, a failure of its own, or one of what carried it out."""
-    if isinstance(error, AbandonedError):
-        return "ABANDONED"
-    return "FAILED" if isinstance(error, InputError | SiloError | BusyError) else "CRASHED"
 
 
 def _id() -> str:

@@ -1,4 +1,4 @@
-"""What MLflow and the files of a run's folder are told of it: at its begin, and when it is finished or abandoned."""
+"""Publishes a run to MLflow and its folder: its configuration at the start, result and privacy cost at the end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
-from flows.session import Session
-from tasks.mlflow.sweep_run import cell_tag
+from flows.driver.session import Session
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_parameters import run_parameters
 from tasks.run_store import RunStore
 from tasks.statement import evaluation_metrics, privacy_tags, recall_metrics
-from tasks.tracking import TrackedRun
+from tasks.tracking.run_writer import cell_tag
+from tasks.tracking.tracker import TrackedRun
 from tasks.training import Training
 
 _SPENT = ("epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper", "epsilon_shuffled", "delta")
@@ -39,9 +39,9 @@ _MEASURED = (
 )
 
 
-class Telling:
-    """All that is said of one run. `sweep`: its id, if the run is a cell; `name`: what MLflow calls it; `patience`: by
-    which that sweep chooses."""
+class RunPublication:
+    """The publication of one run. `sweep`: its id, if the run is a cell; `name`: of the run in MLflow; `patience`: the
+    rule by which that sweep chooses."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Telling:
         return self._session.track(experiment, self._name, params, tags | self._shown(self._statement(None)))
 
     def _shown(self, statement: Mapping[str, str]) -> dict[str, str]:
-        """The tags of a run that say it, and its page's description."""
+        """The statement as tags of the run, and as the description on its page."""
         note = in_markdown(statement["privacy.statement"])
         if self._patience is not None:
             note += f" {in_markdown(self._patience.statement)}."
@@ -93,13 +93,13 @@ class Telling:
         """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
         classes = self._experiment.config.data.label_values
         recall = recall_metrics(result.test_recall or {}, classes)
-        told = {} if result.at_last is None else evaluation_metrics(result.at_last, classes)
+        held_out = {} if result.at_last is None else evaluation_metrics(result.at_last, classes)
         statement = self._statement(result)
         if any(silo.disjoint for silo in result.silos):
             tracker.set_tags(self._shown(statement))
         tracker.finish(
             "FINISHED",
-            _metrics(result) | recall | told,
+            _metrics(result) | recall | held_out,
             self._texts(result),
             phase_model(self._experiment, w),
             register_as=self._registered,
@@ -108,23 +108,23 @@ class Telling:
         self._session.finished(self._experiment.run)
 
     def finish_again(self, store: RunStore, result: RunResult) -> None:
-        """All of a finished run once more: its driver ended before MLflow had it all."""
-        tracker, training = self._once_more(store)
+        """Publishes all of a finished run again: its driver ended before MLflow had it all."""
+        tracker, training = self._again(store)
         self.finish(tracker, training.model, result)
 
     def abandon(self, tracker: TrackedRun, ended: AbandonedRun) -> None:
-        """MLflow has no state of its own for it: KILLED, with a tag that says why. No model is kept of it."""
+        """Ends the run in MLflow, which has no ABANDONED: KILLED, with a tag that says why, and without a model."""
         tracker.set_tags({"fedcore.abandoned": ended.sentence})
         spent = {} if ended.epsilon_spent is None else {"epsilon_spent": number_up(ended.epsilon_spent)}
         tracker.finish("KILLED", {"rounds": float(ended.round), **spent}, self._texts(ended))
         self._session.finished(self._experiment.run)
 
     def abandon_again(self, store: RunStore, ended: AbandonedRun) -> None:
-        """All of an abandoned run once more."""
-        tracker, _ = self._once_more(store)
+        """Publishes all of an abandoned run again."""
+        tracker, _ = self._again(store)
         self.abandon(tracker, ended)
 
-    def _once_more(self, store: RunStore) -> tuple[TrackedRun, Training]:
+    def _again(self, store: RunStore) -> tuple[TrackedRun, Training]:
         tracker = self.begin()
         training = Training(self._experiment, None, store, tracker)
         training.load()
@@ -139,7 +139,7 @@ class Telling:
         return config.name if wanted and config.privacy.trust != "none" else None
 
     def _statement(self, result: RunResult | None) -> dict[str, str]:
-        """Of the run; with its result, of what silos' operators have declared too."""
+        """The privacy statement of the run; with a result, it covers what silos' operators have declared too."""
         experiment, silos = self._experiment, () if result is None else result.silos
         chosen = {} if self._patience is None else {"privacy.choice": self._patience.statement}
         return privacy_tags(experiment.config, experiment.plan, experiment.statistics, silos) | chosen
@@ -158,6 +158,6 @@ class Telling:
 
 
 def _metrics(result: RunResult) -> dict[str, float]:
-    """What came out, as metrics; MLflow's pages show all digits of one, so what was spent is rounded up."""
+    """The result as metrics; MLflow's pages show all digits of one, so what was spent is rounded up."""
     measured = {key: float(value) for key in _MEASURED if (value := getattr(result, key)) is not None}
     return measured | {key: number_up(value) for key in _SPENT if (value := getattr(result, key)) is not None}

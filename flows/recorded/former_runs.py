@@ -9,7 +9,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA, placeless, run_id
 from fedcore.home import Home
-from flows.kept.kept_data import Data, data_of
+from flows.recorded.recorded_data import Data, data_of
 from flows.run_lock import store_path
 from flows.runs import RunRecord, read_run
 from tasks.run_file import read_meta

@@ -1,0 +1,1 @@
+"""Flow runs of a sweep's cells: the interface, and its writer of rows in Prefect's database."""
