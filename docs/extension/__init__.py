@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from extension.cells import execute
 from extension.commands import commands
+from extension.docstrings import escape
 from extension.keys import keys
 from extension.markers import replace
 from extension.methods import answers, losses, methods
@@ -32,11 +33,13 @@ GENERATORS = {
 
 def _rewrite(app: Sphinx, page: str, source: list[str]) -> None:
     text = replace(source[0], GENERATORS, page)
-    text = tables(text, Path(app.srcdir).parent / "studies" / "published", page)
+    text = tables(text, Path(app.config.published_folder or Path(app.srcdir).parent / "studies" / "published"), page)
     source[0] = execute(text, Path(app.srcdir), page)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Registers the rewriting of pages with Sphinx."""
+    app.add_config_value("published_folder", None, "env", str)
+    app.connect("autodoc-process-docstring", escape)
     app.connect("source-read", _rewrite)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -42,18 +42,22 @@ def keys() -> str:
     return "\n".join(parts)
 
 
-def _entries(properties: Any, schema: Any, prefix: str, only_here: bool = False) -> Iterator[str]:
+def _entries(properties: Any, schema: Any, prefix: str, only_here: bool = False, of: str = "") -> Iterator[str]:
     for key, each in properties.items():
+        if of and "const" in each:
+            continue  # the word that chooses this model
         dotted = f"{prefix}.{key}".lstrip(".")
         meaning = (None if only_here and not _is_default_source(properties) else comments().get(dotted)) or each.get(
             "description"
         )
         default = "" if "default" not in each else f", default `{json.dumps(each['default'])}`"
         required = ", required" if "default" not in each else default
-        yield from (f"`{dotted}`", f": *{plain(allowed(each, schema))}{required}.* {plain(meaning or '')}", "")
-        for model in _models(each, schema):
-            if dotted not in OWN_PAGES:
-                yield from _entries(model["properties"], schema, dotted, only_here=True)
+        kind = f" of {of}" if of else ""
+        yield from (f"`{dotted}`{kind}", f": *{plain(allowed(each, schema))}{required}.* {plain(meaning or '')}", "")
+        models = list(_models(each, schema))
+        for model in models:
+            of_kind = _kind(model) if len(models) > 1 else ""
+            yield from _entries(model["properties"], schema, dotted, only_here=True, of=of_kind)
 
 
 def _is_default_source(properties: Any) -> bool:

@@ -23,5 +23,5 @@ def replace(text: str, generators: Mapping[str, Callable[[], str]], page: str) -
 
 def plain(text: str) -> str:
     """Text of the code as Markdown: one line, with special characters escaped outside of code spans."""
-    parts = " ".join(text.split()).split("`")
+    parts = re.sub(r"[ \t\r\n]+", " ", text).strip().split("`")
     return "`".join(part if number % 2 else SPECIAL.sub(r"\\\1", part) for number, part in enumerate(parts))

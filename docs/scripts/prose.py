@@ -68,7 +68,8 @@ def sentences(block: str) -> list[str]:
 
 
 def _without_tables(text: str) -> list[str]:
-    return [line for line in CODE.sub("", text).splitlines() if not line.lstrip().startswith("|")]
+    text = COMMENT.sub("", CODE.sub("", text))
+    return [line for line in text.splitlines() if not line.lstrip().startswith("|")]
 
 
 def pages() -> list[Path]:

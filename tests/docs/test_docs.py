@@ -33,7 +33,8 @@ from fedcore.silo.policies.policy import METHODS, OBJECTIVES, Policy, RunLimit
 from fedcore.silo.policies.policy_file import read_policy
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+SITE = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *SITE]
 REFERENCE = ROOT / "conf" / "reference.yaml"
 COMMENTED = (
     MnistData,
@@ -51,7 +52,7 @@ COMMENTED = (
 
 def blocks(page: Path, *languages: str) -> list[str]:
     """Contents of the page's fenced blocks in these languages, in order."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```([^\n`]*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     return [text for language, text in found if language in languages]
 
 
@@ -64,7 +65,7 @@ def code(page: Path) -> list[str]:
 
 
 def name(value: Any) -> str:
-    return value.name if isinstance(value, Path) else str(value)
+    return value.relative_to(ROOT).as_posix() if isinstance(value, Path) else str(value)
 
 
 # Scripts
