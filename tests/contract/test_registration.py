@@ -27,7 +27,9 @@ def copy(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("registered")
     for package in ("fedcore", "tasks", "flows"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (example, *_) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "add-method.md").read_text(), re.DOTALL)
+    (example, *_) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "add-method.md").read_text(), re.DOTALL
+    )
     (folder / "fedcore" / "algorithms" / "heavy_ball.py").write_text(example)
     registry = folder / "fedcore" / "algorithms" / "__init__.py"
     text = registry.read_text()
