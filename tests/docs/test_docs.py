@@ -91,9 +91,14 @@ def _stable(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_yaml_of_a_page_is_a_valid_experiment(page):
+def test_yaml_of_a_page_is_a_valid_experiment_or_sweep(page, tmp_path):
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
     for text in blocks(page, "yaml"):
-        validated(ExperimentConfig, yaml.safe_load(text), page.name)
+        if "base" in (values := yaml.safe_load(text)):
+            (tmp_path / "sweep.yaml").write_text(text)
+            load_sweep(tmp_path / "sweep.yaml", [])
+        else:
+            validated(ExperimentConfig, values, page.name)
 
 
 # Commands, files
