@@ -11,8 +11,8 @@ project = "fedcore"
 author = "the fedcore developers"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "extension"]
-myst_enable_extensions = ["deflist", "dollarmath"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "extension"]
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
 exclude_patterns = ["_build", "generated"]
 default_role = "code"
@@ -25,4 +25,4 @@ html_theme = "furo"
 html_title = f"fedcore {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False

@@ -12,9 +12,7 @@ from extension.keys import allowed
 from extension.markers import plain
 
 TRAITS = {
-    "takes_nonsmooth": "nonsmooth losses",
     "takes_nonconvex": "networks",
-    "takes_given_noise": "given noise",
     "linear_only": "linear predictors only",
     "needs_all_silos": "all silos in every round",
 }
@@ -26,9 +24,10 @@ def methods() -> str:
 
     rows = ["| method | description | source | takes |", "|---|---|---|---|"]
     for name, method in sorted(ALGORITHMS.items()):
-        traits = ", ".join(words for trait, words in TRAITS.items() if getattr(method, trait, False)) or "smooth losses"
+        traits = [words for trait, words in TRAITS.items() if getattr(method, trait)]
+        taken = ", ".join(["nonsmooth losses" if method.takes_nonsmooth else "smooth losses", *traits])
         link = f"[`{name}`](#{name})"
-        rows.append(f"| {link} | {plain(method.title)} | {plain(method.source)} | {traits} |")
+        rows.append(f"| {link} | {plain(method.title)} | {plain(method.source)} | {taken} |")
     parts = ["## Table", "", *rows, ""]
     for name, method in sorted(ALGORITHMS.items()):
         parts += [f"## {name}", "", plain(_first_paragraph(method)), "", *_keys(method)]

@@ -1,7 +1,8 @@
 """Measures of prose and of the house: `python docs/scripts/prose.py` prints a table of pages and one of rooms.
 
 Counted are words, sentences of more than 25 words and lines of more than 100 columns by page, and lines of code by
-room. Code, tables, headings and link targets are no prose. A code span or formula counts as one word. `--long` prints
+room. Code, tables, headings and link targets are no prose. A code span counts as one
+word. `--long` prints
 the long sentences too.
 """
 
@@ -20,7 +21,7 @@ WIDEST = 100
 CODE = re.compile(r"^(```+|~~~+)[^\n]*\n.*?^\1\s*$", re.DOTALL | re.MULTILINE)
 FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-NO_PROSE = re.compile(r"^(#|\||!\[| {4,}\S|\$\$|%)")
+NO_PROSE = re.compile(r"^(#|\||!\[| {4,}\S|%)")
 ITEM = re.compile(r"^\s*([-*+]|\d+\.|:)\s+")
 END = re.compile(r"(?<=[.!?])[)\"*]*\s+(?=[\"(*`\[A-Z0-9])")
 ABBREVIATION = re.compile(r"\b(et al|vs|cf|No|Fig|Sect|Thm)\.\s*")
@@ -58,10 +59,9 @@ def blocks(text: str) -> Iterator[str]:
 
 
 def sentences(block: str) -> list[str]:
-    """Sentences of a paragraph, with code spans, formulas and link targets as one word or none."""
+    """Sentences of a paragraph, with code spans as one word and link targets as none."""
     plain = re.sub(r"\{\w+\}(`[^`]*`)", r"\1", block)
     plain = re.sub(r"`+[^`]*`+", "Code", plain)
-    plain = re.sub(r"\$[^$]+\$", "formula", plain)
     plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", plain)
     plain = ABBREVIATION.sub(r"\1 ", plain)
     return [sentence for sentence in END.split(plain) if re.search(r"\w", sentence)]
