@@ -1,9 +1,8 @@
 """Measures of prose and of the house: `python docs/scripts/prose.py` prints a table of pages and one of rooms.
 
 Counted are words, sentences of more than 25 words and lines of more than 100 columns by page, and lines of code by
-room. Code, tables, headings and link targets are no prose. A code span counts as one
-word. `--long` prints
-the long sentences too.
+room. Code, tables, headings and link targets are no prose. A code span counts as one word. `--long` prints the long
+sentences too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 NO_PROSE = re.compile(r"^(#|\||!\[| {4,}\S|%)")
 ITEM = re.compile(r"^\s*([-*+]|\d+\.|:)\s+")
-END = re.compile(r"(?<=[.!?])[)\"*]*\s+(?=[\"(*`\[A-Z0-9])")
+END = re.compile(r"(?<=[.!?])[)\"*]*\s+(?=[\"(*`\[A-Z0-9]|fedcore\b)")
 ABBREVIATION = re.compile(r"\b(et al|vs|cf|No|Fig|Sect|Thm)\.\s*")
 
 

@@ -49,6 +49,7 @@ LONG = " ".join(["word"] * 26)
         (f"term\n: {LONG}.\n", 1),
         (" ".join(["word"] * 13) + ".\n\n" + " ".join(["word"] * 13) + ".", 0),
         (" ".join(["word"] * 13) + ". " + " ".join(["Word"] * 13) + ".", 0),
+        (" ".join(["word"] * 13) + ". fedcore " + " ".join(["word"] * 13) + ".", 0),
         (f"```text\n{LONG}\n```\n", 0),
         (f"| {LONG} |\n|---|\n", 0),
         (f"# {LONG}\n", 0),
