@@ -28,8 +28,9 @@ from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.randomness import public_key, simulation_key
+from fedcore.randomness import driver_key
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
@@ -80,14 +81,15 @@ def rounds_taken(method: Any, kappa: float, accuracy: float, seed: int = 0) -> i
     )
     plan = method.plan(problem)
     site = Site(
-        [
-            PrivateSilo(name, Records(X[at], y[at]), simulation_key(seed, name), MemoryLedger(name))
-            for name, at in data.items()
-        ]
+        [PrivateSilo(name, Records(X[at], y[at]), SeededKeys(seed), MemoryLedger(name)) for name, at in data.items()]
     )
     backend = InProcess(site, Agreement("conditioning", problem, method, Squared(), plan.digest))
     backend.open()
-    course = rounds(RunContext("conditioning", plan, method, public_key(seed)), method.init(np.zeros(DIM)), backend.ask)
+    course = rounds(
+        RunContext("conditioning", plan, method, driver_key(seed, 0, method.name)),
+        method.init(np.zeros(DIM)),
+        backend.ask,
+    )
 
     def gap(w: np.ndarray) -> float:
         return float((eigenvalues * (w - minimiser) ** 2).sum())

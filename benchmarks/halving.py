@@ -1,6 +1,6 @@
-"""Successive halving of a sweep's cells by training loss: how settings of conf/paper/diff2 were chosen.
+"""Successive halving of a sweep's cells by training loss: how settings of studies/conf/diff2 were chosen.
 
-    python -m benchmarks.halving conf/paper/diff2/tuning.yaml data.table=diabetes --rungs 100 500 2000
+    python -m benchmarks.halving studies/conf/diff2/tuning.yaml data.table=diabetes --rungs 100 500 2000
 
 A candidate is a cell without its seed. All candidates run to the first rung, on every seed; those whose least training
 loss so far (mean over seeds) is among the best part go on to the next rung, with the noise of the whole run throughout.

@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedcore.mechanisms.gaussian import KeyedGaussian
+from fedcore.mechanisms.gaussian import SeededGaussian
 from fedcore.mechanisms.grid import Grid, GridGaussian
 
 AIM = 3.0
@@ -49,13 +49,13 @@ def main() -> None:
 def measure(dim: int, turns: int) -> np.ndarray:
     """Processor seconds per sum of `dim` weights, one row per turn: normals, simulated, grid."""
     ready = np.random.Generator(np.random.Philox(key=1))
-    keyed, guarded = KeyedGaussian(), GridGaussian()
+    seeded, guarded = SeededGaussian(), GridGaussian()
     total = ready.standard_normal(dim)
     noise = 30.0
     grid = Grid.of(noise, clip=1.0, count=10_000, dim=dim)
 
     def simulated() -> None:
-        drawn = keyed.draw(KEY, CONTEXT, total)
+        drawn = seeded.draw(KEY, CONTEXT, total)
         drawn *= noise
         drawn += total
 

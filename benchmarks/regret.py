@@ -20,12 +20,12 @@ from scipy.stats import t
 import fedcore
 from benchmarks.held_out import HELD_OUT, HeldOut
 from fedcore.advice.advice import applied, nearest, with_method
+from fedcore.advice.shipped import ROWS, advice_rows
 from fedcore.advice.table import Facts, Row
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
 from flows.reports.table import markdown_table
-from flows.reproductions.table_file import TABLE, read_table
 
 USUAL = "mbsgd"
 
@@ -69,10 +69,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where insurance.csv and gas-turbine.csv(.gz) are")
     parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--table", type=Path, default=ROWS)
     parser.add_argument("--only", nargs="*", help="names of configs")
     asked = parser.parse_args()
-    table = read_table(asked.table)
+    table = advice_rows(asked.table)
     chosen = [held for held in HELD_OUT if not asked.only or held.name in asked.only]
     heads = ("config", "epsilon", "advised", "error", "best", "its error", "regret", f"of {USUAL}")
     columns: dict[str, list[str]] = {name: [] for name in heads}

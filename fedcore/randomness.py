@@ -1,13 +1,17 @@
-"""Addressed randomness: a generator for every (key, address, purpose), never a sequence shared by two draws."""
+"""Addressed randomness: draws for every (key, address, purpose), never a sequence shared by two draws.
+
+Simulated and public draws come from `fedcore.draws`, and are the same on every machine. `generator` is NumPy's, for
+draws of guarded silos.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 
 import numpy as np
 
 from fedcore.arrays import digest
+from fedcore.draws.stream import Draws
 
 
 def derive(key: bytes, *address: str | int | bytes) -> bytes:
@@ -21,19 +25,36 @@ def generator(key: bytes, *address: str | int | bytes) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(derive(key, *address)[:16], "little")))
 
 
-def simulation_key(seed: int, silo: str) -> bytes:
-    """A simulated silo's key. It follows from the public seed, so it protects nobody: every artefact says so."""
-    return hashlib.sha256(f"fedcore simulation {seed} {silo}".encode()).digest()
+def draws(key: bytes, *address: str | int | bytes) -> Draws:
+    """Simulated or public draws keyed by `derive(key, *address)`."""
+    return Draws(derive(key, *address)[:16])
+
+
+def simulation_key(seed: int, repetition: int, silo: str, method: str) -> bytes:
+    """Key of all draws of a simulated silo under one method.
+
+    It follows from the public seed, so it protects nobody: every artefact says so. No setting is in it, so runs that
+    differ in a setting alone share noise, samples and split.
+    """
+    return derive(b"fedcore simulation", seed, repetition, silo, method)
 
 
 def public_key(seed: int) -> bytes:
-    """Key of the server's public draws (which silos take part)."""
-    return hashlib.sha256(f"fedcore public {seed}".encode()).digest()
+    """Key of public draws that all methods share: the first weights, and what a method draws by its own seed."""
+    return derive(b"fedcore public", seed)
 
 
-def participants(silos: tuple[str, ...], count: int, key: bytes, run: str, phase: int, round: int) -> tuple[str, ...]:
-    """The `count` silos of this round, uniform without replacement, in the order of `silos`; all if count equals N."""
+def driver_key(seed: int, repetition: int, method: str) -> bytes:
+    """Key of a driver's draws: participants, and the noise of a simulated aggregator."""
+    return derive(public_key(seed), repetition, method)
+
+
+def participants(silos: tuple[str, ...], count: int, key: bytes, phase: int, round: int) -> tuple[str, ...]:
+    """The `count` silos of this round, uniform without replacement, in the order of `silos`; all if count equals N.
+
+    A smaller count draws some of those that a larger one draws.
+    """
     if count >= len(silos):
         return silos
-    chosen = generator(key, run, phase, round, "participation").choice(len(silos), size=count, replace=False)
+    chosen = draws(key, phase, round, "participation").choice(len(silos), count, replace=False)
     return tuple(silos[i] for i in sorted(chosen))

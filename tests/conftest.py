@@ -35,8 +35,9 @@ from fedcore.models import Objective, model_of
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.randomness import public_key, simulation_key
+from fedcore.randomness import driver_key
 from fedcore.silo.agreement import OBJECTIVES, Agreement
+from fedcore.silo.keys import SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from fedcore.state import State
@@ -135,7 +136,7 @@ def build(
     )
     asking = evaluated(method, problem)
     plan = asking.plan(problem)
-    key = key or (lambda name: simulation_key(seed, name))
+    key = key or (lambda name: SeededKeys(seed))
     silos = {name: PrivateSilo(name, r, key(name), ledger(name)) for name, r in records.items()}
     agreement = Agreement(run, problem, method, loss or Squared(), plan.digest)
     groups = [list(silos.values())[i::sites] for i in range(sites)]
@@ -146,7 +147,7 @@ def build(
                 backend.open()
             else:  # a method or loss of a test's own is installed at no silo, so it cannot be named to one
                 backend._site.agree(agreement)
-    return Federation(RunContext(run, plan, asking, public_key(seed)), agreement, silos, backends)
+    return Federation(RunContext(run, plan, asking, driver_key(seed, 0, method.name)), agreement, silos, backends)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -29,10 +29,11 @@ from fedcore.ledger.ledger import Ledger, Row, payload_digest
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.messages import Query, Release
 from fedcore.optim.averaging import Messages
-from fedcore.planning.evaluation import held_out
+from fedcore.planning.evaluation import guarded_held_out
 from fedcore.randomness import generator
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
@@ -71,9 +72,11 @@ class Sitting:
             self.ledger = ledger if ledger is not None else KeptKeys(subject.silo)
             # Where the plan is about persons, these are persons of one row each.
             opened = replace(records, person=subject.plan.problem.person)
-            self.silo = subject.open(subject.silo, opened, subject.key, self.ledger)
+            self.silo = subject.open(subject.silo, opened, SecretKeys(subject.key), self.ledger)
             others = [
-                subject.open(name, replace(theirs, person=opened.person), subject.key[::-1], MemoryLedger(name))
+                subject.open(
+                    name, replace(theirs, person=opened.person), SecretKeys(subject.key[::-1]), MemoryLedger(name)
+                )
                 for name, theirs in beside.items()
             ]
             self._site = Site([self.silo, *others])
@@ -161,7 +164,7 @@ class Sitting:
         drawn = generator(self.ledger.keys[run], "split").permutation(facts.trained)
         if not facts.held:
             return drawn
-        apart = held_out(facts.name, facts.n, facts.held).tolist()
+        apart = guarded_held_out(facts.name, facts.n, facts.held).tolist()
         asked_apart = set(apart)
         trained = [row for row in range(facts.n) if row not in asked_apart]
         return np.array([*(trained[at] for at in drawn), *apart])

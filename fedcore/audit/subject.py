@@ -23,10 +23,11 @@ from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.whole_silo import planned
+from fedcore.silo.keys import Keys
 from fedcore.silo.private_silo import PrivateSilo
 
-Opener = Callable[[str, Records, bytes, Ledger], PrivateSilo]
-"""Opens the silo under test, from its name, its records, its key and its ledger."""
+Opener = Callable[[str, Records, Keys, Ledger], PrivateSilo]
+"""Opens the silo under test, from its name, its records, its keys and its ledger."""
 
 
 @dataclass(frozen=True)

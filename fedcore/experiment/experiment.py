@@ -37,10 +37,11 @@ from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.whole_silo import planned
-from fedcore.randomness import public_key
+from fedcore.randomness import driver_key
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.durable_ledger import check_registered
+from fedcore.silo.keys import Keys
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.policies.policy_file import policy_of
 
@@ -145,7 +146,13 @@ class Experiment:
     @property
     def context(self) -> RunContext:
         asking = evaluated(watched(self.method, self.plan), self.plan.problem)
-        return RunContext(self.run, self.plan, asking, public_key(self.config.seed))
+        key = driver_key(self.config.seed, self.repetition, self.method.name)
+        return RunContext(self.run, self.plan, asking, key)
+
+    @property
+    def repetition(self) -> int:
+        """In the keys of simulated draws, as in the run's id."""
+        return self.config.repetition
 
     @cached_property
     def model(self) -> Model:
@@ -168,6 +175,7 @@ class Experiment:
             log,
             privacy.cap,
             privacy.noise == "guarded",
+            self.repetition,
         )
 
     def start(self) -> np.ndarray:
@@ -182,15 +190,16 @@ class Experiment:
         carrier: Carrier | None = None,
         route: bytes | None = None,
         lease: int = 0,
+        keys: Keys | None = None,
     ) -> InProcess:
         """A backend in this process; `open` it before use. `pool`: where its site comes from, and goes in the end.
 
         `carrier`, `route`: how a shuffled run's answers reach its shuffler, and which that is (`Route.to_bytes`).
-        `lease`: the driver's, of the run.
+        `lease`: the driver's, of the run. `keys`: as for `open_site`, for a site of no pool.
         """
         spec = self.site_spec([silo.name for silo in self.plan.problem.silos], ledgers, log)
         if pool is None:
-            return InProcess(open_site(spec, carrier=carrier), self.agreement, route=route, lease=lease)
+            return InProcess(open_site(spec, carrier=carrier, keys=keys), self.agreement, route=route, lease=lease)
         key = spec.to_bytes()
         site = pool.take(key) or open_site(spec)
         return InProcess(site, self.agreement, lambda site: pool.give(key, site), lease=lease)

@@ -18,7 +18,7 @@ from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.shuffle import Shuffle
-from fedcore.randomness import generator, public_key
+from fedcore.randomness import draws, public_key
 
 SUM_TO_1 = 1e-6
 """How far the sum of weights that are given as numbers may be from 1: decimals of a third, of six digits."""
@@ -164,7 +164,7 @@ def start(config: ExperimentConfig, objective: Objective, features: int) -> Vect
 
     Raises InputError if it lies outside of the domain.
     """
-    drawn = generator(public_key(config.seed), "start")
+    drawn = draws(public_key(config.seed), "start")
     if isinstance(objective, Network):
         w = objective.start(features, drawn, config.model.start)
     else:

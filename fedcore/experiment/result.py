@@ -253,8 +253,9 @@ STAMP = "seeded simulation: the noise follows from the public seed and protects 
 GUARDED = "noise on an integer grid under secret keys of the silos; the guarantee is computational"
 AGGREGATOR = (
     "SIMULATION of a trusted aggregator (privacy.trust = central): it sees the sums of every silo without noise, and "
-    "adds one noise for all, which follows from the public seed and protects nobody who knows it"
+    "adds one noise for all"
 )
+SECRET = "noise in double precision under secret keys of one call, which forgot them: no other call repeats it"
 UNPROTECTED = {
     "data.pca.constants = simulation": "principal components of all silos' records",
     "data.standardise = global": "means and standard deviations of all silos' records",
@@ -268,11 +269,15 @@ RELEASED = (
 )
 
 
-def stamp(config: ExperimentConfig) -> str:
-    """What every artefact of a run says of its noise, and of constants that no noise protects."""
-    noise = GUARDED if config.privacy.noise == "guarded" else STAMP
+def stamp(config: ExperimentConfig, secret: bool = False) -> str:
+    """What every artefact of a run says of its noise, and of constants that no noise protects.
+
+    `secret`: whether silos that are not guarded had secret keys.
+    """
+    noise = GUARDED if config.privacy.noise == "guarded" else SECRET if secret else STAMP
     if config.privacy.trust == "central":
-        noise = AGGREGATOR
+        followed = "which follows from the public seed and protects nobody who knows it"
+        noise = f"{AGGREGATOR}; {SECRET}" if secret else f"{AGGREGATOR}, {followed}"
     if (statistic := statistic_of(config)) is not None:
         return f"{noise}; {RELEASED.format(use=statistic.use, key=statistic.section.key)}"
     key = config.unprotected_constants

@@ -40,6 +40,11 @@ class StatisticsRun(Experiment):
     def method(self) -> PooledStatistic:
         return statistics_method(self.config, self.dataset.dim)
 
+    @property
+    def repetition(self) -> int:
+        """0: repetitions of a training share one release, and its id."""
+        return 0
+
     def start(self) -> np.ndarray:
         """0 (d,), of the statistic: nothing is trained."""
         return np.zeros(self.plan.problem.dim)

@@ -29,7 +29,7 @@ from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import rounds
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.planning.problem import SiloFacts
-from fedcore.randomness import simulation_key
+from fedcore.silo.keys import SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
@@ -213,7 +213,7 @@ def _trial(config: ExperimentConfig, world: World, seed: int) -> tuple[float, fl
     site = Site(
         [
             # Persons of one row each: how many rows silos' persons have is known to nobody.
-            PrivateSilo(name, replace(records, person=config.person), simulation_key(seed, name), MemoryLedger(name))
+            PrivateSilo(name, replace(records, person=config.person), SeededKeys(seed), MemoryLedger(name))
             for name, records in ((name, world.records(made, config)) for name, made in world.silos.items())
         ]
     )

@@ -8,12 +8,10 @@ driver is given what comes out here, and nothing else.
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 
-from fedcore.arrays import Vector, digest
-from fedcore.mechanisms.gaussian import KeyedGaussian
+from fedcore.arrays import Vector
+from fedcore.mechanisms.gaussian import SeededGaussian, round_address
 from fedcore.messages import Query
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.planning.aggregated import aggregated_sigma
@@ -22,19 +20,16 @@ from fedcore.planning.problem import Problem
 from fedcore.randomness import derive
 from fedcore.silo.answers import ANSWERS
 
-_MECHANISM = KeyedGaussian()
+_MECHANISM = SeededGaussian()
 
 
 def noised_mean(messages: Messages, problem: Problem, phase: Phase, query: Query, key: bytes) -> Vector:
     """Mean (d,) of silos' exact answers to `query`, by their weights, with the planned noise.
 
-    `phase`: as it is in the query's round. The noise is keyed by `key`, the round's address, what was asked and the
-    mean itself: a round that is asked again has the same.
+    `phase`: as it is in the query's round. The noise is keyed by `key` and the round's address.
     """
     mean = mean_message(messages)
-    asked = query.digests(query.participants[:1])[query.participants[0]]
-    address = digest(query.run.encode(), query.plan.encode()) + struct.pack("<QQ", query.phase, query.round)
-    noise = _MECHANISM.draw(derive(key, "aggregator"), address + asked, mean)
+    noise = _MECHANISM.draw(derive(key, "aggregator"), round_address(query.phase, query.round), mean)
     unit = ANSWERS[phase.answer].scale(problem, *query.arrays.values())
     noise *= aggregated_sigma(phase.sigmas, phase.weights) * unit
     return np.asarray(mean + noise)

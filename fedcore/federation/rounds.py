@@ -31,7 +31,7 @@ LARGEST_ANSWER = 1e150
 
 @dataclass(frozen=True)
 class RunContext:
-    """What stays the same over a run: its id, plan and method, and the key of its public draws."""
+    """What stays the same over a run: its id, plan and method, and the key of the driver's draws."""
 
     run: str
     plan: Plan
@@ -130,8 +130,8 @@ class RunContext:
             return self._names
         if (here := planned.at(round)).in_turn:
             return (here.whose_turn(planned.turn(round)),)
-        count = self.plan.problem.participation.drawn(self.key, self.run, phase, round)
-        return participants(self._names, count, self.key, self.run, phase, round)
+        count = self.plan.problem.participation.drawn(self.key, phase, round)
+        return participants(self._names, count, self.key, phase, round)
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

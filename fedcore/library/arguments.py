@@ -78,6 +78,11 @@ class Asked:
         """Whether the files of `config` are arrays, written for the call."""
         return isinstance(config.data, FilesData) and Path(config.data.silos[0].path).parent == self.folder
 
+    @property
+    def secret(self) -> bool:
+        """Whether noise is secret: of arrays and files without a seed. A config file is an experiment that repeats."""
+        return isinstance(self.silos, Mapping) and "seed" not in self.sections
+
     @contextmanager
     def paths_untold(self) -> Iterator[None]:
         """Sentences about arrays, without the files that they were for one call."""

@@ -22,7 +22,7 @@ from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import Schema
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.result import stamp
+from fedcore.experiment.result import SECRET, stamp
 from fedcore.experiment.served.phase_model import PhaseModel
 from fedcore.models.activations import Activation
 from fedcore.models.config import Normalise
@@ -76,6 +76,7 @@ class _Saved(BaseModel):
     rounds: dict[str, list[float | int | None]]
     measures: dict[str, Any]
     accounts: list[SiloAccount]
+    secret: bool = False
 
 
 _FORM = TypeAdapter(_Saved)
@@ -105,6 +106,7 @@ def write(path: Path, trained: Mapping[str, Any]) -> None:
         "rounds": {name: [None if each != each else each for each in table[name].tolist()] for name in table.columns},
         "measures": dict(trained["measures"]),
         "accounts": list(trained["accounts"]),
+        "secret": SECRET in trained["noise"],
     }
     try:
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
@@ -146,7 +148,7 @@ def read(path: Path) -> dict[str, Any]:
         "rounds": table,
         "measures": found.measures,
         "accounts": tuple(found.accounts),
-        "noise": stamp(found.config),
+        "noise": stamp(found.config, found.secret),
         "statistics": found.statistics,
     }
 

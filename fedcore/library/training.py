@@ -1,12 +1,14 @@
 """Training and planning from Python: a config made of arguments, and its rounds in this process.
 
-Silos are simulated, with ledgers in memory: nothing is kept on disk, and what was spent is forgotten with the process.
+Ledgers are in memory: nothing is kept on disk, and what was spent is forgotten with the process. Noise of arrays and
+files is secret unless a seed is given: two calls of one seed share all noise, so their difference would show a record.
 The command line keeps runs, resumes them, and has what is refused here: shufflers, guarded silos, held-out records.
 """
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import tempfile
 import warnings
 from collections import Counter
@@ -31,7 +33,7 @@ from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.comparison import compare
-from fedcore.federation.rounds import rounds
+from fedcore.federation.rounds import RunContext, rounds
 from fedcore.home import Home, LedgerFolders
 from fedcore.library.arguments import Asked, placed
 from fedcore.library.scales import warn_of_sizes
@@ -42,6 +44,7 @@ from fedcore.paths import Anchor
 from fedcore.planning.plan import Plan
 from fedcore.planning.size import Size
 from fedcore.silo.account import SiloAccount
+from fedcore.silo.keys import Keys, SecretKeys
 
 
 def train(
@@ -54,6 +57,7 @@ def train(
     features: Any = None,
     classes: Sequence[str | int] | None = (0, 1),
     scale: Any = None,
+    seed: int | None = None,
     yes: bool = False,
     **sections: Any,
 ) -> Trained:
@@ -77,10 +81,13 @@ def train(
         How columns are brought to one scale: by means and deviations of the test records; by public ranges, {"age":
         (20, 90), ..} or a pair for each column; or by moments that silos release with a fifth of `epsilon`, within the
         ranges of the test records. None: not at all, which is told where the test records' columns differ in size.
+    seed : int, optional
+        Makes a simulation that repeats: all noise follows from this public seed, and calls that differ in data or a
+        setting share it. None: secret noise, another at each call; a config file has a seed of its own.
     yes : bool
         Begins what takes more than a million rounds, as `--yes` on the command line.
     **sections
-        Other keys and sections of a config, as mappings: seed=1, model={"diameter": 10}, privacy={"delta": 1e-6}.
+        Other keys and sections of a config, as mappings: model={"diameter": 10}, privacy={"delta": 1e-6}.
 
     Raises InputError for a mistake, SiloError where a silo refuses. Warns with ModelWarning where delta is large, or
     the model is no better on the test records than always answering the same.
@@ -97,6 +104,8 @@ def train(
     """
     if not isinstance(yes, bool):
         raise InputError("yes= is True or False")
+    if seed is not None:
+        sections["seed"] = seed
     if (home := Home.current().root).exists() and not home.is_dir():
         raise InputError(f"FEDCORE_HOME = {home} is no folder; name one, or leave the variable out")
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
@@ -155,13 +164,14 @@ def _trained(config: ExperimentConfig, asked: Asked) -> Trained:
     import pandas as pd
 
     shown = placed(config) if asked.has_arrays(config) else config
-    experiment, before = _prepared(config, asked)
-    made, test, context = experiment.plan, experiment.dataset.test, experiment.context
+    keys = SecretKeys(secrets.token_bytes(32)) if asked.secret else None
+    experiment, before = _prepared(config, asked, keys)
+    made, test, context = experiment.plan, experiment.dataset.test, _context(experiment, keys)
     _check_total(asked, experiment)
     answered = Counter[str]()
     rows: list[dict[str, Any]] = []
     up = down = 0
-    with contextlib.closing(experiment.in_process(LedgerFolders.below(asked.folder))) as backend:
+    with contextlib.closing(experiment.in_process(LedgerFolders.below(asked.folder), keys=keys)) as backend:
         backend.open()
         w = experiment.start()
         for query, releases, state in rounds(context, context.method.init(w), backend.ask):
@@ -182,12 +192,12 @@ def _trained(config: ExperimentConfig, asked: Asked) -> Trained:
         rounds=pd.DataFrame(rows).set_index("round"),
         measures=found,
         accounts=_both(accounts, before, made, experiment.statistics),
-        noise=stamp(config),
+        noise=stamp(config, asked.secret),
         statistics=experiment.statistics,
     )
 
 
-def _prepared(config: ExperimentConfig, asked: Asked) -> tuple[Experiment, Sequence[SiloAccount]]:
+def _prepared(config: ExperimentConfig, asked: Asked, keys: Keys | None) -> tuple[Experiment, Sequence[SiloAccount]]:
     """The experiment, after silos have released what its preparation or steps need; and what that took of each."""
     root = asked.folder / "silos"
     # Of arrays, places are seen from their folder, which is another at each call: equal calls are one run.
@@ -196,8 +206,8 @@ def _prepared(config: ExperimentConfig, asked: Asked) -> tuple[Experiment, Seque
     if config.released is None:
         return replace(Experiment.prepare(config, root), run=name), ()
     run = replace(StatisticsRun.prepare(config, root), run=statistics_id(config, anchor))
-    context, answered = run.context, Counter[str]()
-    with contextlib.closing(run.in_process(LedgerFolders.below(asked.folder))) as backend:
+    context, answered = _context(run, keys), Counter[str]()
+    with contextlib.closing(run.in_process(LedgerFolders.below(asked.folder), keys=keys)) as backend:
         backend.open()
         state = context.method.init(run.start())
         for _, releases, after in rounds(context, state, backend.ask):
@@ -208,6 +218,11 @@ def _prepared(config: ExperimentConfig, asked: Asked) -> tuple[Experiment, Seque
         backend.close_run(run.run)
     released = run.constants(root, context.method.output(state))
     return replace(Experiment.prepare(config, root, released), run=name), accounts
+
+
+def _context(experiment: Experiment, keys: Keys | None) -> RunContext:
+    """The driver's side of a run; with secret keys, its draws are secret too: a simulated aggregator's noise is one."""
+    return experiment.context if keys is None else replace(experiment.context, key=secrets.token_bytes(32))
 
 
 def _check_total(asked: Asked, experiment: Experiment) -> None:

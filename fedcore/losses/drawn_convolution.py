@@ -9,6 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
+from fedcore.draws.stream import Draws
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.losses.convolution import Convolution
 from fedcore.losses.moreau import Smoothable
@@ -53,7 +54,7 @@ class DrawnConvolution:
         """Largest value of mean - loss."""
         return self.mean.gap
 
-    def shifts(self, norms: Vector, draws: np.random.Generator) -> Vector:
+    def shifts(self, norms: Vector, draws: np.random.Generator | Draws) -> Vector:
         """<v_j, x_j> for a fresh v_j of each record, whose norms |x_j| are given; (n,), in units of the predictor.
 
         (T + 1)/2 has the Beta((dim + 1)/2, (dim + 1)/2) distribution. A draw for every record, whether it is in a

@@ -1,39 +1,120 @@
-"""Gaussian noise keyed by what it protects: one noise vector never masks two different sums.
+"""Gaussian noise in double precision: keyed by what it protects, or for simulated silos by its address alone.
 
-The key of a draw is a MAC under the run key of the answer's address and number, the query digest, and the exact sum
-before noise: BLAKE2b in its keyed mode (RFC 7693), which takes a third of the time of HMAC-SHA-256. The same question
-about the same records repeats the same bytes; a sum that differs in its last bit gets independent noise.
-This sampler is NumPy's, in double precision, for simulated silos: its image is not the whole line, and whoever holds
-the seed can take the noise away. Guarded silos use `fedcore.mechanisms.grid` instead.
+Its image is not the whole line, so it protects nobody against who knows the last bits of a sum. Guarded silos use
+`fedcore.mechanisms.grid` instead. Normals are those of `fedcore.draws`, the same on every machine.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
-
-import numpy as np
+from itertools import islice
+from typing import ClassVar, Protocol
 
 from fedcore.arrays import Vector
+from fedcore.draws.normal import normals
+from fedcore.draws.philox import Philox
 
-_TWO_WORDS = struct.Struct("<2Q")
+MOST_AT_ONCE = 1 << 16
+"""Numbers of one pass over several draws: half a megabyte."""
+
+
+def round_address(phase: int, round: int) -> bytes:
+    """The address of a round, as noise and samples have it in their keys."""
+    return struct.pack("<QQ", phase, round)
+
+
+def numbered(address: bytes, ask: int) -> bytes:
+    """The address of the answer of this number, from 1, in a round."""
+    return address + ask.to_bytes(8, "little")
+
+
+class Noise(Protocol):
+    """Standard normals that mask one sum. `in_passes`: whether they follow from run key and context alone, so that
+    draws of several silos can be made in one pass (`RoundNoise`)."""
+
+    in_passes: ClassVar[bool]
+
+    def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
+        """Independent N(0, 1) coordinates in the shape of `total`."""
+        ...
 
 
 class KeyedGaussian:
-    """Standard normals from Philox in counter mode, re-keyed for every draw."""
+    """Normals keyed by run key, context and the exact sum: one noise vector never masks two different sums.
+
+    The key is a MAC by BLAKE2b in its keyed mode (RFC 7693), which takes a third of the time of HMAC-SHA-256. The same
+    question about the same records repeats the same bytes; a sum that differs in its last bit gets independent noise.
+    """
+
+    in_passes: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self._bits = np.random.Philox(key=0)
-        self._generator = np.random.Generator(self._bits)
-        # The state of a Philox that has drawn nothing, as plain integers: NumPy takes it up faster than from arrays.
-        fresh = self._bits.state
-        self._address: dict[str, tuple[int, ...]] = {"counter": (0, 0, 0, 0), "key": (0, 0)}
-        self._fresh: Any = {**fresh, "state": self._address, "buffer": tuple(int(word) for word in fresh["buffer"])}
+        self._philox = Philox()
 
     def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
         """Independent N(0, 1) coordinates in the shape of `total`, keyed by run key, context and its bits."""
-        key = blake2b(context + total.tobytes(), key=run_key, digest_size=16).digest()
-        self._address["key"] = _TWO_WORDS.unpack(key)
-        self._bits.state = self._fresh
-        return self._generator.standard_normal(total.shape)
+        self._philox.start(blake2b(context + total.tobytes(), key=run_key, digest_size=16).digest())
+        return normals(self._philox.words(total.size).reshape(total.shape))
+
+
+class SeededGaussian:
+    """Normals of simulated silos, keyed by run key and context: whatever is summed, an address has the same noise."""
+
+    in_passes: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._philox = Philox()
+
+    def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
+        """Independent N(0, 1) coordinates in the shape of `total`, keyed by run key and context."""
+        return self.rows([(run_key, context)], total.size)[0].reshape(total.shape)
+
+    def rows(self, keyed: Sequence[tuple[bytes, bytes]], size: int) -> Vector:
+        """Normals (draws, size) of each run key and context, in one pass: each row is that of `draw`."""
+        keys = [blake2b(context, key=run_key, digest_size=16).digest() for run_key, context in keyed]
+        return normals(self._philox.first(keys, size))
+
+
+class RoundNoise:
+    """The noise of one round of several simulated silos, computed in passes when the first of a pass is drawn.
+
+    `run_keys`: of the silos, in the order in which they answer. `address`: of the round (`round_address`). `answers`:
+    of each silo. `size`: numbers of an answer. Every row is that of `SeededGaussian.draw`.
+    """
+
+    in_passes: ClassVar[bool] = True
+
+    def __init__(
+        self, mechanism: SeededGaussian, run_keys: Sequence[bytes], address: bytes, answers: int, size: int
+    ) -> None:
+        self._mechanism, self._size = mechanism, size
+        self._contexts = [numbered(address, ask) for ask in range(1, answers + 1)]
+        self._run_keys = frozenset(run_keys)
+        self._waiting = dict.fromkeys(run_keys)
+        self._silos_at_once = MOST_AT_ONCE // max(1, size * answers)
+        self._ahead: dict[tuple[bytes, bytes], Vector] = {}
+
+    def of(self, run_key: bytes, own: Noise) -> Noise:
+        """This one for a silo that it is about, the silo's `own` for another."""
+        return self if run_key in self._run_keys and own.in_passes else own
+
+    def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
+        """As `SeededGaussian.draw`, and the caller's own."""
+        found = self._ahead.pop((run_key, context), None)
+        if found is None and run_key in self._waiting and self._silos_at_once > 0:
+            self._draw_from(run_key)
+            found = self._ahead.pop((run_key, context), None)
+        if found is None or found.shape != total.shape:
+            return self._mechanism.draw(run_key, context, total)
+        return found
+
+    def _draw_from(self, run_key: bytes) -> None:
+        """Draws for this silo and for those that still wait, as many as a pass takes."""
+        del self._waiting[run_key]
+        others = list(islice(self._waiting, self._silos_at_once - 1))
+        for key in others:
+            del self._waiting[key]
+        keyed = [(key, context) for key in (run_key, *others) for context in self._contexts]
+        self._ahead.update(zip(keyed, self._mechanism.rows(keyed, self._size), strict=True))

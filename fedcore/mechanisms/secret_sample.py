@@ -9,6 +9,7 @@ order of answers.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +18,24 @@ from fedcore.mechanisms.discrete_gaussian import Keystream
 from fedcore.randomness import derive
 
 
+class WordStream(Protocol):
+    """Uniform 64-bit words, one after the other."""
+
+    def words(self, n: int) -> npt.NDArray[np.uint64]:
+        """The next n words (n,)."""
+        ...
+
+
 def sample_stream(run_key: bytes, context: bytes) -> Keystream:
-    """Where the samples of a turn's answers are drawn from, one after the other.
+    """Words of the samples of a round's answers, one after the other, under a secret key.
 
     ChaCha20 under HMAC-SHA-256(run key; context): as unpredictable as the noise of guarded silos, which is what
-    amplification by sampling needs; seeded silos use it too, and there the seed tells the sample.
+    amplification by sampling needs. Simulated silos draw from `fedcore.draws`, where the seed tells the sample.
     """
     return Keystream(derive(run_key, context, "sample"))
 
 
-def poisson_sample(stream: Keystream, rate: float, records: int) -> npt.NDArray[np.intp]:
+def poisson_sample(stream: WordStream, rate: float, records: int) -> npt.NDArray[np.intp]:
     """Places of the records that take part, ascending; each with probability `rate`, rounded down to 64 bits.
 
     Rounded down, so the true rate is never above the one that is accounted. Raises ValueError unless 0 < rate < 1.
@@ -36,7 +45,7 @@ def poisson_sample(stream: Keystream, rate: float, records: int) -> npt.NDArray[
     return np.flatnonzero(stream.words(records) < np.uint64(math.floor(math.ldexp(rate, 64))))
 
 
-def fixed_size_sample(stream: Keystream, size: int, records: int) -> npt.NDArray[np.intp]:
+def fixed_size_sample(stream: WordStream, size: int, records: int) -> npt.NDArray[np.intp]:
     """Places of the records that take part, ascending: `size` of them, every such set with the same probability.
 
     Those with the smallest of as many words of 32 bits. Words that are equal where the choice ends decide nothing: all

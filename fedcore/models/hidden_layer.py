@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fedcore.arrays import Matrix, Vector
+from fedcore.draws.stream import Draws
 from fedcore.models.activations import UNITS, Activation, Units
 from fedcore.models.model import Flags, Sums
 from fedcore.models.network_difference import clipped_difference_sum
@@ -71,7 +72,7 @@ class HiddenLayer:
         """hidden features + outputs (hidden + 1)."""
         return self.hidden * features + self.outputs * (self.hidden + 1)
 
-    def start(self, features: int, generator: np.random.Generator, spread: Start = "fan-in") -> Vector:
+    def start(self, features: int, generator: Draws, spread: Start = "fan-in") -> Vector:
         """Uniform in +-1/sqrt(fan_in), layer by layer (d,): at 0 no gradient would ever reach W1.
 
         As the papers' framework does by default (spec dp-scaffold 7.4), but that fan_in of the first layer counts the

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore.arrays import Matrix, Vector
+from fedcore.draws.stream import Draws
 from fedcore.losses import Loss, unsmoothed
 from fedcore.models.model import Flags, Sums
 from fedcore.models.norms import shortened_products
@@ -140,7 +141,7 @@ class Linear:
         """One per feature."""
         return features
 
-    def start(self, features: int, generator: np.random.Generator) -> Vector:
+    def start(self, features: int, generator: Draws) -> Vector:
         """0, the centre of the domain."""
         return np.zeros(features)
 

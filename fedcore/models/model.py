@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcore.arrays import Matrix, Vector
+from fedcore.draws.stream import Draws
 
 Flags = npt.NDArray[np.bool_]
 Sums = Callable[[Vector], list[Vector]]
@@ -27,7 +28,7 @@ class Model(Protocol):
         """d, for records of so many features (bias column included)."""
         ...
 
-    def start(self, features: int, generator: np.random.Generator) -> Vector:
+    def start(self, features: int, generator: Draws) -> Vector:
         """w_0 (d,), before any record is seen; `generator` is public, so all silos and the server have the same one."""
         ...
 

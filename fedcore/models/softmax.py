@@ -14,6 +14,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Matrix, Vector
+from fedcore.draws.stream import Draws
 from fedcore.hyperparameters import DECLARED, Count
 from fedcore.losses.softmax import MOST_CLASSES, Softmax
 from fedcore.models.linear import RESIDUAL_ERROR, predictor_error, residual_bounds
@@ -45,7 +46,7 @@ class SoftmaxRegression:
         """C features."""
         return self.classes * features
 
-    def start(self, features: int, generator: np.random.Generator) -> Vector:
+    def start(self, features: int, generator: Draws) -> Vector:
         """0, the centre of the domain."""
         return np.zeros(self.weights(features))
 

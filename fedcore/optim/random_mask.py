@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedcore.arrays import Vector
-from fedcore.randomness import generator, public_key
+from fedcore.randomness import draws, public_key
 
 
 @lru_cache(maxsize=256)  # silo and server draw the same one, often in one process
@@ -21,7 +21,7 @@ def random_mask(seed: int, silo: str, phase: int, round: int, dim: int, kept: in
     if kept == dim:
         mask[:] = 1.0
     else:
-        chosen = generator(public_key(seed), "mask", silo, phase, round).choice(dim, size=kept, replace=False)
+        chosen = draws(public_key(seed), "mask", silo, phase, round).choice(dim, kept, replace=False)
         mask[chosen] = 1.0
     mask.setflags(write=False)
     return mask

@@ -11,6 +11,7 @@ is half of that.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -18,8 +19,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcore.draws.stream import Draws
 from fedcore.errors import InputError
-from fedcore.randomness import generator, public_key
+from fedcore.randomness import draws, generator, public_key
 
 EVALUATION = "histogram"
 """Name of the answer."""
@@ -28,6 +30,9 @@ BINS = 4
 """Of scores, for two classes: enough for an area under the curve, which comes out a little low, at little noise."""
 MOST_BINS = 64
 MOST_CLASSES = 1000
+
+_GUARDED = hashlib.sha256(b"fedcore public 0").digest()
+"""Key of the places that silos with secret keys hold out."""
 
 Every = Literal["phase", "end"]
 
@@ -83,18 +88,24 @@ class Evaluation:
 
 
 def held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
-    """Places (held,), in rising order, of the records that a silo of n holds out: by its name and n alone.
+    """Places (held,), in rising order, of the records that a simulated silo of n holds out: by its name and n alone.
 
     So they are the same for all runs of all seeds, and those of a smaller number are among those of a larger one.
     """
-    order = generator(public_key(0), silo, n, "held out").permutation(n)
+    return np.asarray(np.sort(draws(public_key(0), silo, n, "held out").choice(n, held, replace=False)))
+
+
+def guarded_held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
+    """The same of a silo with secret keys, which keeps the places that it has had: NumPy draws them."""
+    order = generator(_GUARDED, silo, n, "held out").permutation(n)
     return np.asarray(np.sort(order[:held]))
 
 
-def order_of_run(run_order: np.random.Generator, silo: str, n: int, held: int) -> NDArray[np.int64]:
-    """Places of all records in the order of a run's split (n,): permuted those of training, then those held out."""
+def order_of_run(
+    run_order: np.random.Generator | Draws, n: int, held: int, apart: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Places of all records in the order of a run's split (n,): permuted those of training, then those held `apart`."""
     if not held:
         return np.asarray(run_order.permutation(n))
-    apart = held_out(silo, n, held)
     rest = np.setdiff1d(np.arange(n), apart, assume_unique=True)
     return np.concatenate([rest[run_order.permutation(n - held)], apart])

@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.randomness import generator
+from fedcore.randomness import draws
 
 MOST_LISTED = 2**16
 """Numbers in a list."""
@@ -114,11 +114,11 @@ class Participation:
             return float(self.least)
         return 1.0 / math.sqrt(math.fsum(p / m**2 for m, p in self.probabilities))
 
-    def drawn(self, key: bytes, run: str, phase: int, round: int) -> int:
+    def drawn(self, key: bytes, phase: int, round: int) -> int:
         """M_r of this round, by public randomness of its own; a fixed number takes no draw."""
         if self.fixed:
             return self.least
-        chance = generator(key, run, phase, round, "number of participants").random()
+        chance = float(draws(key, phase, round, "number of participants").random(1)[0])
         # Rounding may leave the last sum below 1.
         return self.probabilities[min(bisect_right(self._sums, chance), len(self._sums) - 1)][0]
 

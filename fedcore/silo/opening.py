@@ -22,9 +22,9 @@ from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
 from fedcore.process.open_files import make_room
-from fedcore.randomness import simulation_key
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.durable_ledger import OPEN_FILES, durable_ledger
+from fedcore.silo.keys import Keys, SecretKeys, SeededKeys
 from fedcore.silo.policies.policy_file import policy_of
 from fedcore.silo.policies.policy_in_force import Clock, utc_now
 from fedcore.silo.private_silo import PrivateSilo
@@ -46,6 +46,7 @@ class SiteSpec:
     log: Path | None = None
     cap: CapConfig | None = None
     guarded: bool = False
+    repetition: int = 0
 
     def to_bytes(self) -> bytes:
         """The form in which it travels: JSON of the declared fields."""
@@ -83,10 +84,11 @@ class SiteSpec:
 _SPEC = TypeAdapter(SiteSpec)
 
 
-def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = None) -> Site:
+def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = None, keys: Keys | None = None) -> Site:
     """Opens the silos of `spec`, here, where their files and their policies are. Raises SiloError.
 
     `clock`: by which policies expire. `carrier`: reaches shufflers; without it the site refuses shuffled runs.
+    `keys`: of silos that are not guarded, in place of seeded ones.
 
     Leaves this process with one BLAS thread: the number of threads changes the last bits of a sum, and noise is keyed
     by those bits.
@@ -112,9 +114,11 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
                 ledger = MemoryLedger(source.name)
             opened.callback(ledger.close)
             records = open_records(source)
-            key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
+            own = keys or SeededKeys(spec.seed, spec.repetition)
+            if spec.guarded:
+                own = SecretKeys(secrets.token_bytes(32))
             cap = None if spec.cap is None else spec.cap.of(records.n)
-            silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded, policy, own_clock))
+            silos.append(PrivateSilo(source.name, records, own, ledger, cap, spec.guarded, policy, own_clock))
         site = Site(silos, spec.log, NoiseFolder.current(), carrier)
         opened.pop_all()
     return site

@@ -21,19 +21,17 @@ from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger, Row, payload_digest
 from fedcore.ledger.refusals import closed_before
-from fedcore.mechanisms.gaussian import KeyedGaussian
 from fedcore.mechanisms.grid import GridGaussian
 from fedcore.messages import Release
 from fedcore.models import Model, Objective, model_of
-from fedcore.planning.evaluation import order_of_run
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, unit_of
-from fedcore.randomness import derive, generator
 from fedcore.silo.agreement import terms
 from fedcore.silo.answers import ANSWERS, Piece, rows_of
 from fedcore.silo.approval import charge_of, check_agreed, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
+from fedcore.silo.keys import Keys
 from fedcore.silo.lease import check_number
 from fedcore.silo.policies.policy import Policy
 from fedcore.silo.policies.policy_in_force import Clock, PolicyInForce, utc_now
@@ -45,9 +43,9 @@ from fedcore.silo.together import Part
 class PrivateSilo:
     """One silo: its records, its key, its ledger. `computed` counts answers that were computed rather than repeated.
 
-    `key`: what the keys of its runs are derived from. `guarded`: the key is secret and random, so a run's key is only
-    in the ledger, until the run is closed; noise is on an integer grid; plans with other noise or none are refused,
-    and nothing is shown but releases. `policy`: what its operator allows (`open_site` gives every guarded silo one);
+    `keys`: what its draws are keyed by. `guarded`: keys are secret and random, so a run's key is only in the ledger,
+    until the run is closed; noise is on an integer grid; plans with other noise or none are refused, and nothing is
+    shown but releases. `policy`: what its operator allows (`open_site` gives every guarded silo one);
     `clock`: by which it expires.
     """
 
@@ -55,7 +53,7 @@ class PrivateSilo:
         self,
         name: str,
         records: Records,
-        key: bytes,
+        keys: Keys,
         ledger: Ledger,
         cap: Cap | None = None,
         guarded: bool = False,
@@ -67,13 +65,13 @@ class PrivateSilo:
         self.ledger = ledger
         self.computed = 0
         self._records = records
-        self._key = key
+        self._keys = keys
         self._guarded = guarded
         self._clock = clock
         self._policy = None if policy is None else PolicyInForce(policy, name, self.n, clock, records.person)
         if policy is not None:
             ledger.record_policy(policy.digest, policy.text)
-        self._noise = KeyedGaussian()
+        self._noise = keys.noise()
         self._grid_noise = GridGaussian()
         self._runs: dict[str, ApprovedRun] = {}
         self._pieces: dict[str, tuple[tuple[int, int, int], Piece]] = {}
@@ -139,11 +137,11 @@ class PrivateSilo:
         check_whole_silo(self.name, plan)
         check_noise(self.name, self.n, self._guarded, plan)
         agreed = terms(plan.digest, method, loss)
-        fresh = derive(self._key, self.name, run, agreed, "run key")
+        fresh = self._keys.of_run(self.name, run, agreed, method.name)
         mine = None if self._policy is None else self._policy.cap
         key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person, lease, mine)
         # The split depends on row indices only, never on contents or labels; a person goes with all of its places.
-        places = order_of_run(generator(key, "split"), self.name, self.n, problem.facts[self.name].held)
+        places = self._keys.order(key, self.name, self.n, problem.facts[self.name].held)
         order = rows_of(places, self._records.places)
         X, y = self._finite[order], self._records.y[order]
         weights = None if self._records.weights is None else self._records.weights[order]
@@ -152,7 +150,7 @@ class PrivateSilo:
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
         self._pieces.pop(run, None)
-        self._runs[run] = ApprovedRun(plan, asked, loss, key, named, X, y, answers, weights, lease)
+        self._runs[run] = ApprovedRun(plan, asked, loss, self._keys, key, named, X, y, answers, weights, lease)
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
@@ -170,7 +168,7 @@ class PrivateSilo:
         `phase` is the site's, of the approved plan, as it is in the question's round. Raises SiloError for an address
         that was answered with another question.
         """
-        run, index, round, _, digest, _ = question
+        run, index, round, _, digest, *_ = question
         self.ledger.check_lease(run, self._lease(run))
         row = self.ledger.find(run, index, round)
         if row is not None:
@@ -212,6 +210,11 @@ class PrivateSilo:
         run = self._runs[question.run]
         return run.answers[phase.answer], self._piece(question, run, phase)
 
+    def passed_key(self, run: str) -> bytes | None:
+        """Key of the run's noise, which a site may then draw for several silos in one pass; None if it may not."""
+        approved = self._runs.get(run)
+        return approved.key if approved is not None and self._noise.in_passes else None
+
     def simulated(self, run: str) -> tuple[Model, Matrix, Vector, Vector | None]:
         """NOT PRIVATE: the run's model, the silo's rows and their weights, for `simulation/`
         metrics of its site only."""
@@ -225,7 +228,8 @@ class PrivateSilo:
     def _view(self, question: Question, phase: Phase) -> RoundView:
         run = self._runs[question.run]
         piece = self._piece(question, run, phase)
-        return RoundView(self.name, run, question, phase, piece, self._noise, self._grid_noise)
+        noise = self._noise if question.noise is None else question.noise.of(run.key, self._noise)
+        return RoundView(self.name, run, question, phase, piece, noise, self._grid_noise)
 
     def _piece(self, question: Question, run: ApprovedRun, phase: Phase) -> Piece:
         kind = run.plan.phases[question.phase - 1].kind(question.round)

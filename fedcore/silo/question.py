@@ -16,6 +16,7 @@ import numpy as np
 from fedcore.algorithms.method import Method
 from fedcore.arrays import is_vector
 from fedcore.errors import InputError, SiloError
+from fedcore.mechanisms.gaussian import RoundNoise
 from fedcore.messages import BOUND, Query, is_bounded
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -29,6 +30,7 @@ class Question(NamedTuple):
     """What one silo is asked in one round, checked. `digest`: of all that it receives, computed at its site.
 
     `together`: where sums of silos of the same site come from that are asked the same; None: this one is summed alone.
+    `noise`: of several simulated silos of the site, drawn in one pass; None: each draws its own.
     """
 
     run: str
@@ -37,6 +39,7 @@ class Question(NamedTuple):
     arrays: dict[str, np.ndarray]
     digest: bytes
     together: Together | None = None
+    noise: RoundNoise | None = None
 
 
 @dataclass(frozen=True)

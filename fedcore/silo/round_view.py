@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from functools import partial
 
@@ -11,12 +10,10 @@ import numpy as np
 from fedcore.accounting.events import GaussianRelease
 from fedcore.arrays import Vector
 from fedcore.errors import SiloError
-from fedcore.mechanisms.discrete_gaussian import Keystream
-from fedcore.mechanisms.gaussian import KeyedGaussian
+from fedcore.mechanisms.gaussian import Noise, numbered
 from fedcore.mechanisms.grid import Grid, GridGaussian
-from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
+from fedcore.mechanisms.secret_sample import WordStream, fixed_size_sample, poisson_sample
 from fedcore.planning.phase import Phase
-from fedcore.randomness import generator
 from fedcore.silo.answers import Piece
 from fedcore.silo.approval import grid_of
 from fedcore.silo.approved_run import ApprovedRun
@@ -50,16 +47,15 @@ class RoundView:
         question: Question,
         phase: Phase,
         piece: Piece,
-        noise: KeyedGaussian,
+        noise: Noise,
         grid_noise: GridGaussian,
     ) -> None:
         self._silo, self._run, self._phase, self._piece = silo, run, phase, piece
         self._noise, self._grid_noise = noise, grid_noise
-        # The address itself, beside the query digest that covers it too: no digest, whoever made it, joins two.
-        self._address = run.named + struct.pack("<QQ", question.phase, question.round)
+        self._address, self._query = run.keys.address(run.named, question.phase, question.round, question.digest)
         self._place = silo, question.phase, question.round
-        self._query, self._together = question.digest, question.together
-        self._samples: Keystream | None = None
+        self._together = question.together
+        self._samples: WordStream | None = None
         self._drawn: np.ndarray | None = None
         self.asked = 0
         self.over = False
@@ -97,14 +93,15 @@ class RoundView:
             return np.zeros(self._phase.length(self._run.plan.problem))
         total = None if self._together is None else self._together.take(self._silo, asked)
         if total is None:
-            draw = partial(generator, self._run.key, context)
+            run = self._run
+            draw = partial(run.keys.draws, run.key, context)
             total = answer.sum(self._phase, self._piece, self._sample(context), draw, *asked)
         return self._released(total, context, scale)
 
     def _next_context(self) -> bytes:
-        """What keys the draws of the next answer: run, plan, phase, round, its number in the round, and the query."""
+        """What is in the keys of the next answer's draws: its address with its number, as the silo's keys have it."""
         self.asked += 1
-        return self._address + self.asked.to_bytes(8, "little") + self._query
+        return numbered(self._address, self.asked) + self._query
 
     def _sample(self, context: bytes) -> np.ndarray | None:
         """Records, or persons, of the piece that the next answer is about; None: all. One stream for all of the round,
@@ -119,7 +116,7 @@ class RoundView:
         if event.sampling == "full":
             return None
         if self._samples is None:
-            self._samples = sample_stream(self._run.key, context)
+            self._samples = self._run.keys.sample_stream(self._run.key, context)
         if event.sampling == "poisson":
             return poisson_sample(self._samples, event.rate, records)
         if event.sampling == "without-replacement" and event.rate == count / records:

@@ -21,6 +21,7 @@ from fedcore.arrays import is_vector, unpack
 from fedcore.errors import SiloError
 from fedcore.ledger.locked import alone
 from fedcore.limits import MOST_EFFORT, MOST_SIMULATED_EFFORT
+from fedcore.mechanisms.gaussian import RoundNoise, SeededGaussian, round_address
 from fedcore.messages import Query, Receipt, Release, bundled, is_bounded, receipts_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -63,6 +64,7 @@ class Site:
         self._effort = MOST_EFFORT if guarded else MOST_SIMULATED_EFFORT
         self._approved: dict[str, tuple[Plan, Forms]] = {}
         self._stacks: dict[str, tuple[tuple[Any, ...], Stack | None]] = {}
+        self._seeded = SeededGaussian()
         self._outbox = Outbox(self._first, carrier)
         self.leases = Leases(self._first)
         self._log = None if log is None else told(self._first, SiteLog, self._first, log)
@@ -169,8 +171,9 @@ class Site:
         for array in query.arrays.values():
             array.flags.writeable = False  # one array for all of them: none may change what the next one is asked
         digests, together = query.digests(names), self._together(query, names, phase)
+        noise = self._round_noise(query, names, phase, plan)
         for name in names:
-            question = Question(query.run, query.phase, query.round, query.asked(name), digests[name], together)
+            question = Question(query.run, query.phase, query.round, query.asked(name), digests[name], together, noise)
             try:
                 yield self._answer(name, question, phase)
             except SiloError as error:
@@ -202,6 +205,14 @@ class Site:
             stack = Stack.of(parts)
             self._stacks[query.run] = key, stack
         return None if stack is None else Together(stack, query.arrays)
+
+    def _round_noise(self, query: Query, names: list[str], phase: Phase, plan: Plan | None) -> RoundNoise | None:
+        """The noise of the simulated silos among these, drawn in one pass; None if there are none."""
+        keys = [key for name in names if (key := self._silos[name].passed_key(query.run)) is not None]
+        if plan is None or not keys:
+            return None
+        address = round_address(query.phase, query.round)
+        return RoundNoise(self._seeded, keys, address, phase.answers, phase.length(plan.problem))
 
     @alone
     def accounts(self, run: str, lease: int = 0) -> list[SiloAccount]:

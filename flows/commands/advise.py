@@ -31,14 +31,14 @@ def advise(
     """Say which method to start with, by sizes, width, epsilon and what one can afford. Asks no
     silo, reads no record."""
     from fedcore.advice.advice import applied
+    from fedcore.advice.shipped import advice_rows
     from fedcore.configfile.reading import read_yaml
     from fedcore.experiment.loading import load_experiment
-    from flows.reproductions.table_file import read_table
 
     experiment = load_experiment(config, overrides or [])
     if output is not None:
         check_output(output, config)
-    advice, made = applied(experiment, read_table(), rounds, floats)
+    advice, made = applied(experiment, advice_rows(), rounds, floats)
     said = sentences(experiment, advice)
     if output is not None:  # before anything is printed, which a reader may cut short
         write_output(output, written(read_yaml(config, overrides or []), advice, said))

@@ -23,6 +23,7 @@ from fedcore import __version__
 from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.home import Home
 from fedcore.memory import keep_memory
+from fedcore.process.installation import complaint
 from fedcore.process.private_files import write_privately
 from fedcore.process_start import UNFORESEEN
 from flows.commands.accounts.budget import app as budget
@@ -34,7 +35,7 @@ from flows.commands.machine import down, password, up
 from flows.commands.noise.privacy import app as privacy
 from flows.commands.plan import plan
 from flows.commands.policy import app as policy
-from flows.commands.run import reproduce, resume, run, sweep
+from flows.commands.run import resume, run, sweep
 from flows.commands.runs import runs
 from flows.commands.schedule import app as schedule
 from flows.commands.show import algorithms, report
@@ -60,7 +61,6 @@ for _command in (
     audit,
     run,
     sweep,
-    reproduce,
     plan,
     resume,
     runs,
@@ -96,15 +96,16 @@ USAGE: Any = typer.BadParameter.__bases__[0]
 """What typer raises for an option that is not there, an argument too few, a command that is none."""
 
 
-def main() -> None:
-    """Runs the command line. Exit codes: 1 an audit alarmed, 2 mend the input, 3 a silo or run failed, 70 an exception
-    that nobody foresaw, 75 busy, 130 stopped, 141 the reader of standard output went away.
+def main(commands: typer.Typer = app, name: str = "fedcore") -> None:
+    """Runs a command line. Exit codes: 1 an audit alarmed, or a study differs from its publication, 2 mend the input,
+    3 a silo or run failed, 70 an exception that nobody foresaw, 75 busy, 130 stopped, 141 the reader of standard output
+    went away.
     """
     write_privately()
     keep_memory()
     # What the engines import is kept to the end, and looking through it for cycles takes a fifth of the importing.
     gc.set_threshold(50_000, 20, 50)
-    code = _carried_out()
+    code = _carried_out(commands, name)
     if code == STOPPED:  # typer makes a silent exit of Ctrl-C
         # What drives a run is imported for that alone: other commands leave nothing that goes on.
         resumable = "; `fedcore runs` lists what can be resumed" if "flows.drive" in sys.modules else ""
@@ -120,12 +121,12 @@ def main() -> None:
     sys.exit(code)
 
 
-def _carried_out() -> int:
+def _carried_out(commands: typer.Typer, name: str) -> int:
     """The exit code of the command, whose errors it prints; no exception leaves it."""
     try:
         if Home.current().closed():
             _say(f"run folder {Home.current().root} could be read by others; now only its owner can read it", "yellow")
-        return int(app(standalone_mode=False, prog_name="fedcore") or 0)
+        return int(commands(standalone_mode=False, prog_name=name) or 0)
     except USAGE as error:
         if said := usage(error):
             _say(said)
@@ -149,6 +150,9 @@ def _carried_out() -> int:
             return CUT_OFF
         if (unwritten := output_fails() or full(error)) is not None:
             return _unprinted(unwritten)
+        if isinstance(error, ImportError) and (sentence := complaint(error)) is not None:
+            _say(sentence)
+            return 2
         _say(unforeseen(error))
         return UNFORESEEN
 

@@ -21,7 +21,7 @@ app = typer.Typer(
     name="conf",
     no_args_is_help=True,
     help="Example configs that come with fedcore. `reference.yaml` explains every key; experiment/ is for `run` and "
-    "`plan`, sweep/ for `sweep`, paper/ for `reproduce`, policy/ for silos' operators.",
+    "`plan`, sweep/ for `sweep`, policy/ for silos' operators.",
 )
 
 

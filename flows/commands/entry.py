@@ -16,9 +16,21 @@ def main() -> None:
         from flows.commands.app import main as command_line
     except KeyboardInterrupt:
         sys.exit(130)
+    except ImportError as error:
+        sys.exit(_not_installed(error))
     except Exception as error:
         sys.exit(_unforeseen(error))
     command_line()
+
+
+def _not_installed(error: ImportError) -> int:
+    """The exit code of a failed import, after a sentence on standard error: 2 if the installation is the cause."""
+    from fedcore.process.installation import complaint
+
+    if (sentence := complaint(error)) is None:
+        return _unforeseen(error)
+    print(f"fedcore: {sentence}", file=sys.stderr)
+    return 2
 
 
 def _unforeseen(error: Exception) -> int:

@@ -1,20 +1,17 @@
-"""`run`, `sweep`, `reproduce`, `resume`: what trains. Engines are imported where they are needed."""
+"""`run`, `sweep`, `resume`: what trains. Engines are imported where they are needed."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedcore.errors import InputError, SiloError
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console, errors
-from flows.commands.show import show_ladders, show_run, show_sweep
+from flows.commands.show import show_run, show_sweep
 from flows.terminal.urgent import warn
 
 if TYPE_CHECKING:
-    from fedcore.experiment.result import RunResult
-    from fedcore.experiment.sweep import SweepConfig
     from fedcore.home import Home
     from flows.runs import RunRecord
 
@@ -37,75 +34,6 @@ def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, 
     loaded = load_sweep(config, overrides or [])
     warn(loaded.cells(str(config)))
     show_sweep(launch_sweep(loaded, console if not as_json else None, yes), as_json)
-
-
-def reproduce(
-    paper: Annotated[str, typer.Argument(help="a folder of conf/paper, for instance localized")],
-    overrides: Overrides = None,
-    figure: Annotated[list[str] | None, typer.Option(help="only this figure of it; may be given several times")] = None,
-    as_json: AsJson = False,
-    yes: Yes = False,
-) -> None:
-    """Run the sweeps behind a paper's figures, from wherever they were stopped, and draw tables and plots."""
-    from fedcore.home import Home
-    from flows.asking import not_begun, refuse_unless
-    from flows.launch import launch_sweep
-    from flows.reproductions.overview import write_overview
-    from flows.reproductions.reproduction import choose, draw, largest, load_reproduction, load_trials
-
-    home, drawn = Home.current(), dict[str, dict[str, Any]]()
-    figures, left_out = load_reproduction(paper, home, overrides or [], figure or [])
-    tried = {shown.name: load_trials(paper, shown, overrides or []) for shown, _ in figures}
-    cells = [cell for shown, loaded in figures for cell in largest(shown, loaded, tried[shown.name])]
-    refuse_unless(yes, home, not_begun(home, cells))
-    warn(cells)
-    for shown, loaded in figures:
-        chosen: list[Any] = []
-        if (trials := tried[shown.name]) is not None:
-            results, failed = _tried(home, trials.sweep, as_json)
-            loaded, chosen = choose(home, paper, shown, loaded, trials, results, failed)
-        outcome = launch_sweep(loaded, console if not as_json else None, yes=True)
-        folder = draw(home, paper, shown, loaded.cells(), outcome.results, chosen)
-        drawn[shown.name] = {"folder": str(folder), "sweep": outcome.sweep, "statement": outcome.statement}
-        drawn[shown.name] |= {key: value for key, value in outcome.as_json().items() if key in ("patience", "ladders")}
-        if not as_json:
-            over_epsilon = shown.table is None and not shown.curves
-            what = f": {shown.points.metric}, mean and half width of its 95 % interval" if over_epsilon else ""
-            console.print(f"\n{shown.title}{what}\n", highlight=False)
-            console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
-            if (folder / "along.md").exists() and shown.along:
-                console.print((folder / "along.md").read_text(), highlight=False, markup=False, soft_wrap=True)
-            show_ladders(outcome)
-            console.print(outcome.statement, highlight=False, markup=False)
-            console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)
-        overview = write_overview(folder.parent)
-        if not as_json and overview is not None:
-            console.print(f"all figures so far: {overview}", highlight=False, markup=False, soft_wrap=True)
-    if left_out is not None:
-        (errors if as_json else console).print(left_out, highlight=False, markup=False, soft_wrap=True)
-    if as_json:
-        print(json.dumps(drawn, indent=2))
-
-
-def _tried(home: Home, sweep: SweepConfig, as_json: bool) -> tuple[list[RunResult], list[str]]:
-    """Results of all cells of a sweep that tries settings, and the runs that failed: there is no other kind of end."""
-    from flows.kept.former_ids import KeptRuns
-    from flows.launch import launch_sweep
-    from flows.runs import read_run
-    from flows.sweep_files import finished_results
-
-    try:
-        return launch_sweep(sweep, console if not as_json else None, yes=True).results, []
-    except InputError:
-        runs = KeptRuns(home)
-        results = finished_results(home, sweep, runs)
-        missing = {runs.run(cell) for cell in sweep.cells()} - {result.run for result in results}
-        states = {run: read_run(home, run) for run in missing}
-        if not missing or any(record is None or record.state != "FAILED" for record in states.values()):
-            raise
-        said = f"{len(missing)} runs failed on simulated silos; their settings are not chosen"
-        (errors if as_json else console).print(said, highlight=False)
-        return results, sorted(missing)
 
 
 def resume(

@@ -86,7 +86,7 @@ def algorithms(
         print(json.dumps(listed, indent=2))
         return
     for each, method in chosen.items():
-        console.print(f"[bold]{each}[/bold]: {method.title}", highlight=False)
+        console.print(Text.assemble((each, "bold"), f": {method.title}"))
         console.print(f"  from {method.source}", highlight=False)
         said = descriptions(method)
         for key, value in _defaults(method).items():

@@ -14,7 +14,7 @@ Say in `breaks` the class and what is lost. A bug must break the guarantee: for 
 is released than the silo charges, or charged less than was agreed. It should do so in every run, not one in 10,000.
 Each is audited in a process of its own:  .venv/bin/python -m tests.audit.foreign_runner [NAME ...]
 
-The eight below have the older form: an opener takes (name, records, key, ledger) and returns a `PrivateSilo` that is
+The eight below have the older form: an opener takes (name, records, keys, ledger) and returns a `PrivateSilo` that is
 not guarded. Each breaks the plan's guarantee, which holds for every position of the split, whatever the split is. mu is
 the parameter of Gaussian DP; epsilons are at delta 1e-5 where 2 is charged, for the plan in `PLANS`.
 """
@@ -43,10 +43,11 @@ from fedcore.planning.plan import Plan
 from fedcore.randomness import derive
 from fedcore.silo.answers import Gradient, Piece
 from fedcore.silo.approved_run import ApprovedRun
+from fedcore.silo.keys import Keys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 
-Opener = Callable[[str, Records, bytes, Ledger], PrivateSilo]
+Opener = Callable[[str, Records, Keys, Ledger], PrivateSilo]
 
 
 class _TiledGaussian(KeyedGaussian):
@@ -55,7 +56,7 @@ class _TiledGaussian(KeyedGaussian):
         return np.concatenate([half, half])[: total.size]
 
 
-def noise_repeated_over_halves(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+def noise_repeated_over_halves(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
     """Half as many normals as coordinates are drawn, and used twice: coordinates j and j + d/2 share their noise.
 
     Each coordinate by itself has noise of the planned variance. One release tells: coordinate 0 minus coordinate d/2
@@ -63,7 +64,7 @@ def noise_repeated_over_halves(name: str, records: Records, key: bytes, ledger: 
     Shows in all plans with two coordinates or more (with local steps too: the steps' mean has the same two halves; the
     difference is exact while samples are not, so there the sample's own chance remains).
     """
-    silo = PrivateSilo(name, records, key, ledger)
+    silo = PrivateSilo(name, records, keys, ledger)
     silo._noise = _TiledGaussian()
     return silo
 
@@ -76,7 +77,7 @@ class _BoundsOfTheFile(PrivateSilo):
         answers["gradient"] = replace(answers["gradient"], bounds=bounds)
 
 
-def clips_by_bounds_of_other_records(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+def clips_by_bounds_of_other_records(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
     """Bounds are computed in the order of the file, and records are summed in that of the split: each is clipped by
     another's norm.
 
@@ -84,17 +85,17 @@ def clips_by_bounds_of_other_records(name: str, records: Records, key: bytes, le
     epsilon in the thousands, for all splits that do not leave it in its place (all but one in n). Records that are all
     of one norm hide it. Shows in all plans, wherever norms of records differ and some are above clip / residual.
     """
-    return _BoundsOfTheFile(name, records, key, ledger)
+    return _BoundsOfTheFile(name, records, keys, ledger)
 
 
 class _Scaled(PrivateSilo):
-    def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger) -> None:
+    def __init__(self, name: str, records: Records, keys: Keys, ledger: Ledger) -> None:
         longest = row_norms(records.X).max(initial=0.0)
         X = records.X / longest if 0.0 < longest < np.inf else records.X
-        super().__init__(name, Records(X, records.y, records.bound), key, ledger)
+        super().__init__(name, Records(X, records.y, records.bound), keys, ledger)
 
 
-def scales_by_longest_record(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+def scales_by_longest_record(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
     """All rows are divided by the norm of the longest one when the silo opens, a constant that records choose.
 
     Neighbours: n records of norm 1 that agree, and the same with one replaced by a record of norm 1e6, which shrinks
@@ -102,7 +103,7 @@ def scales_by_longest_record(name: str, records: Records, key: bytes, ledger: Le
     full batches (noise 9.8 on a sum) mu is 12 where 0.5 is charged, epsilon above 100. Shows in all plans; more with
     more records in an answer. Where the longest record has norm 1 nothing can be seen.
     """
-    return _Scaled(name, records, key, ledger)
+    return _Scaled(name, records, keys, ledger)
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class _PublicSamples(_OtherSamples):
         return public_sample(self._question, self._asked, piece)
 
 
-def samples_without_run_key(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+def samples_without_run_key(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
     """The key of a sample follows from the question alone: two silos draw the same places, and the asker knows them.
 
     Amplification is void. The asker even chooses: it varies the model until the place it is after is in the sample,
@@ -161,7 +162,7 @@ def samples_without_run_key(name: str, records: Records, key: bytes, ledger: Led
     Shows in plans that sample (Poisson, and fixed-size samples of local steps); the more, the lower the rate and the
     more answers.
     """
-    return _PublicSamples(name, records, key, ledger)
+    return _PublicSamples(name, records, keys, ledger)
 
 
 class _FirstPiece(PrivateSilo):
@@ -171,7 +172,7 @@ class _FirstPiece(PrivateSilo):
         return replace(piece, at=slice(0, m), X=run.X[:m], y=run.y[:m])
 
 
-def pieces_all_start_at_zero(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+def pieces_all_start_at_zero(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
     """A piece is cut by its length and not by its start: each fresh block is the first one, each phase's piece too.
 
     What is charged in parallel composes in sequence: a record of the first block is in all R rounds, mu grows by
@@ -181,7 +182,7 @@ def pieces_all_start_at_zero(name: str, records: Records, key: bytes, ledger: Le
     its proof is owed to the split. Shows with fresh blocks and in several phases (from the second round or phase on),
     nowhere else.
     """
-    return _FirstPiece(name, records, key, ledger)
+    return _FirstPiece(name, records, keys, ledger)
 
 
 class _SharedByPhases(KeyedGaussian):
@@ -201,8 +202,8 @@ class _SharedByPhases(KeyedGaussian):
 class _NoiseByRound(PrivateSilo):
     drawn = 0
 
-    def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger) -> None:
-        super().__init__(name, records, key, ledger)
+    def __init__(self, name: str, records: Records, keys: Keys, ledger: Ledger) -> None:
+        super().__init__(name, records, keys, ledger)
         self.question = Question("", 1, 1, {}, b"")  # of noise that is drawn for no answer
         self._noise = _SharedByPhases(self)
 
@@ -211,7 +212,7 @@ class _NoiseByRound(PrivateSilo):
         return super().answer(question, phase)
 
 
-def noise_shared_by_phases(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+def noise_shared_by_phases(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
     """Noise is keyed by run key, model and number of the round within its phase; the phase is forgotten.
 
     The asker sends one model in round r of two phases: both sums carry the same normals, each times its own standard
@@ -220,7 +221,7 @@ def noise_shared_by_phases(name: str, records: Records, key: bytes, ledger: Ledg
     one model is asked about twice (a server that plays fair after round 1 hardly does). Variances, coordinates, and
     all noise within one phase are as planned.
     """
-    return _NoiseByRound(name, records, key, ledger)
+    return _NoiseByRound(name, records, keys, ledger)
 
 
 def _words(stream: Keystream, records: int) -> np.ndarray:
@@ -239,7 +240,7 @@ class _LastAlways(_OtherSamples):
         return np.sort(np.argsort(words, kind="stable")[: int(piece.count)])
 
 
-def last_of_odd_records_always_sampled(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+def last_of_odd_records_always_sampled(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
     """A word of 64 bits makes two coins of 32, and an odd number of records leaves the last coin at zero: always heads.
 
     The record at the last place of the split is in every sample, and its answers are charged as if by chance. With 20
@@ -247,7 +248,7 @@ def last_of_odd_records_always_sampled(name: str, records: Records, key: bytes, 
     nobody knows. All other places are sampled as they should (of fixed-size samples, one less). Shows in plans that
     sample, Poisson or fixed-size, where the piece has an odd number of records.
     """
-    return _LastAlways(name, records, key, ledger)
+    return _LastAlways(name, records, keys, ledger)
 
 
 class _OneSamplePerTurn(_OtherSamples):
@@ -259,7 +260,7 @@ class _OneSamplePerTurn(_OtherSamples):
         return self._first
 
 
-def one_sample_for_all_local_steps(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+def one_sample_for_all_local_steps(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
     """The K local steps of a round share the sample of the first: rounds differ, the steps of one do not.
 
     Charged: K samples by coins of their own. Answered: a record is in all K steps or in none. The mean of the steps is
@@ -267,7 +268,7 @@ def one_sample_for_all_local_steps(name: str, records: Records, key: bytes, ledg
     that pair gives epsilon 11.3 where 2 is charged. It is a loss of rare events: about 1 in 10 rounds has the record
     at all. Shows with local steps (K > 1) on samples, nowhere else; the more, the more steps and the fewer rounds.
     """
-    return _OneSamplePerTurn(name, records, key, ledger)
+    return _OneSamplePerTurn(name, records, keys, ledger)
 
 
 FOREIGN: dict[str, Opener] = {

@@ -47,8 +47,8 @@ def keyed(by):
 def with_noise(noise, guarded=False):
     """An opener of silos with the noise that `noise()` makes."""
 
-    def opened(name, records, key, ledger):
-        silo = PrivateSilo(name, records, key, ledger, guarded=guarded)
+    def opened(name, records, keys, ledger):
+        silo = PrivateSilo(name, records, keys, ledger, guarded=guarded)
         setattr(silo, "_grid_noise" if guarded else "_noise", noise())
         return silo
 

@@ -14,7 +14,7 @@ from fedcore.ledger.operator.registered import RegisteredLedger
 from fedcore.mechanisms.discrete_gaussian import DiscreteGaussian
 from fedcore.mechanisms.secret_sample import sample_stream
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.planted import VIEW, Planted
+from tests.audit.planted import Planted
 
 REGISTERED = "fedcore.ledger.operator.registered.RegisteredLedger."
 _drawn = DiscreteGaussian.draw
@@ -35,7 +35,7 @@ class OfItsFingerprint(PrivateSilo):
 
     def __init__(self, name, records, key, *rest, **more):
         super().__init__(name, records, key, *rest, **more)
-        self.told = hashlib.sha256(name.encode() + hashlib.sha256(key).digest()).digest()
+        self.told = hashlib.sha256(name.encode() + hashlib.sha256(key.secret).digest()).digest()
 
     def answer(self, question, phase):
         _told["now"] = self.told
@@ -86,10 +86,10 @@ NAMED = {
     "a cap over one version of the data": Planted(patches={REGISTERED + "open_run": capped_alone}),
     "a silo that fails at long records": Planted(opener=FailsAtLongRecords),
     "coins of a public fingerprint and address": Planted(
-        "coins", OfItsFingerprint, {VIEW + "sample_stream": of_what_is_told}
+        "coins", OfItsFingerprint, {"fedcore.silo.keys.secret.sample_stream": of_what_is_told}
     ),
     "samples of a public fingerprint and address": Planted(
-        "local steps", OfItsFingerprint, {VIEW + "sample_stream": of_what_is_told}
+        "local steps", OfItsFingerprint, {"fedcore.silo.keys.secret.sample_stream": of_what_is_told}
     ),
     "noise on the grid cut at 3.5 sigma": Planted(
         "guarded", patches={"fedcore.mechanisms.discrete_gaussian.DiscreteGaussian.draw": cut}

@@ -15,6 +15,8 @@ from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import VIEW, Planted
 from tests.audit.planted_noise import bent, with_noise
 
+STREAM = "fedcore.silo.keys.secret.sample_stream"
+
 
 class Forgetful(MemoryLedger):
     """Answers some addresses as if for the first time, and keeps the last answer."""
@@ -128,7 +130,7 @@ class _Held:
         return sample_stream(self.key, self.context).words(count)
 
 
-ROUND = {VIEW + "sample_stream": one_stream}
+ROUND = {STREAM: one_stream}
 OLD = {
     "a ledger that answers twice": Planted(ledger=Forgetful),
     "a doubled sampling rate": Planted("coins", patches=coins(lambda s, rate, n: poisson_sample(s, 2 * rate, n))),
@@ -136,13 +138,15 @@ OLD = {
 NAMED = {
     "b: coins shared by all rounds": Planted("coins", patches=ROUND),
     "b: samples of local steps shared by all rounds": Planted("local steps", patches=ROUND),
-    "b: one sample for all asks of a round": Planted("local steps", patches={VIEW + "sample_stream": _Held}),
+    "b: one sample for all asks of a round": Planted("local steps", patches={STREAM: _Held}),
     "e: coins keyed by the asker's digest": Planted(
-        "coins", AsksWithDigest, {VIEW + "sample_stream": lambda key, context: sample_stream(key, _streams["run"])}
+        "coins",
+        AsksWithDigest,
+        {STREAM: lambda key, context: sample_stream(key, _streams["run"])},
     ),
 }
 OWN = {
-    "coins shared by silos": Planted("coins", patches={VIEW + "sample_stream": lambda key, c: sample_stream(b"", c)}),
+    "coins shared by silos": Planted("coins", patches={STREAM: lambda key, c: sample_stream(b"", c)}),
     "no noise on an empty sample": Planted(
         "coins",
         with_noise(bent(lambda z, total, number: z * (not _streams["empty"]))),

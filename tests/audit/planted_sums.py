@@ -11,7 +11,7 @@ from fedcore.silo.answers.column_moments import column_moment_sum
 from fedcore.silo.answers.largest_eigenvalue import largest_eigenvalue
 from fedcore.silo.answers.moments import moment_sum, shortened
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.planted import SILO, Planted
+from tests.audit.planted import Planted
 
 
 def with_bounds(change):
@@ -230,7 +230,7 @@ OWN = {
     "the trace for the largest eigenvalue": Planted("largest eigenvalue", patches={EIGENVALUE: trace}),
     "held-out records counted one and a half times": Planted("evaluations", HalfAgainInHistograms),
     "evaluations of records that are trained on": Planted(
-        "evaluations", patches={SILO + "order_of_run": lambda rng, silo, n, held: rng.permutation(n)}
+        "evaluations", patches={"fedcore.silo.keys.secret.order_of_run": lambda rng, n, held, apart: rng.permutation(n)}
     ),
     "divided by the true size of a sample": Planted("coins", OfTrueSize),
     "more weight where models are large": Planted(opener=OfLargeModels),

@@ -36,6 +36,7 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import generator
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
@@ -88,7 +89,7 @@ def ground(bug: str) -> tuple[Question, ...]:
 
 def opened(bug: str, opener: Callable[..., PrivateSilo], number: int, X: np.ndarray, y: np.ndarray) -> PrivateSilo:
     method, plan = agreed(bug)
-    silo = opener("ash", Records(X, y), b"key %d" % number, MemoryLedger("ash"))
+    silo = opener("ash", Records(X, y), SecretKeys(b"key %d" % number), MemoryLedger("ash"))
     silo.approve("run", plan, method, Logistic())
     return silo
 
@@ -293,7 +294,7 @@ def test_a_planted_silo_goes_through_a_site_like_any_other(bug):
     n, dim = PLANS[bug][2:]
     draws = np.random.default_rng(3)
     records = Records(draws.standard_normal((n, dim)), np.where(draws.random(n) < 0.5, 1.0, -1.0))
-    silo = FOREIGN[bug]("ash", records, b"key", MemoryLedger("ash"))
+    silo = FOREIGN[bug]("ash", records, SecretKeys(b"key"), MemoryLedger("ash"))
     site = InProcess(Site([silo]), Agreement("run", plan.problem, method, Logistic(), plan.digest))
     site.open()
     played = list(rounds(RunContext("run", plan, method, b"public"), method.init(np.zeros(dim)), site.ask))

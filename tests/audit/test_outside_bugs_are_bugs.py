@@ -27,6 +27,7 @@ from fedcore.mechanisms.gaussian import KeyedGaussian
 from fedcore.messages import Receipt
 from fedcore.models import model_of
 from fedcore.silo.account import account
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.question import Question, forms_of
 from tests.audit.bug import as_if
 from tests.audit.subjects import KINDS, NAME
@@ -104,7 +105,7 @@ def neighbours(subject, factor=1.0):
 
 
 def opened(subject, X, y, cap=None):
-    silo = subject.open(NAME, Records(X, y, 1.5), subject.key, MemoryLedger(NAME), cap)
+    silo = subject.open(NAME, Records(X, y, 1.5), SecretKeys(subject.key), MemoryLedger(NAME), cap)
     silo.approve("run", subject.plan, subject.method, subject.loss)
     return silo
 

@@ -6,21 +6,19 @@ writes the file anew, once ARITHMETIC or FORMAT of `fedcore/experiment/kept/bind
 changed; new methods need no raise. Stopped runs are bound to these versions, so a bit that changes under the same
 version would let a run go on to something that no version computes.
 
-Other processors round sums and exponentials otherwise, and noise is keyed by exact sums. So bits are compared only of
-what is exact everywhere: draws at given addresses, and a run's first answers, about records and models whose sums are
-dyadic numbers. Whole courses are compared as numbers, to `CLOSE`, with noise and samples that depend on the number of
-the draw alone; a changed formula moves them by more.
+Other processors round sums and exponentials otherwise, and guarded noise is keyed by exact sums. So bits are compared
+only of what is exact everywhere: draws at given addresses, and a run's first answers, about records and models whose
+sums are dyadic numbers. Whole courses of simulated silos, whose draws depend on addresses alone, are compared as
+numbers, to `CLOSE`; a changed formula moves them by more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -37,8 +35,7 @@ from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import LOSSES, Absolute, Convolution, Hinge, Logistic, Moreau, Squared
-from fedcore.mechanisms.discrete_gaussian import Keystream
-from fedcore.mechanisms.gaussian import KeyedGaussian
+from fedcore.mechanisms.gaussian import KeyedGaussian, SeededGaussian
 from fedcore.mechanisms.grid import Grid, GridGaussian
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.messages import Receipt, kept
@@ -47,12 +44,13 @@ from fedcore.models.network import OneHiddenLayer
 from fedcore.models.regression_network import RegressionNetwork
 from fedcore.models.softmax import SoftmaxRegression
 from fedcore.optim.random_mask import random_mask
-from fedcore.planning.evaluation import Evaluation, held_out, order_of_run
+from fedcore.planning.evaluation import Evaluation, guarded_held_out, held_out
 from fedcore.planning.phases.restarts import drawn_place
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.randomness import derive, generator, participants, public_key, simulation_key
+from fedcore.randomness import derive, driver_key, generator, participants, public_key, simulation_key
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import Keys, SecretKeys, SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from fedcore.state import dump_state
@@ -66,19 +64,9 @@ CLOSE = 1e-7
 SILOS = {"ash": 16, "birch": 32, "cedar": 16}
 PLAN = "9" * 64
 """Digest of every plan here: a plan's own numbers may differ in a last bit of a logarithm."""
+_KEYS: dict[bool, Keys] = {True: SecretKeys(b"s" * 32), False: SeededKeys(5)}
+"""Of guarded silos, and of simulated ones."""
 SQUARED, SOFTMAX = Squared(), SoftmaxRegression(3)
-
-
-class Numbered(KeyedGaussian):
-    """Normals that follow from the silo and the number of the draw, whatever is asked and summed."""
-
-    def __init__(self, silo: int) -> None:
-        super().__init__()
-        self._silo, self._drawn = silo, 0
-
-    def draw(self, run_key: bytes, context: bytes, total: np.ndarray) -> np.ndarray:
-        self._drawn += 1
-        return super().draw(b"k" * 32, struct.pack("<QQ", self._silo, self._drawn), np.zeros_like(total))
 
 
 @dataclass(frozen=True)
@@ -123,9 +111,7 @@ class Case:
 
     def silos(self, dyadic: bool, guarded: bool = False) -> list[PrivateSilo]:
         return [
-            PrivateSilo(
-                name, records, (b"s" * 32) if guarded else simulation_key(5, name), MemoryLedger(name), guarded=guarded
-            )
+            PrivateSilo(name, records, _KEYS[guarded], MemoryLedger(name), guarded=guarded)
             for name, records in self.records(dyadic).items()
         ]
 
@@ -139,7 +125,7 @@ class Case:
         start = np.zeros(problem.dim)
         if isinstance(self.loss, OneHiddenLayer | RegressionNetwork):
             start = 0.4 * np.random.Generator(np.random.Philox(key=12)).standard_normal(problem.dim)
-        context = RunContext("golden", plan, asking, public_key(5))
+        context = RunContext("golden", plan, asking, driver_key(5, 0, "golden"))
         yield from rounds(context, context.method.init(start), backend.ask)
 
 
@@ -178,20 +164,10 @@ def first_answers(case: Case, guarded: bool) -> str:
 
 
 def course(case: Case) -> list[float]:
-    """The last model, or what was released of statistics, to 12 digits, with `Numbered` noise and samples."""
-    problem, silos, numbers = case.problem(), case.silos(False), count()
-    for number, silo in enumerate(silos):
-        silo._noise = Numbered(number)
-
-    def numbered(run_key: bytes, context: bytes) -> Keystream:
-        return sample_stream(b"k" * 32, struct.pack("<Q", next(numbers)))
-
-    with (
-        patch("fedcore.federation.aggregator._MECHANISM", Numbered(len(silos))),
-        patch("fedcore.silo.round_view.sample_stream", numbered),
-    ):
-        for _, _, state in case.played(silos, problem):  # noqa: B007
-            pass
+    """The last model, or what was released of statistics, to 12 digits, of simulated silos."""
+    problem = case.problem()
+    for _, _, state in case.played(case.silos(False), problem):  # noqa: B007
+        pass
     if not case.method.trains:
         return rounded(dump_state(state)["moments"])
     return rounded(evaluated(case.method, problem).output(state))
@@ -225,16 +201,21 @@ def draws() -> dict[str, str]:
     mask = random_mask(3, "ash", 1, 2, 12, 5)
     return {
         "derived keys": derive(key, "ash", 7, b"bytes").hex(),
-        "keys of simulated silos": simulation_key(3, "ash").hex(),
+        "keys of simulated silos": simulation_key(3, 1, "ash", "mbsgd").hex(),
         "keys of public draws": public_key(3).hex(),
-        "silos of a round": " ".join(participants(tuple("abcdefgh"), 3, public_key(3), "run", 1, 2)),
+        "keys of drivers": driver_key(3, 1, "mbsgd").hex(),
+        "silos of a round": " ".join(participants(tuple("abcdefgh"), 3, public_key(3), 1, 2)),
         "generators": generator(key, "ash", 1).standard_normal(4).tobytes().hex(),
-        "seeded noise": KeyedGaussian().draw(key, context, total).tobytes().hex(),
+        "seeded noise": SeededGaussian().draw(key, context, total).tobytes().hex(),
+        "noise keyed by sums": KeyedGaussian().draw(key, context, total).tobytes().hex(),
         "guarded noise": GridGaussian().noised(key, context, total, grid).tobytes().hex(),
         "Poisson samples": str(poisson_sample(stream, 0.3, 40).tolist()),
         "samples of fixed size": str(fixed_size_sample(stream, 7, 40).tolist()),
-        "held-out records": str(held_out("ash", 20, 4).tolist()),
-        "splits": str(order_of_run(generator(key, "split"), "ash", 20, 4).tolist()),
+        "guarded held-out records": str(guarded_held_out("ash", 20, 4).tolist()),
+        "guarded splits": str(_KEYS[True].order(key, "ash", 20, 4).tolist()),
+        "seeded samples": str(poisson_sample(_KEYS[False].sample_stream(key, context), 0.3, 40).tolist()),
+        "seeded held-out records": str(held_out("ash", 20, 4).tolist()),
+        "seeded splits": str(_KEYS[False].order(key, "ash", 20, 4).tolist()),
         "random masks": np.asarray(mask).tobytes().hex(),
         "drawn models": str([drawn_place(seed, 1000) for seed in range(5)]),
     }
@@ -263,7 +244,7 @@ def forms() -> dict[str, str]:
         case = Case(quick(name))
         problem = case.problem()
         asking = evaluated(case.method, problem)
-        context = RunContext("golden", asking.plan(problem), asking, public_key(5))
+        context = RunContext("golden", asking.plan(problem), asking, driver_key(5, 0, "golden"))
         state = asking.init(np.zeros(problem.dim))
         query = context.query(state)
         total = hashlib.sha256(pack(dump_state(state)))

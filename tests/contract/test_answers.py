@@ -19,12 +19,13 @@ from fedcore.errors import InputError, SiloError
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Logistic, Squared
 from fedcore.optim.random_mask import random_mask
-from fedcore.planning.evaluation import Evaluation, held_out
+from fedcore.planning.evaluation import Evaluation, guarded_held_out
 from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import ANSWERS, Piece
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
@@ -121,7 +122,7 @@ def folded(kind, plan, parts):
 
 def about(kind, n=N):
     """Rows that a silo's answer is about."""
-    return held_out("ash", n, HELD) if kind == "histogram" else np.arange(n)
+    return guarded_held_out("ash", n, HELD) if kind == "histogram" else np.arange(n)
 
 
 def asked_about(kind, plan, rng):
@@ -249,7 +250,7 @@ def opened(kind, **budget):
     plan, phase = planned(kind, made)
     X, y = records(np.random.default_rng(3))
     y = labelled(kind, y)
-    silo = PrivateSilo("ash", Records(X, y), b"k" * 32, MemoryLedger("ash"))
+    silo = PrivateSilo("ash", Records(X, y), SecretKeys(b"k" * 32), MemoryLedger("ash"))
     Site([silo]).agree(Agreement("run", made, asking, loss, plan.digest))
     asks, round = evaluated(asking, made), first_round(kind, plan, phase)
     state = dataclasses.replace(asks.init(np.zeros(made.dim)), phase=phase.index, round=round)
@@ -300,7 +301,7 @@ def approved(kind, change):
     whole = plan.phases[of_kind.index - 1]
     phases = tuple(change(made, phase) if phase is whole else phase for phase in plan.phases)
     X, y = records(np.random.default_rng(3))
-    silo = PrivateSilo("ash", Records(X, labelled(kind, y)), b"k" * 32, MemoryLedger("ash"))
+    silo = PrivateSilo("ash", Records(X, labelled(kind, y)), SecretKeys(b"k" * 32), MemoryLedger("ash"))
     silo.approve("run", dataclasses.replace(plan, phases=phases), method, loss)
 
 
@@ -347,7 +348,7 @@ def test_a_silo_refuses_an_agreement_whose_objective_is_not_one_for_its_answer(k
     method, loss, _ = ASKED[kind]
     made = problem(kind)
     other = Squared() if loss is None else None
-    site = Site([PrivateSilo("ash", Records(np.ones((N, 3)), np.ones(N)), b"k" * 32, MemoryLedger("ash"))])
+    site = Site([PrivateSilo("ash", Records(np.ones((N, 3)), np.ones(N)), SecretKeys(b"k" * 32), MemoryLedger("ash"))])
     with pytest.raises(SiloError, match="objective"):
         site.agree(Agreement("run", made, method, other, planned(kind, made)[0].digest))
     assert site.silos == ("ash",) and not site._approved

@@ -19,7 +19,7 @@ from fedcore.data.records import Records
 from fedcore.experiment.kept import binding
 from fedcore.losses import Logistic
 from fedcore.planning.plan import Plan
-from fedcore.silo import private_silo
+from fedcore.silo.keys import secret, seeded
 from fedcore.silo.round_view import RoundView
 from tests.contract import golden as golden_module
 from tests.contract.golden import CLOSE, COMMAND, KINDS, PLAN, Case, computed, differences, faults, main
@@ -107,13 +107,15 @@ def test_nothing_is_touched_where_nothing_changes(golden):
 def test_an_address_of_noise_or_samples_that_changes_is_found(golden, monkeypatch):
     real = RoundView._next_context
     monkeypatch.setattr(RoundView, "_next_context", lambda view: real(view)[::-1])
-    assert touched(golden) == {"first answers", "first guarded answers"}
+    assert touched(golden) == {"first answers", "first guarded answers", "courses"}
 
 
 def test_a_run_s_key_that_changes_is_found(golden, monkeypatch):
-    real = private_silo.derive
-    monkeypatch.setattr(private_silo, "derive", lambda key, *address: real(key, *address, 1))
-    assert touched(golden) == {"first answers", "first guarded answers"}
+    real = secret.derive
+    monkeypatch.setattr(secret, "derive", lambda key, *address: real(key, *address, 1))
+    assert touched(golden) == {"first guarded answers"}
+    monkeypatch.setattr(seeded, "simulation_key", lambda *address: real(b"another", *address))
+    assert touched(golden) == {"first answers", "first guarded answers", "courses"}
 
 
 def test_a_formula_that_changes_is_found(golden, monkeypatch):
@@ -148,7 +150,7 @@ def test_last_bits_of_sums_which_processors_decide_change_no_golden_value(golden
     with patch.object(Plan, "digest", property(lambda plan: PLAN)):
         courses = {name: golden_module.course(case) for name, case in golden_module.cases().items()}
         whole = Case(quick("mbsgd"))
-        monkeypatch.setattr(private_silo, "order_of_run", lambda *given: np.arange(given[2]))
+        monkeypatch.setattr(seeded, "order_of_run", lambda *given: np.arange(given[1]))
         reversed_answer = golden_module.first_answers(whole, False)
         monkeypatch.setattr(Case, "records", made)
         assert reversed_answer == golden_module.first_answers(whole, False)

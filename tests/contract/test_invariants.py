@@ -23,6 +23,7 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.whole_silo import planned
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.contract.methods import PAGE
@@ -46,7 +47,10 @@ def site():
     return Site(
         [
             PrivateSilo(
-                facts.name, Records(rng.standard_normal((N, DIM)), np.ones(N)), b"key", MemoryLedger(facts.name)
+                facts.name,
+                Records(rng.standard_normal((N, DIM)), np.ones(N)),
+                SecretKeys(b"key"),
+                MemoryLedger(facts.name),
             )
             for facts in SILOS
         ]
@@ -199,7 +203,7 @@ def test_an_evaluation_above_its_own_target_is_refused_whatever_training_may_cos
     method = Mbsgd(rounds=3)
     plan = planned(evaluated(method, asked), asked)
     phases = (plan.phases[0], quieter(plan.phases[1], 0.6))
-    silo = PrivateSilo("ash", Records(np.ones((N, DIM)), np.ones(N)), b"key", MemoryLedger("ash"))
+    silo = PrivateSilo("ash", Records(np.ones((N, DIM)), np.ones(N)), SecretKeys(b"key"), MemoryLedger("ash"))
     with pytest.raises(SiloError, match=r"phase 2: records 33 to 40 of silo ash pay .*evaluation.epsilon = 0.5"):
         silo.approve("run", dataclasses.replace(plan, phases=phases), method, Logistic())
     silo.approve("run", plan, method, Logistic())

@@ -31,6 +31,7 @@ from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import ANSWERS, Piece
 from fedcore.silo.approval import check_answers
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.round_view import RoundView
@@ -80,7 +81,7 @@ class Opened:
     def __init__(self, kind, method, loss, problem, X, y):
         plan = evaluated(method, problem).plan(problem)
         self.phase = next(each for phase in plan.phases for each in phase.kinds if each.answer == kind)
-        self.silo = PrivateSilo("ash", Records(X, y), b"k" * 32, MemoryLedger("ash"))
+        self.silo = PrivateSilo("ash", Records(X, y), SecretKeys(b"k" * 32), MemoryLedger("ash"))
         Site([self.silo]).agree(Agreement("run", problem, method, loss, plan.digest))
         whole = plan.phases[self.phase.index - 1]
         self.round = next(each for each in range(1, whole.rounds + 1) if whole.at(each).answer == kind)

@@ -106,7 +106,7 @@ def test_identical_silos_act_as_one(full_method, federate):
 
 
 def test_models_stay_in_the_domain_and_in_the_phases_ball(method, federate, toy):
-    federation = federate(method, toy, epsilon=0.01, diameter=1.0)
+    federation = federate(method, toy, epsilon=0.01, diameter=1.0, seed=1)
     state = federation.start
     centre, closest = method.output(state), 0.0
     for _, _, after in federation.play():

@@ -12,6 +12,7 @@ from fedcore.data.records import Records
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.planning.phase import DIFFERENCE
+from fedcore.silo.keys import SecretKeys, SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from tests.contract.epsilon_by_hand import events_by_hand
@@ -62,13 +63,38 @@ def pure_noise(federate, asker, d=3000, n=16, names=("a", "b", "c"), **changes):
     return messages
 
 
-def test_noise_is_independent_over_silos_rounds_seeds_and_runs(asker, federate):
-    samples = []
-    for changes in ({}, {"seed": 1}, {"run": "another"}, {"epsilon": 2.0}):
-        samples += pure_noise(federate, asker, **changes).values()
+def independent(samples):
     correlation = np.corrcoef(samples)
     np.fill_diagonal(correlation, 0.0)
-    assert np.abs(correlation).max() < 6 / math.sqrt(3000)
+    return np.abs(correlation).max() < 6 / math.sqrt(3000)
+
+
+def test_noise_of_secret_keys_is_independent_over_silos_rounds_keys_runs_and_plans(asker, federate):
+    samples = []
+    for changes in ({}, {"key": b"other"}, {"run": "another"}, {"epsilon": 2.0}):
+        keys = SecretKeys(changes.pop("key", b"key"))
+        samples += pure_noise(federate, asker, key=lambda name, keys=keys: keys, **changes).values()
+    assert independent(samples)
+
+
+def test_simulated_noise_is_independent_over_silos_rounds_seeds_and_repetitions(asker, federate):
+    samples = []
+    for keys in (SeededKeys(0), SeededKeys(1), SeededKeys(0, 1)):
+        samples += pure_noise(federate, asker, key=lambda name, keys=keys: keys).values()
+    assert independent(samples)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"run": "another"}, {"epsilon": 2.0}, {"diameter": 4.0}, {"n": 20}, {"names": ("c", "b", "d")}], ids=str
+)
+def test_simulated_noise_depends_on_no_setting(asker, federate, changes):
+    """Messages are noise over the planned sigma here, so they are equal up to the rounding of that division."""
+    d = 40
+    first, other = pure_noise(federate, asker, d=d), pure_noise(federate, asker, d=d, **changes)
+    both = first.keys() & other.keys()
+    assert {silo for silo, _, _ in both} >= {"b", "c"}
+    for address in both:
+        np.testing.assert_allclose(other[address], first[address], rtol=1e-9)
 
 
 def test_noise_has_the_planned_sigma(asker, federate):
@@ -84,7 +110,7 @@ def test_noise_has_the_planned_sigma(asker, federate):
 def test_silos_that_were_given_one_key_do_not_share_noise(asker, federate):
     """Else equal messages of two silos would tell that their records are equal."""
     d = 1000
-    messages = pure_noise(federate, asker, d=d, names=("a", "b"), key=lambda name: b"one key for all silos")
+    messages = pure_noise(federate, asker, d=d, names=("a", "b"), key=lambda name: SecretKeys(b"one key for all silos"))
     for silo, phase, round in messages:
         if silo == "a":
             both = np.corrcoef(messages["a", phase, round], messages["b", phase, round])
@@ -159,7 +185,7 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_
     """Likelihood ratio test of whoever knows all but one record: its error rates bound epsilon from below."""
     n, d, runs, epsilon, delta = 8, 2, 900, 2.0, 1e-2
     probe = federate(full_asker, {"a": (np.zeros((n, d)), np.arange(n))}, epsilon=epsilon, delta=delta)
-    plan, key = probe.plan, probe.silos["a"]._key
+    plan, key = probe.plan, SecretKeys(b"k" * 32)
     touched = {(p, r): (K, sigma) for p, r, start, _, K, sigma in events_by_hand(plan, "a") if start == 0}
     step = np.array([0.0, 1.0])  # of length one, so that all noise is in the unit of its sigma
     asked_about = {"gradient": {"w": np.zeros(d)}, DIFFERENCE: {"w": np.zeros(d), "before": -step}}

@@ -11,6 +11,7 @@ from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Query
 from fedcore.planning.problem import SiloFacts
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.wire import on_the_wire
@@ -171,7 +172,7 @@ def test_a_wrong_claim_about_a_silos_records_is_refused(asker, federate, toy, cl
 
 def test_a_silo_that_is_not_in_the_plan_refuses(asker, federate, toy):
     federation = federate(asker, toy)
-    stranger = PrivateSilo("dogwood", Records(*toy["ash"]), b"key", MemoryLedger("dogwood"))
+    stranger = PrivateSilo("dogwood", Records(*toy["ash"]), SecretKeys(b"key"), MemoryLedger("dogwood"))
     with pytest.raises(SiloError) as caught:
         Site([stranger]).approve(federation.agreement.to_bytes())
     assert (caught.value.silo, caught.value.code) == ("dogwood", "size")

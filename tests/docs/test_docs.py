@@ -31,6 +31,7 @@ from fedcore.experiment.sweep import load_sweep
 from fedcore.planning.config import CapConfig
 from fedcore.silo.policies.policy import METHODS, OBJECTIVES, Policy, RunLimit
 from fedcore.silo.policies.policy_file import read_policy
+from studies.study import registered
 
 ROOT = Path(__file__).parents[2]
 SITE = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
@@ -117,6 +118,19 @@ def test_every_command_that_is_named_exists_and_the_readme_names_them_all():
     assert known <= readme
 
 
+def test_every_study_that_is_named_exists_with_its_figures():
+    known = registered()
+    checked = 0
+    for page in PAGES:
+        for line in code(page):
+            for study, rest in re.findall(r"python -m studies (?:run|compare) ([a-z][a-z0-9-]*)([^`]*)", line):
+                assert study in known, (page.name, study)
+                figures = {figure.name for figure in known[study].figures}
+                assert set(re.findall(r"--figure ([a-z0-9-]+)", rest)) <= figures, (page.name, line)
+                checked += 1
+    assert checked >= 8
+
+
 def test_every_make_target_that_is_named_exists():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
@@ -150,11 +164,11 @@ def test_links_and_paths_lead_somewhere(page):
         if anchor:
             heads = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}, target
-    for path in re.findall(r"`((?:conf|fedcore|tasks|flows|tests|docs)/[\w./-]+)`", page.read_text()):
+    for path in re.findall(r"`((?:conf|fedcore|tasks|flows|studies|tests|docs)/[\w./-]+)`", page.read_text()):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 
-@pytest.mark.parametrize("module", ["fedcore", "tasks", "flows"])
+@pytest.mark.parametrize("module", ["fedcore", "tasks", "flows", "studies"])
 def test_architecture_names_every_room_and_every_file_says_what_it_is(module):
     house = blocks(ROOT / "ARCHITECTURE.md", "text")[0]
     for path in (ROOT / module).rglob("*.py"):
@@ -166,7 +180,7 @@ def test_architecture_names_every_room_and_every_file_says_what_it_is(module):
         assert any(ROOT.glob(f"*/**/{listed}")), f"ARCHITECTURE.md names {listed}"
 
 
-@pytest.mark.parametrize("module", ["fedcore", "tasks", "flows"])
+@pytest.mark.parametrize("module", ["fedcore", "tasks", "flows", "studies"])
 def test_no_room_holds_more_than_a_person_keeps_in_mind(module):
     for folder in {path.parent for path in (ROOT / module).rglob("*.py")}:
         files = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.rounding_scan import roundings
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("fedcore", "tasks", "flows")
+ROOMS = ("fedcore", "tasks", "flows", "studies")
 
 CURVATURE = "the strong convexity of a loss, which the papers call mu"
 STATISTIC = "a statistic of a test at a silo, in units of what was planned; no promise of privacy"

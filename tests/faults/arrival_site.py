@@ -51,6 +51,7 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Forms, forms_of
 from fedcore.silo.site import Site
@@ -175,7 +176,7 @@ class Attacked:
                 ledger = SqliteLedger(name, self._folder / f"{name}.sqlite", self._folder / f"{name}.anchor")
             self.ledgers[name] = ledger
             key = (b"%d" % (self._opened if self.guarded else 0)).ljust(32, b"k")
-            silos.append(PrivateSilo(name, records, key, ledger, guarded=self.guarded))
+            silos.append(PrivateSilo(name, records, SecretKeys(key), ledger, guarded=self.guarded))
         self.site = Site(silos)
         self.control = 0
         self.forgotten: set[str] = set()

@@ -17,6 +17,7 @@ from fedcore.mechanisms.grid import Grid
 from fedcore.messages import Query, unbundled
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.wire import on_the_wire
@@ -58,7 +59,7 @@ class One:
         )
         self.plan = self.method.plan(self.problem)
         self.ledger = SqliteLedger("ash", folder / "ash.sqlite", folder / "ash.anchor")
-        self.silo = PrivateSilo("ash", Records(X, y), key, self.ledger, cap, self.guarded)
+        self.silo = PrivateSilo("ash", Records(X, y), SecretKeys(key), self.ledger, cap, self.guarded)
         self.site = Site([self.silo])
         self.agreement = Agreement(run, self.problem, self.method, loss or Squared(), self.plan.digest)
         try:

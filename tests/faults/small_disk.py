@@ -28,6 +28,7 @@ from fedcore.losses import Squared
 from fedcore.messages import Query, unbundled
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
@@ -81,7 +82,9 @@ def site_at(folder: Path) -> tuple[Site, Agreement, SqliteLedger]:
     )
     method = Mbsgd(rounds=ROUNDS)
     ledger = ledger_at(folder)
-    silo = PrivateSilo("ash", Records(rng.standard_normal((N, DIM)), rng.standard_normal(N)), b"k" * 32, ledger)
+    silo = PrivateSilo(
+        "ash", Records(rng.standard_normal((N, DIM)), rng.standard_normal(N)), SecretKeys(b"k" * 32), ledger
+    )
     return Site([silo]), Agreement("run", problem, method, Squared(), method.plan(problem).digest), ledger
 
 

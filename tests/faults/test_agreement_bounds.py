@@ -35,6 +35,7 @@ from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo import site as site_module
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.faults.arrival_site import check_refusal, limited
@@ -53,7 +54,9 @@ SOUND = Problem((SiloFacts("ash", 24), SiloFacts("elm", 40)), 3, 1.0, 0.25, 6.0,
 
 def made(X=None, **options) -> Site:
     X = np.random.default_rng(0).standard_normal((24, 3)) if X is None else X
-    return Site([PrivateSilo("ash", Records(X, np.ones(len(X))), b"k" * 32, MemoryLedger("ash"), **options)])
+    return Site(
+        [PrivateSilo("ash", Records(X, np.ones(len(X))), SecretKeys(b"k" * 32), MemoryLedger("ash"), **options)]
+    )
 
 
 def written(method, problem, loss=None, run="run", **changes) -> bytes:
@@ -243,7 +246,7 @@ def test_a_run_that_one_silo_refuses_is_kept_by_none():
     """A copy of the first silo's records would stay for each such run."""
     rng = np.random.default_rng(0)
     first, second = (
-        PrivateSilo(name, Records(rng.standard_normal((24, 3)), np.ones(24)), b"k" * 32, MemoryLedger(name))
+        PrivateSilo(name, Records(rng.standard_normal((24, 3)), np.ones(24)), SecretKeys(b"k" * 32), MemoryLedger(name))
         for name in ("ash", "elm")
     )
     site = Site([first, second])

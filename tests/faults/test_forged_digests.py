@@ -26,6 +26,7 @@ from fedcore.messages import Query, unbundled
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo import round_view
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
@@ -64,7 +65,7 @@ def problem(n, mechanism="discrete-gaussian", **changes):
 
 
 def site(records, method, problem, ledger, guarded=True, run="run"):
-    made = Site([PrivateSilo("ash", records, b"k" * 32, ledger, guarded=guarded)])
+    made = Site([PrivateSilo("ash", records, SecretKeys(b"k" * 32), ledger, guarded=guarded)])
     made.approve(Agreement(run, problem, method, Logistic(), method.plan(problem).digest).to_bytes())
     return made
 

@@ -17,6 +17,7 @@ from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.faults.one_silo import KINDS, One, records, refusal
@@ -191,7 +192,9 @@ def test_a_silo_refuses_what_would_pass_its_cap_before_it_looks_at_a_record(tmp_
     answer = first.ask(np.zeros(4))
     charged = first.ledger.charges()
     Watched.looked.clear()
-    second = PrivateSilo("ash", Records(X.view(Watched), y), b"k" * 32, first.ledger, cap, kind == "guarded")
+    second = PrivateSilo(
+        "ash", Records(X.view(Watched), y), SecretKeys(b"k" * 32), first.ledger, cap, kind == "guarded"
+    )
     error = refusal(Site([second]).approve, dataclasses.replace(first.agreement, run="second").to_bytes())
     assert error.silo == "ash" and error.code == "cap"
     for part in ("its cap of epsilon 1.4 at delta 1e-05 (gdp)", "left (runs so far: 1)", "run second asks for 1 at"):
@@ -206,7 +209,9 @@ def test_a_silo_refuses_what_would_pass_its_cap_before_it_looks_at_a_record(tmp_
     first.ask(np.ones(4), 2)
     assert [row.round for row in first.ledger.rows("first")] == [1, 2]
     # The control: a run that is admitted does look.
-    control = PrivateSilo("ash", Records(X.view(Watched), y), b"k" * 32, MemoryLedger("ash"), None, kind == "guarded")
+    control = PrivateSilo(
+        "ash", Records(X.view(Watched), y), SecretKeys(b"k" * 32), MemoryLedger("ash"), None, kind == "guarded"
+    )
     Site([control]).approve(first.agreement.to_bytes())
     assert Watched.looked != []
     first.close()

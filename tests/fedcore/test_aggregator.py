@@ -16,6 +16,7 @@ from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.shuffle import Shuffle
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
@@ -79,12 +80,12 @@ def test_it_has_less_noise_than_silos_have_together(wide, federate):
         assert sigma == pytest.approx(max(share.sigma for share in theirs.shares) / 2)
 
 
-def test_a_round_that_is_asked_again_has_the_same_noise_and_another_question_another(wide, federate):
+def test_a_round_that_is_asked_again_has_the_same_noise_and_another_seed_another(wide, federate):
     federation = federate(METHOD, wide, aggregator="trusted")
     query = federation.context.query(federation.start)
     first, again = (federation.context.fold(federation.start, query, federation.ask(query)) for _ in range(2))
     assert first.estimate.tobytes() == again.estimate.tobytes()
-    other = federate(METHOD, wide, aggregator="trusted", run="other")
+    other = federate(METHOD, wide, aggregator="trusted", seed=1)
     asked = other.context.query(other.start)
     elsewhere = other.context.fold(other.start, asked, other.ask(asked))
     exact = sum(clipped_mean(silo, np.zeros(D)) for silo in federation.silos.values()) / 2
@@ -144,7 +145,9 @@ def test_a_guarded_silo_refuses_to_entrust_a_sum():
     """Also where a plan would have it: a forged one, with a mechanism of its own."""
     made = problem()
     plan = METHOD.plan(made)
-    silo = PrivateSilo("a", Records(np.ones((20, 3)), np.ones(20)), b"k" * 32, MemoryLedger("a"), guarded=True)
+    silo = PrivateSilo(
+        "a", Records(np.ones((20, 3)), np.ones(20)), SecretKeys(b"k" * 32), MemoryLedger("a"), guarded=True
+    )
     with pytest.raises(SiloError, match="it trusts no aggregator"):
         silo.approve("run", plan, METHOD, Squared())
     with pytest.raises(SiloError, match="it trusts no aggregator"):

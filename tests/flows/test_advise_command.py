@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from fedcore.advice.advice import applied
+from fedcore.advice.shipped import advice_rows, as_bytes
 from fedcore.advice.table import Facts, Row
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from flows.reproductions.table_file import as_bytes, gathered, read_table
 
 CONFIG = {
     "name": "mine",
@@ -47,8 +47,7 @@ def call(fedcore, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text(yaml.safe_dump(CONFIG))
     Path("table.json").write_bytes(as_bytes((row(mbsgd=0.2, one_pass_mbsgd=0.1, fedavg=0.15),)))
-    monkeypatch.setattr("flows.reproductions.table_file.TABLE", Path("table.json"))
-    monkeypatch.setattr(read_table, "__defaults__", (Path("table.json"),))
+    monkeypatch.setattr(advice_rows, "__defaults__", (Path("table.json"),))
     return fedcore
 
 
@@ -128,14 +127,6 @@ def test_mistakes_are_sentences(call):
     assert "cannot be read" in call("advise", "mine.yaml")[2]
     Path("table.json").unlink()
     assert "does not exist" in call("advise", "mine.yaml")[2]
-
-
-def test_a_table_is_gathered_from_the_figures_of_a_reproduction(tmp_path):
-    rows = (row(mbsgd=0.2), row(diff2=0.3))
-    for name, one in zip(("b", "a"), rows, strict=True):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "rows.json").write_bytes(as_bytes((one,)))
-    assert gathered(tmp_path) == rows[::-1]
 
 
 def test_nothing_is_advised_that_no_config_takes():

@@ -216,6 +216,7 @@ def test_every_key_of_a_method_has_its_meaning_and_default(fedcore, name):
     assert set(shown["defaults"]) == set(shown["keys"]) and all(len(text) > 15 for text in shown["keys"].values())
     code, out, _ = fedcore("algorithms", name)
     text = " ".join(out.split())
+    assert text.startswith(f"{name}: ") and "[" not in out.partition("algorithm.")[0], "markup is printed"
     for key, meaning in shown["keys"].items():
         assert f"algorithm.{key} = " in text and meaning in text
 

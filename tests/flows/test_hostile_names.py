@@ -29,9 +29,10 @@ from flows.pages import sweep_telling
 from flows.reports.lines import Line
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, caption, markdown, markdown_table, table
-from flows.reproductions.along import Way, draw_ways
-from flows.reproductions.curves import Curve, CurvesConfig, draw_curves
 from flows.terminal.console import Terminal
+from studies.figures.along import Way, draw_ways
+from studies.figures.curves import Curve, CurvesConfig
+from studies.figures.drawn_curves import draw_curves
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = [

@@ -19,7 +19,6 @@ COMMANDS = [
     (["retry", "nothing"], ["'nothing'", "fedcore runs"]),
     (["report", "small"], ["2 ids", "small-0123456789ab", "small-ba9876543210"]),
     (["runs", "--state", "DONE"], ["--state DONE", "FINISHED"]),
-    (["reproduce", "localised"], ["'localised'", "localized"]),
     (["budget", "show", "ash"], ["'ash'", "privacy.ledger = sqlite"]),
     (["budget", "close", "nothing"], ["ledger", "privacy.ledger = sqlite"]),
     (["policy", "check", "nowhere.yaml"], ["no policy nowhere.yaml", "conf/policy/hospital.yaml"]),

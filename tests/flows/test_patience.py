@@ -29,13 +29,14 @@ from flows.commands.show import show_sweep
 from flows.ladders import standings, tried_cells
 from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
-from flows.reproductions.reproduction import FigureConfig, draw
 from flows.runs import read_abandoned, read_result, read_run, store_path
 from flows.services.database import make_template
 from flows.session import Session
 from flows.sweep import _Cells, _together
 from flows.sweep_budget import sweep_totals
 from flows.sweep_files import finished_results, is_complete, progress, save_sweep, sweep_id, sweep_outcome
+from studies.drawing import draw
+from studies.study import FigureConfig
 from tasks.calls import in_step
 from tasks.run_file import read_done, read_rows
 from tasks.run_store import RunStore

@@ -1,4 +1,4 @@
-"""`pip install .` without dev, from a copy of the tree: the command line works from anywhere, and all is pinned."""
+"""`pip install .[workflow]` from a copy of the tree: the command line works from anywhere, with pinned packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ from tests.patience import HANGS
 pytestmark = [pytest.mark.minutes, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "constraints.txt", "README.md", "fedcore_command.py", "fedcore", "tasks", "flows", "conf")
+SOURCES = (
+    "pyproject.toml",
+    "constraints.txt",
+    "README.md",
+    "LICENSE",
+    "NOTICE",
+    "fedcore_command.py",
+    "fedcore",
+    "tasks",
+    "flows",
+    "conf",
+)
 QUIET = ("cluster.backend=in-process", "tracking.mlflow=false")
 ENGINES = ("repetition=1",)  # Dask and MLflow; the backend is no part of a run's identity
 
@@ -37,7 +48,14 @@ def call(*command: object, folder: Path, code: int = 0) -> str:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder outside of the tree with an environment in it, into which the project was installed."""
-    folder = tmp_path_factory.mktemp("plain")
+    folder = environment(tmp_path_factory.mktemp("plain"), "[workflow]")
+    for name in ("digits.yaml", "hospitals.yaml"):
+        fedcore(folder, "conf", "copy", f"experiment/{name}")
+    return folder
+
+
+def environment(folder: Path, extra: str) -> Path:
+    """The folder, with an environment `env` into which the project and this extra were installed."""
     copy = folder / "tree"  # building leaves a folder behind
     copy.mkdir()
     for name in SOURCES:
@@ -47,10 +65,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(ROOT / name, copy / name)
     call(sys.executable, "-m", "venv", folder / "env", folder=folder)
     constraints = copy / "constraints.txt"
-    call(folder / "env/bin/python", "-m", "pip", "install", "-q", "-c", constraints, copy, folder=folder)
+    call(folder / "env/bin/python", "-m", "pip", "install", "-q", "-c", constraints, f"{copy}{extra}", folder=folder)
     shutil.rmtree(copy)
-    for name in ("digits.yaml", "hospitals.yaml"):
-        fedcore(folder, "conf", "copy", f"experiment/{name}")
     return folder
 
 
@@ -61,7 +77,7 @@ def fedcore(folder: Path, *words: str, code: int = 0) -> str:
 def test_what_is_installed_fits_together_and_is_pinned(installed):
     python = installed / "env/bin/python"
     assert "No broken requirements" in call(python, "-m", "pip", "check", folder=installed)
-    frozen = call(python, "-m", "pip", "freeze", "--exclude", "fedcore", folder=installed).split()
+    frozen = call(python, "-m", "pip", "freeze", "--exclude", "fedcore-dp", folder=installed).split()
     pinned = [line.partition(";")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()]
     assert len(frozen) > 100 and sorted(set(frozen) - set(pinned)) == []
     where = call(python, "-c", "import fedcore; print(fedcore.__file__)", folder=installed)
@@ -85,10 +101,20 @@ def test_a_run_is_made(installed, overrides):
     assert result["rounds"] == 4 and 1.9 < result["epsilon_accounted"] <= 2
 
 
-def test_the_papers_are_there(installed):
-    refused = fedcore(installed, "reproduce", "nothing", code=2)
-    papers = sorted(path.parent.name for path in (ROOT / "conf" / "paper").glob("*/figures.yaml"))
-    assert f"there are: {', '.join(papers)}" in " ".join(refused.split())
+def test_studies_are_not_installed_and_the_rows_of_their_advice_are(installed):
+    python = installed / "env/bin/python"
+    assert "No module named studies" in call(python, "-m", "studies", "list", folder=installed, code=1)
+    assert not list(installed.glob("env/lib/*/site-packages/**/figures.yaml"))
+    advice = json.loads(fedcore(installed, "advise", "digits.yaml", "--json"))
+    assert advice["method"] and len(advice["rows"]) > 20
+    (provenance,) = installed.glob("env/lib/*/site-packages/fedcore/advice/rows.provenance.json")
+    assert json.loads(provenance.read_text())["study"] == "five-way"
+
+
+def test_settings_are_tuned(installed):
+    grid = ("--grid", "algorithm.step=[1,8]", "--simulations", "2", "-o", "tuned.yaml")
+    fedcore(installed, "tune", "hospitals.yaml", "algorithm.rounds=5", *grid)
+    assert (installed / "tuned.yaml").exists()
 
 
 def test_the_four_hospitals_come_with_the_package(installed):
@@ -100,3 +126,21 @@ def test_the_four_hospitals_come_with_the_package(installed):
         "long-beach",
     }
     assert list(installed.glob("env/lib/*/site-packages/fedcore/data/sources/heart_disease/SOURCE.md"))
+
+
+def test_a_silo_installs_no_engine_and_the_command_says_what_is_missing(tmp_path):
+    """Without the extra: the science works from Python, and `fedcore` ends in one sentence."""
+    folder = environment(tmp_path, "")
+    python = folder / "env/bin/python"
+    packages = {
+        each["name"].lower() for each in json.loads(call(python, "-m", "pip", "list", "--format=json", folder=folder))
+    }
+    assert packages.isdisjoint({"prefect", "dask", "distributed", "mlflow", "mlflow-skinny", "typer", "fastapi"})
+    trains = (
+        "import numpy as np, fedcore; rng = np.random.default_rng(0); X = rng.normal(size=(300, 2));"
+        "y = (X[:, 0] > 0).astype(float); silos = {'north': (X[:150], y[:150]), 'south': (X[150:], y[150:])};"
+        "print(fedcore.plan(silos, epsilon=2))"
+    )
+    assert "epsilon" in call(python, "-c", trains, folder=folder)
+    said = call(folder / "env/bin/fedcore", "runs", folder=folder, code=2)
+    assert said.count("\n") == 1 and "pip install 'fedcore-dp[workflow]'" in said

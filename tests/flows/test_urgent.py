@@ -1,4 +1,4 @@
-"""Warnings of tiny silos, by every command that begins something: `run`, `sweep`, `resume`, `reproduce`, `schedule`."""
+"""Warnings of tiny silos, by what begins runs: `run`, `sweep`, `resume`, `schedule`, and studies."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from flows.commands import schedule
 from flows.launch import save_sweep_folder
 from flows.run_lock import store_path
 from flows.sweep_files import sweep_id
+from studies import commands as studies
 from tasks.run_store import RunStore
 from tests.flows.driving import run
 
@@ -58,10 +59,11 @@ def test_resume_of_a_run_and_of_a_sweep_says_them_again(home, capsys):
         assert capsys.readouterr().err.startswith(SAID)
 
 
-def test_reproduce_says_them_before_it_begins(home, capsys, monkeypatch):
-    monkeypatch.setattr("flows.reproductions.reproduction.largest", lambda *_: (ExperimentConfig.model_validate(TINY),))
+def test_a_study_says_them_before_it_begins(home, capsys, monkeypatch):
+    monkeypatch.setattr("studies.running.launch_sweep", begins)
+    monkeypatch.setattr("studies.running.largest", lambda *_: (ExperimentConfig.model_validate(TINY),))
     with pytest.raises(InputError, match="as far as this"):
-        commands.reproduce("localized", yes=True)
+        studies.run("localized", yes=True)
     assert capsys.readouterr().err.startswith(SAID)
 
 

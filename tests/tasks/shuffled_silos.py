@@ -20,12 +20,13 @@ from fedcore.messages import Batch
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.shuffle import Shuffle
-from fedcore.randomness import public_key, simulation_key
+from fedcore.randomness import driver_key
 from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import Opening, Request, Route, SealedBatch
 from fedcore.shuffling.sealing import ServerKey
 from fedcore.shuffling.shuffler import LATE, Refused, Shuffler
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tasks.shuffling.backend import Shuffled
@@ -152,10 +153,7 @@ def federation(folder: Path, rounds: int = 6, minimum: int = 2, silos: int = 5, 
     )
     method = Mbsgd(rounds=rounds, step=0.1)
     plan = method.plan(problem)
-    held = {
-        name: PrivateSilo(name, Records(X, y), simulation_key(0, name), MemoryLedger(name))
-        for name, (X, y) in data.items()
-    }
+    held = {name: PrivateSilo(name, Records(X, y), SeededKeys(0), MemoryLedger(name)) for name, (X, y) in data.items()}
     folder.mkdir(parents=True, exist_ok=True)
     counter, key = Counter(folder / "batches.sqlite"), ServerKey.new()
     site = Site(held.values(), carrier=lambda *sent: counter.carry(*sent))
@@ -165,5 +163,14 @@ def federation(folder: Path, rounds: int = 6, minimum: int = 2, silos: int = 5, 
     sites.open()
     backend = Shuffled(sites, counter, key, plan, "run", 5.0)  # type: ignore[arg-type]
     return Federation(
-        RunContext("run", plan, method, public_key(0)), agreement, held, data, counter, key, site, route, sites, backend
+        RunContext("run", plan, method, driver_key(0, 0, method.name)),
+        agreement,
+        held,
+        data,
+        counter,
+        key,
+        site,
+        route,
+        sites,
+        backend,
     )

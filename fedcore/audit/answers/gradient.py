@@ -14,6 +14,7 @@ from fedcore.losses import DrawnConvolution, Loss
 from fedcore.models import Classifier, Network, Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
+from fedcore.randomness import draws, public_key
 from fedcore.silo.answers.answer import Piece
 from fedcore.silo.answers.gradient import Gradient
 
@@ -48,7 +49,7 @@ class AuditedGradient:
     @cached_property
     def start(self) -> Vector:
         """0, or what a network starts from, within the domain."""
-        w = model_of(self.loss).start(self.features, np.random.default_rng(0))
+        w = model_of(self.loss).start(self.features, draws(public_key(0), "start"))
         return w * min(1.0, 0.49 * self.problem.diameter / max(float(np.linalg.norm(w)), 1e-300))
 
     @property

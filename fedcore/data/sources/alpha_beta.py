@@ -20,6 +20,8 @@ from pydantic import Field
 from fedcore.arrays import Matrix, Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
+from fedcore.draws.elementary import exp, log, product
+from fedcore.draws.stream import Draws
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Factor, Real, Section
 from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
@@ -111,7 +113,7 @@ def alpha_beta(
     return Generated(tuple(f"x{j}" for j in range(features)), "label", held, test)
 
 
-def draw_law(features: int, classes: int, alpha: float, beta: float, rng: np.random.Generator) -> Law:
+def draw_law(features: int, classes: int, alpha: float, beta: float, rng: Draws) -> Law:
     """A user's law; the same normals for every alpha and beta, so levels of heterogeneity can be compared."""
     mean = np.sqrt(beta) * rng.standard_normal(features) + rng.standard_normal(features)
     weights = np.sqrt(alpha) * rng.standard_normal((features, classes)) + rng.standard_normal((features, classes))
@@ -119,12 +121,12 @@ def draw_law(features: int, classes: int, alpha: float, beta: float, rng: np.ran
     return Law(weights, bias, mean)
 
 
-def draw_records(law: Law, n: int, flip: float, rng: np.random.Generator) -> Table:
+def draw_records(law: Law, n: int, flip: float, rng: Draws) -> Table:
     """n records of a law: features (n, features) and labels (n,)."""
     features, classes = law.weights.shape
-    deviations = np.arange(1, features + 1) ** -0.6  # roots of the variances j^-1.2
+    deviations = exp(-0.6 * log(np.arange(1.0, features + 1)))  # roots of the variances j^-1.2
     X = law.mean + deviations * rng.standard_normal((n, features))
-    labels = (X @ law.weights + law.bias).argmax(axis=1)
+    labels = (product(X, law.weights) + law.bias).argmax(axis=1)
     replaced, others = rng.random(n) < flip, rng.integers(0, classes, n)
     return Table(X, np.where(replaced, others, labels).astype(np.int64))
 

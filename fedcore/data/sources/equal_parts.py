@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from fedcore.data.sources.streams import silo_names
+from fedcore.draws.stream import Draws
 from fedcore.errors import InputError
 
 
@@ -31,7 +32,7 @@ def equal_sizes(records: int, silos: int, test_fraction: float) -> dict[str, int
 
 
 def dealt(
-    records: int, sizes: dict[str, int], test_fraction: float, rng: np.random.Generator
+    records: int, sizes: dict[str, int], test_fraction: float, rng: Draws
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Rows of the test set, and those of each silo, ascending; what is left of the last ones, nobody's."""
     order = rng.permutation(records)

@@ -18,7 +18,7 @@ from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.data.sources.streams import stream
 from fedcore.data.table import Generated, Table
 
-VERSION = 2
+VERSION = 3
 """Part of the recipe, so that changed code makes a new data set."""
 
 _DIGITS = 104  # purpose of a random stream; others are in synthetic.py

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcore.draws.stream import Draws
 from fedcore.errors import InputError
 
 Rows = NDArray[np.int64]
@@ -74,7 +75,7 @@ def shares(
     return Shares(*(tuple(int(n) for n in part) for part in (used - test - public, test, public)))
 
 
-def divide(digit: NDArray[np.integer], share: Shares, rng: np.random.Generator, homogeneity: float = 0.0) -> Division:
+def divide(digit: NDArray[np.integer], share: Shares, rng: Draws, homogeneity: float = 0.0) -> Division:
     """Deals out the images whose digits are `digit` (n,), each to one place at most.
 
     Silo (o, e) gets one fifth of what the silos have of digit o and one fifth of digit e, sizes differing by at most
@@ -99,7 +100,7 @@ def divide(digit: NDArray[np.integer], share: Shares, rng: np.random.Generator, 
     return Division(silos, np.sort(np.concatenate(test)), np.sort(np.concatenate(public)))
 
 
-def _pooled(silos: dict[str, Rows], homogeneity: float, rng: np.random.Generator) -> dict[str, Rows]:
+def _pooled(silos: dict[str, Rows], homogeneity: float, rng: Draws) -> dict[str, Rows]:
     order = {name: rng.permutation(rows) for name, rows in silos.items()}
     ends = {name: round(homogeneity * len(rows)) for name, rows in silos.items()}
     pool = rng.permutation(np.concatenate([order[name][:end] for name, end in ends.items()]))

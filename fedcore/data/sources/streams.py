@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from fedcore.draws.stream import Draws
+from fedcore.randomness import draws
 
 
-def stream(seed: int, purpose: int, index: int | None = None) -> np.random.Generator:
-    """The generator for a purpose, a number that one module alone uses: 101 to 103 synthetic, 104 generators, 105 and
+def stream(seed: int, purpose: int, index: int | None = None) -> Draws:
+    """The draws of a purpose, a number that one module alone uses: 101 to 103 synthetic, 104 generators, 105 and
     106 alpha_beta, 107 to 109 similarity, 110 regression, 111 tables, 112 to 114 teacher, 115
     libsvm; none is 0."""
-    key = () if index is None else (index,)
-    return np.random.default_rng(np.random.SeedSequence([seed, purpose], spawn_key=key))
+    return draws(b"fedcore data", seed, purpose, *(() if index is None else (index,)))
 
 
 def silo_names(silos: int) -> tuple[str, ...]:

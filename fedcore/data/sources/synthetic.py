@@ -15,6 +15,8 @@ from pydantic import Field, model_validator
 from fedcore.arrays import Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
+from fedcore.draws.elementary import exp, log, product
+from fedcore.draws.stream import Draws
 from fedcore.hyperparameters import Count, Factor, Grown, Real
 from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
@@ -74,7 +76,7 @@ def synthetic(data: SyntheticData, seed: int) -> Generated:
     d, heterogeneity = data.features, data.heterogeneity
     shape = (d,) if data.classes == 2 else (data.classes, d)
     common = stream(seed, _COMMON).standard_normal(shape)
-    deviations = data.condition ** (-0.5 * np.arange(d) / max(d - 1, 1))
+    deviations = exp(log(np.array(data.condition)) * (-0.5 * np.arange(d) / max(d - 1, 1)))
     centre = data.offset / np.sqrt(d)
     uninformative = slice(d if data.informative is None else data.informative, d)
     tables: dict[str, Table] = {}
@@ -91,12 +93,10 @@ def synthetic(data: SyntheticData, seed: int) -> Generated:
     return Generated(tuple(f"x{j}" for j in range(d)), "label", tables, test)
 
 
-def _draw(
-    rng: np.random.Generator, n: int, mean: Vector, weights: NDArray[np.float64], deviations: Vector, centre: float
-) -> Table:
+def _draw(rng: Draws, n: int, mean: Vector, weights: NDArray[np.float64], deviations: Vector, centre: float) -> Table:
     Z = mean + rng.standard_normal((n, len(mean)))
     X = Z * deviations + centre
     if weights.ndim == 1:
-        return Table(X, (Z @ weights + rng.logistic(size=n) > 0).astype(np.int64))
+        return Table(X, (product(Z, weights[:, None])[:, 0] + rng.logistic(n) > 0).astype(np.int64))
     # The largest of z_k + independent Gumbel variables is k with probability softmax(z)_k (Gumbel 1954).
-    return Table(X, (Z @ weights.T + rng.gumbel(size=(n, len(weights)))).argmax(axis=1).astype(np.int64))
+    return Table(X, (product(Z, weights.T) + rng.gumbel((n, len(weights)))).argmax(axis=1).astype(np.int64))

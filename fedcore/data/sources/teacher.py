@@ -15,6 +15,8 @@ from pydantic import Field
 from fedcore.arrays import Matrix, Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
+from fedcore.draws.elementary import product, softplus
+from fedcore.draws.stream import Draws
 from fedcore.hyperparameters import Count, Factor, Section
 from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
@@ -74,9 +76,9 @@ def teacher(data: TeacherData, seed: int) -> Generated:
     return Generated(tuple(f"x{j}" for j in range(data.features)), "label", tables, test)
 
 
-def _mean(rng: np.random.Generator, data: TeacherData) -> Vector:
+def _mean(rng: Draws, data: TeacherData) -> Vector:
     direction = rng.standard_normal(data.features)
-    return np.asarray(data.heterogeneity * direction / np.linalg.norm(direction))
+    return np.asarray(data.heterogeneity * direction / np.sqrt(product(direction[None, :], direction[:, None])[0, 0]))
 
 
 class _Teacher:
@@ -86,10 +88,11 @@ class _Teacher:
         self.first, self.shift, self.second = first, shift, second
 
     @classmethod
-    def drawn(cls, rng: np.random.Generator, features: int, hidden: int) -> _Teacher:
+    def drawn(cls, rng: Draws, features: int, hidden: int) -> _Teacher:
         first = rng.standard_normal((hidden, features)) / math.sqrt(features)
         return cls(first, rng.standard_normal(hidden), rng.standard_normal(hidden) / math.sqrt(hidden))
 
-    def table(self, X: Matrix, noise: float, rng: np.random.Generator) -> Table:
-        outputs = (np.logaddexp(0.0, X @ self.first.T + self.shift) - math.log(2.0)) @ self.second
+    def table(self, X: Matrix, noise: float, rng: Draws) -> Table:
+        hidden = softplus(product(X, self.first.T) + self.shift) - math.log(2.0)
+        outputs = product(hidden, self.second[:, None])[:, 0]
         return Table(X, outputs + noise * rng.standard_normal(len(X)))

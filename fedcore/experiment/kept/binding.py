@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info
 
 from fedcore import __version__
 
-ARITHMETIC = 1
+ARITHMETIC = 2
 """Version of what methods, silos and mechanisms compute: formulas, order of sums, addresses and keys of draws.
 
 Whoever changes a bit of any method's result raises it. `tests/contract/test_golden_bits.py` fails where bits change and

@@ -13,6 +13,7 @@ from fedcore.data.silo_file import SiloSource, labels_or_nan, read_table
 from fedcore.data.sources.made_up.assumed import Made
 from fedcore.errors import InputError
 from fedcore.planning.problem import SiloFacts
+from fedcore.randomness import draws
 
 LEAST_RECORDS = 30
 """Of a public file: a third of them is the test set of a simulation."""
@@ -45,11 +46,11 @@ def resampled(public: Made, silos: Sequence[SiloFacts], seed: int) -> tuple[dict
 
     Which third these are is drawn by the seed. Silos are alike: what they differ by, a public file does not say.
     """
-    rng = np.random.default_rng([seed, len(public.labels)])
+    rng = draws(b"fedcore made up", seed, len(public.labels), "resampled")
     order = rng.permutation(len(public.labels))
     test, pool = np.split(order, [len(order) // 3])
     made = {}
     for silo in silos:
-        rows = rng.choice(pool, size=silo.n)
+        rows = rng.choice(pool, silo.n, replace=True)
         made[silo.name] = Made(public.features[rows], public.labels[rows])
     return made, Made(public.features[test], public.labels[test])

@@ -22,6 +22,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.released.scales import standards_of
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.planning.problem import SiloFacts
+from fedcore.randomness import draws
 from fedcore.silo.answers.column_moments import column_moment_sum
 from fedcore.silo.answers.moments import bound_of, moment_sum
 
@@ -70,7 +71,7 @@ def scaled_world(config: ExperimentConfig, world: World, seed: int, known: White
     if known is None:
         names = tuple(column.name for column in with_range(data.described or ()))
         count = count_rows(scaling.path, format_of(scaling.path, "data.scaling.path"), names)
-        chosen = np.random.default_rng([seed, count, 2]).permutation(len(world.test.labels))[:count]
+        chosen = draws(b"fedcore made up", seed, count, "whitening").permutation(len(world.test.labels))[:count]
         starts = number_places(world.schema)
         rows = world.test.features[chosen][:, [starts[name] for name in names]]
         known = whitening_of(names, scaling.limit, rows)
@@ -97,7 +98,9 @@ def _with_released(config: ExperimentConfig, scaling: ReleasedScaling, world: Wo
     (phase,) = plan.phases
     sums = moment_sum if phase.answer in SecondMoments.asks else column_moment_sum
     moments = sums(values, bound_of(phase)) / len(values)
-    moments += pooled_noise(plan) * np.random.default_rng([seed, len(ranged), 1]).standard_normal(len(moments))
+    moments += pooled_noise(plan) * draws(b"fedcore made up", seed, len(ranged), "moments").standard_normal(
+        len(moments)
+    )
     centres, scales, matrix = standards_of(plan, len(ranged), moments)
     made_of = Scales.of_features(ranged, centres, scales, matrix)
     released = made_of(world.schema, scaling.limit)

@@ -11,7 +11,7 @@ from fedcore.planning.phase import DIFFERENCE, Phase
 from fedcore.planning.phases.difference_phase import check_problem, unit_noise
 from fedcore.planning.problem import Problem
 from fedcore.planning.theorems.restarts import best_cycle, growth, longest_step, theorem_period
-from fedcore.randomness import generator, public_key
+from fedcore.randomness import draws, public_key
 
 Period = int | Literal["theory"] | None
 
@@ -66,7 +66,7 @@ def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str
 
 def drawn_place(seed: int, rounds: int) -> int:
     """The round from whose beginning the theorem takes its model, uniform on 1 .. R, by a public seed."""
-    return int(generator(public_key(seed), "drawn model").integers(1, rounds + 1))
+    return int(draws(public_key(seed), "drawn model").integers(1, rounds + 1, 1)[0])
 
 
 def _theorem_period(problem: Problem, rounds: int, slope: float) -> int | None:

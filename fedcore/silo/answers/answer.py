@@ -16,13 +16,14 @@ import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.arrays import Matrix, Vector
+from fedcore.draws.stream import Draws
 from fedcore.mechanisms.grid import Grid
 from fedcore.models import Objective, model_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.summation import block_rows, blocks_of, tree_sum
 
-Draw = Callable[[str], np.random.Generator]
+Draw = Callable[[str], np.random.Generator | Draws]
 """A generator under the run's key for one answer and a purpose."""
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.audit.bug import Bug, bug, said
 
 DRAW = "fedcore.mechanisms.gaussian:KeyedGaussian.draw"
-NORMALS = "self._generator.standard_normal(total.shape)"
+NORMALS = "normals(self._philox.words(total.size).reshape(total.shape))"
+_NP = "__import__('numpy')"
+_DRAWN = f"{_NP}.random.Generator({_NP}.random.Philox(key=int(self._philox.words(1)[0])))"
 KEY = "blake2b(context + total.tobytes(), key=run_key, digest_size=16)"
 NOISED = "fedcore.mechanisms.grid:GridGaussian.noised"
 RELEASED = "fedcore.silo.round_view:RoundView._released"
@@ -16,31 +18,31 @@ BUGS: tuple[Bug, ...] = (
         "noise without its tails",
         "noise: what lies beyond three deviations is cut, so an answer can rule out a data set",
         "full batches",
-        said(DRAW, (NORMALS, f"np.clip({NORMALS}, -3.0, 3.0)")),
+        said(DRAW, (NORMALS, f"{NORMALS}.clip(-3.0, 3.0)")),
     ),
     bug(
         "four uniforms for a normal",
         "noise: a sum of four uniform numbers has the variance of the noise and none of its tails",
         "pieces",
-        said(DRAW, (NORMALS, "(self._generator.random((4, *total.shape)).sum(axis=0) - 2.0) * 3.0**0.5")),
+        said(DRAW, (NORMALS, f"({_DRAWN}.random((4, *total.shape)).sum(axis=0) - 2.0) * 3.0**0.5")),
     ),
     bug(
         "Laplace noise of the same variance",
         "noise: over many coordinates it protects as Gaussian noise of half the variance does",
         "moments",
-        said(DRAW, (NORMALS, "self._generator.laplace(0.0, 0.5**0.5, total.shape)")),
+        said(DRAW, (NORMALS, f"{_DRAWN}.laplace(0.0, 0.5**0.5, total.shape)")),
     ),
     bug(
         "noise in single precision",
         "noise: of 24 bits each, so the low bits of an answer are those of the exact sum",
         "disjoint blocks",
-        said(DRAW, (NORMALS, "self._generator.standard_normal(total.shape, np.float32).astype(np.float64)")),
+        said(DRAW, (NORMALS, f"{NORMALS}.astype('f4').astype('f8')")),
     ),
     bug(
         "sixteen numbers of noise",
         "noise: coordinates sixteen apart have the same noise, which their difference does not have",
         "softmax",
-        said(DRAW, (NORMALS, "np.resize(self._generator.standard_normal(16), total.shape)")),
+        said(DRAW, (NORMALS, f"{_NP}.resize(normals(self._philox.words(16)), total.shape)")),
     ),
     bug(
         "antithetic noise",
@@ -50,8 +52,8 @@ BUGS: tuple[Bug, ...] = (
             DRAW,
             (
                 f"return {NORMALS}",
-                "half = self._generator.standard_normal((len(total) + 1) // 2)\n"
-                "    return np.concatenate([half, -half])[: len(total)]",
+                "half = normals(self._philox.words((len(total) + 1) // 2))\n"
+                f"    return {_NP}.concatenate([half, -half])[: len(total)]",
             ),
         ),
     ),
@@ -63,8 +65,8 @@ BUGS: tuple[Bug, ...] = (
             DRAW,
             (
                 f"return {NORMALS}",
-                "noise = np.zeros(total.shape)\n    pairs = len(total) // 2\n"
-                "    noise[: 2 * pairs] = self._generator.standard_normal((pairs, 2)).ravel()\n    return noise",
+                f"noise = {_NP}.zeros(total.shape)\n    pairs = len(total) // 2\n"
+                "    noise[: 2 * pairs] = normals(self._philox.words(2 * pairs))\n    return noise",
             ),
         ),
     ),
@@ -90,7 +92,7 @@ BUGS: tuple[Bug, ...] = (
         "a generator that is never keyed",
         "noise: it is that of a fixed public seed, which anybody can take away",
         "column moments",
-        said(DRAW, ("self._bits.state = self._fresh\n", "\n")),
+        said(DRAW, ("self._philox.start(", "str(")),
     ),
     bug(
         "sixteen bits of a key",
@@ -177,7 +179,7 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.silo.round_view:RoundView._next_context",
             (
-                'return self._address + self.asked.to_bytes(8, "little") + self._query',
+                "return numbered(self._address, self.asked) + self._query",
                 "return self._address + self._query",
             ),
         ),

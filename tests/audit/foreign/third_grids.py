@@ -72,8 +72,8 @@ BUGS: tuple[Bug, ...] = (
         "arguments in another order make the run's id the key, so whoever knows the run knows its noise",
         "guarded column moments",
         said(
-            "fedcore.silo.private_silo:PrivateSilo.approve",
-            ("derive(self._key, self.name, run, agreed, ", "derive(run.encode(), self.name, agreed, "),
+            "fedcore.silo.keys:SecretKeys.of_run",
+            ("derive(self.secret, silo, run, agreed, ", "derive(run.encode(), silo, agreed, "),
         ),
     ),
 )

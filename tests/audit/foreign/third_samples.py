@@ -23,7 +23,7 @@ BUGS: tuple[Bug, ...] = (
         said(f"{_VIEW}._drawn_sample", (_STREAM, "sample_stream(self._run.named, context)")),
         said(
             "fedcore.silo.private_silo:PrivateSilo.approve",
-            ('generator(key, "split")', 'generator(digest(run.encode(), plan.digest.encode()), "split")'),
+            ("_keys.order(key,", "_keys.order(digest(run.encode(), plan.digest.encode()),"),
         ),
     ),
     bug(

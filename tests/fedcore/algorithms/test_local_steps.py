@@ -13,15 +13,15 @@ import pytest
 
 from fedcore.accounting.composition import spent
 from fedcore.algorithms import ALGORITHMS, Fedavg, Fedprox, Fedsgd, Scaffold
-from fedcore.arrays import digest
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import Squared
-from fedcore.mechanisms.secret_sample import fixed_size_sample, sample_stream
+from fedcore.mechanisms.secret_sample import fixed_size_sample
 from fedcore.messages import Query
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import Linear
 from fedcore.optim.local import local_step
 from fedcore.planning.phases.local_phase import sample_size
+from fedcore.randomness import draws, driver_key
 from tests.fedcore.accounting import noble_table_1
 
 CLIP = 0.4
@@ -40,8 +40,7 @@ def batches(federation, name, query, steps):
     """The records of a silo's local steps, one after the other, by the samples that it draws for its asks."""
     silo, event = federation.silos[name], federation.plan.phases[query.phase - 1].event(name, query.round)
     approved = silo._runs["run"]
-    address = digest(b"run", federation.plan.digest.encode()) + struct.pack("<QQQ", query.phase, query.round, 1)
-    stream = sample_stream(approved.key, address + query.digests([name])[name])
+    stream = draws(approved.key, struct.pack("<QQQ", query.phase, query.round, 1), "sample")
     for _ in range(steps):
         if event.sampling == "full":
             yield approved.X, approved.y
@@ -232,7 +231,10 @@ def test_floats_of_a_warm_start_are_those_that_its_draws_come_to_on_average(fede
     first, later = federation.plan.phases
     counted = []
     for number in range(400):
-        context, state = dataclasses.replace(federation.context, run=f"run {number}"), federation.start
+        context, state = (
+            dataclasses.replace(federation.context, key=driver_key(0, number, "scaffold")),
+            federation.start,
+        )
         queries = [context.query(dataclasses.replace(state, round=at)) for at in range(1, first.rounds + 1)]
         counted.append(sum(len(query.participants) for query in queries))
     once, error = first.turns(3), np.std(counted) / 20

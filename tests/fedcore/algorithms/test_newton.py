@@ -88,11 +88,13 @@ def test_all_answers_together_spend_what_the_plan_says(federate, silos, period, 
 
 def test_noise_that_hides_curvature_lengthens_no_step(federate, silos):
     """With hardly any budget the noised Hessian says nothing: steps are about the gradient over the noise's size."""
-    federation = federate(NoisedNewton(rounds=3), silos, epsilon=0.01, delta=1e-3, **SMOOTH)
-    for _, releases, state in federation.play():
-        assert np.isfinite(state.w).all()
-        noise = np.mean([release.payload[:5] for release in releases], axis=0)
-    assert np.linalg.norm(state.w) < 20 and np.linalg.norm(noise) > 1
+    for seed in range(5):
+        federation = federate(NoisedNewton(rounds=3), silos, epsilon=0.01, delta=1e-3, seed=seed, **SMOOTH)
+        for _, releases, state in federation.play():
+            assert np.isfinite(state.w).all()
+            noise = np.mean([release.payload[:5] for release in releases], axis=0)
+        # Over 60 seeds 6 to 40; a step that nothing holds ends at the edge of the domain, at 500.
+        assert np.linalg.norm(state.w) < 100 and np.linalg.norm(noise) > 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from fedcore.data.silo_file import open_records
 from fedcore.data.sources.generators import DIGIT_CLASS_COUNTS, similar_digits
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.similarity import Shares, SimilarityConfig, deal, divide, shares
+from fedcore.data.sources.streams import stream
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.statistics_run import StatisticsRun
@@ -27,7 +28,7 @@ def by_loop(counts, sizes, gamma, rest, seed):
     piles = [[(k, number) for number in range(count)] for k, count in enumerate(counts)]
     hands = [[] for _ in sizes]
     for i, size in enumerate(sizes):
-        rng = np.random.default_rng(np.random.SeedSequence([seed, 107], spawn_key=(i,)))
+        rng = stream(seed, 107, i)
         for k in rng.integers(0, len(counts), int(gamma * size + 1e-9)):
             while not piles[k]:
                 k = (k + 1) % len(counts)
@@ -92,7 +93,7 @@ def test_a_part_of_the_images_is_counted_exactly():
     """0.29 * 100 is 28.999999999999996 in binary: still 29 draws, of which some are of class 1, and 71 of class 0."""
     assert int(0.29 * 100) == 28
     for seed in range(8):
-        drawn = np.random.default_rng(np.random.SeedSequence([seed, 107], spawn_key=(0,))).integers(0, 2, 29)
+        drawn = stream(seed, 107, 0).integers(0, 2, 29)
         dealt = deal(np.array([500, 500]), [100], 0.29, "one-class", seed)
         assert dealt.tolist() == [[100 - drawn.sum(), drawn.sum()]]
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fedcore.data.sources.streams import stream
 from fedcore.data.sources.synthetic import SyntheticData, synthetic
 
 
@@ -61,18 +62,18 @@ def test_labels_follow_the_logistic_law():
     X = np.concatenate([t.features for t in made.silos.values()])
     sign = 2 * np.concatenate([t.labels for t in made.silos.values()]) - 1
     w = minimize(lambda w: np.logaddexp(0, -sign * (X @ w)).mean(), np.zeros(3)).x
-    w0 = np.random.default_rng(np.random.SeedSequence([1, 101])).standard_normal(3)
+    w0 = stream(1, 101).standard_normal(3)
     np.testing.assert_allclose(w, w0, atol=0.1)
     chance = 1 / (1 + np.exp(-made.test.features @ w0))  # the test set obeys the same weights
     assert made.test.labels.mean() == pytest.approx(chance.mean(), abs=4 * 0.5 / np.sqrt(5000))
 
 
-def test_records_are_what_they_were_before_there_was_a_spectrum():
-    """The law of version 0.2, written down once more: the streams' numbers, as they come."""
+def test_records_follow_the_law_without_a_spectrum():
+    """The law, written down once more: the streams' numbers, as they come."""
     made = made_of(3, silos=2, records=4, features=3, heterogeneity=0.5, test_records=2)
-    common = np.random.default_rng(np.random.SeedSequence([3, 101])).standard_normal(3)
+    common = stream(3, 101).standard_normal(3)
     for index, table in enumerate(made.silos.values()):
-        rng = np.random.default_rng(np.random.SeedSequence([3, 102], spawn_key=(index,)))
+        rng = stream(3, 102, index)
         mean = 0.5 * rng.standard_normal(3) / np.sqrt(3)
         weights = common + 0.5 * rng.standard_normal(3)
         X = mean + rng.standard_normal((4, 3))
@@ -101,9 +102,9 @@ def test_labels_depend_on_the_informative_features_alone(classes):
     keys = {"silos": 2, "records": 400, "features": 6, "heterogeneity": 0.5, "classes": classes, "test_records": 400}
     plain, made = made_of(2, **keys), made_of(2, **keys, informative=2)
     shape = (6,) if classes == 2 else (3, 6)
-    common = np.random.default_rng(np.random.SeedSequence([2, 101])).standard_normal(shape)
+    common = stream(2, 101).standard_normal(shape)
     for index, name in enumerate(made.silos):
-        rng = np.random.default_rng(np.random.SeedSequence([2, 102], spawn_key=(index,)))
+        rng = stream(2, 102, index)
         mean = 0.5 * rng.standard_normal(6) / np.sqrt(6)
         w = (common + 0.5 * rng.standard_normal(shape))[..., :2]
         X = mean + rng.standard_normal((400, 6))

@@ -10,16 +10,20 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.sweep import load_cells
 from fedcore.limits import MOST_EFFORT
 
-CONF = Path(__file__).parents[3] / "conf"
+ROOT = Path(__file__).parents[3]
 NO_EXPERIMENT = {"figures.yaml", "reference.yaml", "hospital.yaml"}
 
 
 def configs():
-    """Those of conf/paper take minutes together."""
-    found = [path for path in sorted(CONF.rglob("*.yaml")) if path.name not in NO_EXPERIMENT]
-    marks = [[pytest.mark.hours] if "paper" in path.parts else [] for path in found]
+    """Those of studies/conf take minutes together."""
+    found = [
+        path
+        for path in sorted([*ROOT.glob("conf/**/*.yaml"), *ROOT.glob("studies/conf/**/*.yaml")])
+        if path.name not in NO_EXPERIMENT
+    ]
+    marks = [[pytest.mark.hours] if "studies" in path.relative_to(ROOT).parts else [] for path in found]
     return [
-        pytest.param(path, marks=[*of, pytest.mark.minutes], id=str(path.relative_to(CONF)))
+        pytest.param(path, marks=[*of, pytest.mark.minutes], id=str(path.relative_to(ROOT)))
         for path, of in zip(found, marks, strict=True)
     ]
 

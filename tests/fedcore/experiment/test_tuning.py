@@ -87,7 +87,13 @@ def test_all_points_are_tried_on_the_same_silos_and_the_best_comes_first():
     made = tune(config(), grid, assumed, 3)
     assert sorted(map(repr, (trial.point for trial in made.trials))) == sorted(map(repr, points(grid)))
     errors = [trial.error for trial in made.trials]
-    assert errors == sorted(errors) and made.best.point["algorithm.step"] == 2.0
+    assert errors == sorted(errors)
+    # Points share silos and noise, so one that is better is so without chance; a longer step may do as well.
+    by_clip = [
+        {trial.point["algorithm.step"]: trial.error for trial in made.trials if trial.point["model.clip"] == clip}
+        for clip in grid["model.clip"]
+    ]
+    assert all(each[2.0] <= each[0.01] for each in by_clip) and any(each[2.0] < each[0.01] for each in by_clip)
     assert made.best.error < made.baseline
     again = tune(config(), {key: values[::-1] for key, values in grid.items()}, assumed, 3)
     assert {repr(sorted(t.point.items())): t.error for t in again.trials} == {

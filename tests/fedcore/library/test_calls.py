@@ -152,7 +152,7 @@ def test_examples_of_the_docstrings_are_what_comes_out():
 
 
 def train():
-    return fedcore.train(SILOS, epsilon=1.0, algorithm=METHOD).weights
+    return fedcore.train(SILOS, epsilon=1.0, algorithm=METHOD, seed=0).weights
 
 
 def test_it_is_called_from_a_loop_from_threads_and_from_a_script_without_a_main(tmp_path):

@@ -57,7 +57,7 @@ def test_without_noise_it_is_gradient_descent_by_hand():
 
 
 def test_with_noise_the_rounds_add_up_to_the_target_and_ledgers_agree():
-    trained = fedcore.train(SILOS, test=TEST, epsilon=2.0, algorithm=METHOD)
+    trained = fedcore.train(SILOS, test=TEST, epsilon=2.0, algorithm=METHOD, seed=0)
     assert trained.epsilon == pytest.approx(2.0, rel=1e-9)
     spent = trained.rounds["epsilon"]
     assert spent.iloc[-1] == pytest.approx(2.0, rel=1e-6) and (np.diff(spent) > 0).all()

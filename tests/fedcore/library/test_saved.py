@@ -30,6 +30,7 @@ KEYS = {
     "whitened": {"scale": {"constants": "released", "epsilon": 1.0, "whiten": True}},
     "a network": {"model": {"loss": {"name": "softmax"}, "hidden": 3, "clip": 1.0}},
     "numbers": {"classes": None, "model": {"loss": {"name": "huber"}}},
+    "a seed": {"seed": 3},
     "many phases": {"algorithm": {"name": "localized-mbsgd"}},
     "evaluated seldom": {"tracking": {"evaluate_every": 3}},
 }

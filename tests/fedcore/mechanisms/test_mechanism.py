@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+from hashlib import blake2b
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.mechanisms.gaussian import KeyedGaussian
-from fedcore.randomness import derive, generator, participants, public_key, simulation_key
+from fedcore.draws.stream import Draws
+from fedcore.mechanisms.gaussian import MOST_AT_ONCE, KeyedGaussian, RoundNoise, SeededGaussian, numbered, round_address
+from fedcore.randomness import derive, draws, driver_key, generator, participants, public_key, simulation_key
 
 KEY, CONTEXT = b"k" * 32, b"c" * 34
 
@@ -66,9 +68,20 @@ def test_derived_keys_tell_addresses_apart():
     assert len(set(keys)) == len(keys)
     assert all(len(key) == 32 for key in keys)
     assert derive(b"other", 1) != derive(KEY, 1)
-    assert simulation_key(0, "a") != simulation_key(0, "b") != simulation_key(1, "b")
-    assert simulation_key(1, "1a") != simulation_key(11, "a")
-    assert public_key(0) not in (public_key(1), simulation_key(0, ""))
+    seeded = [
+        (0, 0, "a", "m"),
+        (1, 0, "a", "m"),
+        (0, 1, "a", "m"),
+        (0, 0, "b", "m"),
+        (0, 0, "a", "n"),
+        (0, 0, "am", ""),
+    ]
+    public = [
+        public_key(0),
+        public_key(1),
+        *(driver_key(*of) for of in ((0, 0, "m"), (1, 0, "m"), (0, 1, "m"), (0, 0, ""))),
+    ]
+    assert len({*public, *(simulation_key(*of) for of in seeded)}) == len(public) + len(seeded)
 
 
 def test_generators_repeat_and_do_not_overlap():
@@ -81,17 +94,17 @@ def test_generators_repeat_and_do_not_overlap():
 def test_randomness_is_the_same_in_another_process():
     code = (
         "import numpy as np; from fedcore.randomness import *; from fedcore.mechanisms.gaussian import KeyedGaussian;"
-        "print(derive(b'k', 'run', 3, b'x').hex(), generator(b'k', 'y').integers(1 << 60),"
+        "print(derive(b'k', 'run', 3, b'x').hex(), draws(b'k', 'y').words(1)[0],"
         "KeyedGaussian().draw(b'k', b'c', np.arange(3.0)).tobytes().hex())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    here = derive(b"k", "run", 3, b"x").hex(), str(generator(b"k", "y").integers(1 << 60))
+    here = derive(b"k", "run", 3, b"x").hex(), str(draws(b"k", "y").words(1)[0])
     assert done.stdout.split() == [*here, KeyedGaussian().draw(b"k", b"c", np.arange(3.0)).tobytes().hex()]
 
 
 def test_participants_are_distinct_ordered_and_uniform():
     silos, key = tuple("abcdefg"), public_key(3)
-    drawn = [participants(silos, 3, key, "run", phase, round) for phase in range(1, 8) for round in range(1, 101)]
+    drawn = [participants(silos, 3, key, phase, round) for phase in range(1, 8) for round in range(1, 101)]
     for names in drawn:
         assert len(set(names)) == 3 and list(names) == sorted(names)
     pairs = {}
@@ -101,8 +114,40 @@ def test_participants_are_distinct_ordered_and_uniform():
                 pairs[a, b] = pairs.get((a, b), 0) + 1
     assert len(pairs) == 21
     assert stats.chisquare(list(pairs.values())).pvalue > 1e-4
-    assert participants(silos, 7, key, "run", 1, 1) == silos == participants(silos, 9, key, "run", 1, 1)
-    again = participants(silos, 3, key, "run", 1, 1)
+    assert participants(silos, 7, key, 1, 1) == silos == participants(silos, 9, key, 1, 1)
+    again = participants(silos, 3, key, 1, 1)
     assert again == drawn[0]
-    others = [participants(silos, 3, public_key(s), f"run{s}", 1, 1) for s in range(12)]
+    others = [participants(silos, 3, public_key(s), 1, 1) for s in range(12)]
     assert len(set(others)) > 4
+    assert set(participants(silos, 2, key, 1, 1)) < set(again)
+
+
+def by_itself(run_key, phase, round, ask, size):
+    """A simulated silo's noise: normals of Philox under the MAC of the address, whatever is beside it."""
+    address = b"".join(number.to_bytes(8, "little") for number in (phase, round, ask))
+    return Draws(blake2b(address, key=run_key, digest_size=16).digest()).standard_normal(size)
+
+
+@pytest.mark.parametrize(
+    "silos, answers, size", [(1, 1, 5), (7, 3, 4), (40, 1, 64), (300, 2, 200), (3, 2, MOST_AT_ONCE)]
+)
+def test_noise_of_many_silos_in_one_pass_is_that_of_each_alone(silos, answers, size):
+    run_keys = [simulation_key(0, 0, f"silo-{at}", "mbsgd") for at in range(silos)]
+    noise = RoundNoise(SeededGaussian(), run_keys, round_address(2, 9), answers, size)
+    total = np.zeros(size)
+    # Not in their order, one of them twice, and one that is not among them.
+    for at in [*range(1, silos), 0, 0]:
+        for ask in range(1, answers + 1):
+            found = noise.draw(run_keys[at], numbered(round_address(2, 9), ask), total)
+            np.testing.assert_array_equal(found, by_itself(run_keys[at], 2, 9, ask, size))
+            found += 1.0  # it is the caller's
+    other = simulation_key(0, 0, "other", "mbsgd")
+    context = numbered(round_address(2, 9), 1)
+    np.testing.assert_array_equal(noise.draw(other, context, total), by_itself(other, 2, 9, 1, size))
+    np.testing.assert_array_equal(SeededGaussian().draw(other, context, total + 3), by_itself(other, 2, 9, 1, size))
+
+
+def test_a_pass_is_for_silos_whose_noise_follows_from_addresses_alone():
+    seeded, secret = SeededGaussian(), KeyedGaussian()
+    noise = RoundNoise(seeded, [KEY], round_address(1, 1), 1, 3)
+    assert noise.of(KEY, seeded) is noise and noise.of(KEY, secret) is secret and noise.of(b"l" * 32, seeded) is seeded

@@ -16,6 +16,7 @@ from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import DrawnConvolution, Hinge, Squared
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.messages import Query
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from tests.epsilon_shown import epsilon_of_scores
@@ -28,10 +29,11 @@ def ask(federation, round, w, phase=1):
     return federation.ask(query)[0].payload
 
 
-def identity(federate, rounds=ROUNDS, label=1e6, batch=K, **changes):
+def identity(federate, rounds=ROUNDS, label=1e6, batch=K, secret=b"key", **changes):
     """A silo of unit vectors, whose messages without noise show who took part: +-1/K at the record's coordinate."""
     data = {"a": (np.eye(N), np.full(N, float(label)))}
-    return federate(Mbsgd(rounds=rounds, batch=batch), data, epsilon=None, **changes)
+    keys = SecretKeys(secret)
+    return federate(Mbsgd(rounds=rounds, batch=batch), data, epsilon=None, key=lambda name: keys, **changes)
 
 
 def seen(federation, rounds=ROUNDS, w=None):
@@ -74,7 +76,7 @@ def test_a_sample_is_that_of_its_question_and_not_of_the_records(federate):
     assert (other_labels == first).all()
     elsewhere = seen(identity(federate, rounds=40), 40, np.full(N, 1e-3))
     assert 0.4 < (elsewhere != first).mean() / (2 * K / N * (1 - K / N)) < 1.6  # another model: another sample
-    assert (seen(identity(federate, rounds=40, seed=1), 40) != first).mean() > 0.3
+    assert (seen(identity(federate, rounds=40, secret=b"other"), 40) != first).mean() > 0.3
     assert (seen(identity(federate, rounds=41), 40) != first).mean() > 0.3  # another plan
 
 
@@ -233,13 +235,13 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixture
     scores = {-1e6: [], 1e6: []}  # a label far below pushes the mean gradient up
     for number in range(runs):
         run = f"run {number}"
-        labels = PrivateSilo("a", Records(np.ones((n, 1)), np.arange(float(n))), b"key", MemoryLedger("a"))
+        labels = PrivateSilo("a", Records(np.ones((n, 1)), np.arange(float(n))), SecretKeys(b"key"), MemoryLedger("a"))
         labels.approve(run, plan, method, Squared())
         first = int(labels._runs[run].y[0])
         for label, found in scores.items():
             y = np.zeros(n)
             y[first] = label
-            silo = PrivateSilo("a", Records(np.ones((n, 1)), y), b"key", MemoryLedger("a"))
+            silo = PrivateSilo("a", Records(np.ones((n, 1)), y), SecretKeys(b"key"), MemoryLedger("a"))
             silo.approve(run, plan, method, Squared())
             asked = (Question(run, 1, r + 1, {"w": np.zeros(1)}, b"q" * 32) for r in range(rounds))
             answers = [silo.answer(question, plan.phases[0]).payload[0] * K for question in asked]

@@ -13,13 +13,14 @@ from fedcore.errors import InputError
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
-from fedcore.planning.evaluation import Evaluation, held_out, order_of_run
+from fedcore.planning.evaluation import Evaluation, guarded_held_out, held_out, order_of_run
 from fedcore.planning.problem import Problem, SiloFacts, agreed_problem
 
 DIGITS = "conf/experiment/digits.yaml"
 
 
-def test_held_out_records_follow_from_name_and_number_alone_and_smaller_choices_are_among_larger_ones():
+@pytest.mark.parametrize("held_out", [held_out, guarded_held_out])
+def test_held_out_records_follow_from_name_and_number_alone_and_smaller_choices_are_among_larger_ones(held_out):
     rows = held_out("ash", 100, 20)
     assert len(set(rows.tolist())) == 20 and list(rows) == sorted(rows)
     assert set(held_out("ash", 100, 7)) < set(rows)
@@ -33,9 +34,10 @@ def test_the_order_of_a_run_has_them_last_and_is_as_before_without():
     def rng():
         return np.random.default_rng(4)
 
-    assert list(order_of_run(rng(), "ash", 30, 0)) == list(rng().permutation(30))
-    order = order_of_run(rng(), "ash", 30, 6)
-    assert sorted(order) == list(range(30)) and list(order[24:]) == list(held_out("ash", 30, 6))
+    apart = held_out("ash", 30, 6)
+    assert list(order_of_run(rng(), 30, 0, apart[:0])) == list(rng().permutation(30))
+    order = order_of_run(rng(), 30, 6, apart)
+    assert sorted(order) == list(range(30)) and list(order[24:]) == list(apart)
 
 
 def problem(held=10, evaluation=Evaluation(1.0, "end", 2), epsilon=1.0):  # noqa: B008

@@ -25,7 +25,7 @@ from fedcore.models.smoothing import theory_beta, theory_radius
 from fedcore.planning.participation import Binomial, Participation
 from fedcore.planning.phases.local_phase import published_claims
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.randomness import generator, participants, public_key
+from fedcore.randomness import derive, driver_key, participants, public_key
 from fedcore.silo.agreement import Agreement
 from tests.gaussian_curve import delta_by_hand
 
@@ -99,8 +99,8 @@ def test_the_means_are_in_order_and_equal_only_where_the_number_is_fixed(numbers
 @pytest.mark.parametrize("law", [(5, 10, 20), (2, 2, 2, 24), Binomial(0.1)], ids=str)
 def test_numbers_are_drawn_by_the_law_anew_in_each_round(law):
     found, key = Participation.of(law, N), public_key(3)
-    rounds = [found.drawn(key, "run", phase, round) for phase in (1, 2) for round in range(1, 2001)]
-    assert rounds == [found.drawn(key, "run", phase, round) for phase in (1, 2) for round in range(1, 2001)]
+    rounds = [found.drawn(key, phase, round) for phase in (1, 2) for round in range(1, 2001)]
+    assert rounds == [found.drawn(key, phase, round) for phase in (1, 2) for round in range(1, 2001)]
     counts, expectation = Counter(rounds), by_fractions(law, N)
     numbers = [m for m in range(1, N + 1) if float(expectation(lambda each, m=m: each == m)) * len(rounds) > 5]
     observed = [counts[m] for m in numbers] + [len(rounds) - sum(counts[m] for m in numbers)]
@@ -111,12 +111,14 @@ def test_numbers_are_drawn_by_the_law_anew_in_each_round(law):
     assert stats.chisquare(np.array(observed)[kept], wanted[kept], sum_check=False).pvalue > 1e-3
     # The number of one round says nothing of the next one's.
     assert abs(np.corrcoef(rounds[:-1], rounds[1:])[0, 1]) < 4 / math.sqrt(len(rounds))
-    assert rounds[:50] != [found.drawn(key, "other", 1, round) for round in range(1, 51)]
+    assert rounds[:50] != [found.drawn(public_key(4), 1, round) for round in range(1, 51)]
 
 
-def naive_silos(names, count, key, run, phase, round):
-    """The silos of a round as they were drawn before there were laws."""
-    chosen = generator(key, run, phase, round, "participation").choice(len(names), size=count, replace=False)
+def naive_silos(names, count, key, phase, round):
+    """The silos of a round with the smallest raw words of the round's address, by NumPy's own Philox."""
+    address = derive(key, phase, round, "participation")[:16]
+    words = np.random.Philox(key=int.from_bytes(address, "little")).random_raw(len(names)).tolist()
+    chosen = sorted(range(len(names)), key=lambda at: words[at])[:count]
     return tuple(names[i] for i in sorted(chosen))
 
 
@@ -126,12 +128,12 @@ def naive_silos(names, count, key, run, phase, round):
 def test_given_their_number_silos_are_those_of_a_fixed_number(law, numbers, federate):
     rng = np.random.default_rng(0)
     data = {name: (rng.standard_normal((8, 2)), rng.standard_normal(8)) for name in "abcdefg"}
-    sizes = set()
-    for query in federate(Mbsgd(rounds=30), data, participants=law).queries():
+    sizes, key = set(), driver_key(0, 0, "mbsgd")
+    for query in federate(Mbsgd(rounds=1500), data, participants=law).queries():  # each number is due, to 1e-5
         M = len(query.participants)
         sizes.add(M)
-        wanted = naive_silos(tuple(data), M, public_key(0), "run", 1, query.round) if M < 7 else tuple(data)
-        assert query.participants == wanted == participants(tuple(data), M, public_key(0), "run", 1, query.round)
+        wanted = naive_silos(tuple(data), M, key, 1, query.round) if M < 7 else tuple(data)
+        assert query.participants == wanted == participants(tuple(data), M, key, 1, query.round)
     assert sizes == numbers
 
 
@@ -183,7 +185,10 @@ def test_what_is_expected_of_communication_is_the_mean_over_draws(law, federate)
     expected = float(by_fractions(law, 12)(lambda m: m))
     assert plan.phases[0].rounds == round(4 * 12 / expected)
     for number in range(100):
-        context, state = dataclasses.replace(federation.context, run=f"run {number}"), federation.start
+        context, state = (
+            dataclasses.replace(federation.context, key=driver_key(0, number, method.name)),
+            federation.start,
+        )
         turns = [0, 0]
         for phase in (1, 2):
             for at in range(1, plan.phases[phase - 1].rounds + 1):

@@ -23,6 +23,7 @@ from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.column_moments import half_diameter, largest_norm, length, parted, record_bound
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers.column_moments import column_moment_sum
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.gaussian_curve import mu_by_hand
@@ -126,7 +127,7 @@ def silo(X, guarded=False, budget=None):
         columns, silos=(SiloFacts("a", n),), participants=1, budget=budget or Budget(8.0, 1e-5, mechanism=mechanism)
     )
     method = ColumnMoments(columns)
-    held = PrivateSilo("a", Records(X, np.ones(n)), b"k" * 32, MemoryLedger("a"), guarded=guarded)
+    held = PrivateSilo("a", Records(X, np.ones(n)), SecretKeys(b"k" * 32), MemoryLedger("a"), guarded=guarded)
     plan = method.plan(made)
     backend = InProcess(Site([held]), Agreement("run", made, method, None, plan.digest))
     backend.open()

@@ -34,6 +34,7 @@ from fedcore.losses import Squared
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.selection import some_in_make_test
@@ -75,7 +76,12 @@ def problem(n=40, silos=("ash", "birch"), **changes):
 def site(n=40, guarded=False):
     """Guarded: one whose accounting for one agreement ends after about a minute."""
     records = Records(np.ones((n, 3)), np.ones(n))
-    return Site([PrivateSilo(name, records, b"key", MemoryLedger(name), guarded=guarded) for name in ("ash", "birch")])
+    return Site(
+        [
+            PrivateSilo(name, records, SecretKeys(b"key"), MemoryLedger(name), guarded=guarded)
+            for name in ("ash", "birch")
+        ]
+    )
 
 
 def arrives(data, here=None):
@@ -200,9 +206,9 @@ def test_a_guarded_site_accounts_within_seconds_and_a_simulated_one_for_more(mon
     data = Agreement("run", asked, Mbsgd(rounds=9, batch=13), Squared(), "0" * 64).to_bytes()
     monkeypatch.setattr("fedcore.silo.site.MOST_EFFORT", 2**18)
     records = Records(np.ones((40, 3)), np.ones(40))
-    guarded = Site([PrivateSilo("ash", records, b"key", MemoryLedger("ash"), guarded=True)])
+    guarded = Site([PrivateSilo("ash", records, SecretKeys(b"key"), MemoryLedger("ash"), guarded=True)])
     assert "takes more than 262,144 points of grids" in arrives(data, guarded)[0]
-    simulated = Site([PrivateSilo("ash", records, b"key", MemoryLedger("ash"))])
+    simulated = Site([PrivateSilo("ash", records, SecretKeys(b"key"), MemoryLedger("ash"))])
     assert "its own plan for run" in arrives(data, simulated)[0]
 
 

@@ -19,6 +19,7 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.mechanisms.grid import Grid
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from tests.registers import registered
 
@@ -197,7 +198,7 @@ def test_a_silo_refuses_noise_of_another_kind_and_none(tmp_path):
         facts = experiment.plan.problem.silos[0]
         ledger = SqliteLedger(facts.name, tmp_path / "a.sqlite", tmp_path / "a.anchor")
         records = Records(np.zeros((facts.n, experiment.plan.problem.dim)), np.ones(facts.n))
-        silo = PrivateSilo(facts.name, records, b"k" * 32, ledger, guarded=guarded)
+        silo = PrivateSilo(facts.name, records, SecretKeys(b"k" * 32), ledger, guarded=guarded)
         with pytest.raises(SiloError) as caught:
             silo.approve("run", experiment.plan, made.algorithm, made.model.loss)
         assert caught.value.code == "noise"

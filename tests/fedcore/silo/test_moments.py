@@ -25,6 +25,7 @@ from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter, largest_norm, length, unpacked
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers.moments import moment_sum
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.gaussian_curve import mu_by_hand
@@ -190,7 +191,7 @@ def silo(X, guarded=False, **change):
         **{"budget": Budget(8.0, 1e-5, mechanism=mechanism), **change},
     )
     method = SecondMoments(features, 1.0)
-    made_silo = PrivateSilo("a", Records(X, np.ones(n)), b"k" * 32, MemoryLedger("a"), guarded=guarded)
+    made_silo = PrivateSilo("a", Records(X, np.ones(n)), SecretKeys(b"k" * 32), MemoryLedger("a"), guarded=guarded)
     plan = method.plan(made)
     backend = InProcess(Site([made_silo]), Agreement("run", made, method, None, plan.digest))
     context = RunContext("run", plan, method, b"public")

@@ -17,7 +17,6 @@ from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.optimum import least_training_loss
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.ledger.memory import MemoryLedger
@@ -28,9 +27,11 @@ from fedcore.planning.evaluation import held_out
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import Gradient, Histogram, Piece
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from studies.figures.optimum import least_training_loss
 from tests.registers import registered
 
 PERSONS, PLACES, CLIP = 24, 4, 0.5
@@ -51,7 +52,7 @@ def problem(n=PERSONS, person="patient", budget=None, **more):
 
 def opened(records, method, asked=None, loss=None):
     """A site of one silo that has approved a run."""
-    silo, loss = PrivateSilo("ash", records, b"k" * 32, MemoryLedger("ash")), loss or Absolute()
+    silo, loss = PrivateSilo("ash", records, SecretKeys(b"k" * 32), MemoryLedger("ash")), loss or Absolute()
     asked = asked or problem()
     plan = method.plan(asked)
     site = Site([silo])

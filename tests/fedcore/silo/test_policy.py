@@ -40,6 +40,7 @@ from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Hinge, Huber, 
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter, length
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.opening import open_site
 from fedcore.silo.policies.policy import METHODS, OBJECTIVES, Policy, loss_names, method_names
 from fedcore.silo.policies.policy_file import policy_of, policy_path, read_policy
@@ -397,7 +398,7 @@ def silo(folder, held: Policy | None, method, epsilon=1.0, cap=None, multiplier=
         1,
         Budget(epsilon, 1e-5, mechanism=mechanism, multiplier=multiplier),
     )
-    made = PrivateSilo("ash", records, b"k" * 32, ledger, cap, True, held)
+    made = PrivateSilo("ash", records, SecretKeys(b"k" * 32), ledger, cap, True, held)
     return made, method.plan(problem), ledger
 
 

@@ -23,6 +23,7 @@ from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.whole_silo import planned
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import Gradient, Histogram
+from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.gaussian_curve import mu_by_hand
@@ -44,7 +45,7 @@ def problem(n=N, dim=2, epsilon=1.0, whole=WHOLE, **more):
 
 def opened(X, y, method, asked, loss, key=b"k" * 32, guarded=False):
     """A silo of these records whose site has made and approved the plan by itself."""
-    silo = PrivateSilo("ash", Records(X, y), key, MemoryLedger("ash"), guarded=guarded)
+    silo = PrivateSilo("ash", Records(X, y), SecretKeys(key), MemoryLedger("ash"), guarded=guarded)
     plan, site = planned(evaluated(method, asked), asked), Site([silo])
     site.approve(Agreement("run", asked, method, loss, plan.digest).to_bytes())
     return site, silo, plan
@@ -156,7 +157,7 @@ def test_what_is_sent_does_not_tell_two_whole_data_sets_apart_beyond_the_target(
 
 def test_a_silo_refuses_a_plan_without_the_noise_that_its_own_target_needs():
     asked = problem()
-    silo = PrivateSilo("ash", Records(*opposite(1)), b"k" * 32, MemoryLedger("ash"))
+    silo = PrivateSilo("ash", Records(*opposite(1)), SecretKeys(b"k" * 32), MemoryLedger("ash"))
     with pytest.raises(SiloError, match="does not keep to the target for the whole silo") as refused:
         silo.approve("run", Mbsgd(rounds=2).plan(asked), Mbsgd(rounds=2), Absolute())
     assert refused.value.code == "plan"
@@ -176,7 +177,7 @@ def test_an_audit_of_such_a_plan_asks_what_its_silo_agrees_to():
     asked = problem()
     subject = Subject(planned(Mbsgd(rounds=2), asked), Mbsgd(rounds=2), Absolute(), "ash", b"k" * 32)
     for other in (subject, subject.in_another_plan(), subject.without_noise()):
-        site = Site([PrivateSilo("ash", Records(*opposite(1)), b"k" * 32, MemoryLedger("ash"))])
+        site = Site([PrivateSilo("ash", Records(*opposite(1)), SecretKeys(b"k" * 32), MemoryLedger("ash"))])
         agreed = Agreement("run", other.plan.problem, other.method, other.loss, other.plan.digest)
         assert site.approve(agreed.to_bytes()) == ["ash"]
 

@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedcore.data.schema import Column, Schema
+from fedcore.draws.elementary import product
+from fedcore.draws.stream import Draws
 from fedcore.hyperparameters import Real, Section
 from fedcore.planning.problem import SiloFacts
+from fedcore.randomness import draws
 
 _MIDDLES, _SPREAD = 0.3, 0.35
 """Of a number with a range, as its feature: how far its mean is from the middle at most, and its deviation."""
@@ -61,10 +64,10 @@ def made_up(
 
     `classes`: None for real labels. Equal numbers of test records and others, so that silos count as their sizes.
     """
-    rng = np.random.default_rng([seed, len(schema)])
+    rng = draws(b"fedcore made up", seed, len(schema))
     outputs = 1 if classes is None or classes == 2 else classes
     world = _World(
-        rng.choice([-1.0, 1.0], len(schema)),
+        rng.choice([-1.0, 1.0], len(schema), replace=True),
         rng.uniform(-_MIDDLES, _MIDDLES, len(schema)),
         tuple(np.sort(rng.standard_normal(max(0, _values(column) - 1))) for column in schema),
         rng.standard_normal((outputs, len(schema))),
@@ -80,17 +83,16 @@ def made_up(
     return found, Made(np.concatenate([t.features for t in tests]), np.concatenate([t.labels for t in tests]))
 
 
-def _drawn(
-    schema: Schema, n: int, classes: int | None, assumed: Assumptions, world: _World, rng: np.random.Generator
-) -> Made:
+def _drawn(schema: Schema, n: int, classes: int | None, assumed: Assumptions, world: _World, rng: Draws) -> Made:
     """Records of one silo: its columns have a common factor, and its weights and means are around the common ones."""
     h, rho = assumed.heterogeneity, assumed.correlation
     own = world.weights + h * rng.standard_normal(world.weights.shape)
     factor = rng.standard_normal((n, 1)) * world.signs
     hidden = np.sqrt(rho) * factor + np.sqrt(1.0 - rho) * rng.standard_normal((n, len(schema)))
     # The variance of own @ hidden, by the correlation that was put in.
-    spread = np.sqrt((1.0 - rho) * (own**2).sum(axis=1) + rho * (own @ world.signs) ** 2)
-    score = np.sqrt(assumed.signal) * (hidden @ own.T) / spread
+    squares, along = product(own * own, np.ones((own.shape[1], 1)))[:, 0], product(own, world.signs[:, None])[:, 0]
+    spread = np.sqrt((1.0 - rho) * squares + rho * (along * along))
+    score = np.sqrt(assumed.signal) * product(hidden, own.T) / spread
     score += np.sqrt(1.0 - assumed.signal) * rng.standard_normal(score.shape)
     score += h * rng.standard_normal(score.shape[1])
     seen = hidden + h * rng.standard_normal(len(schema))
@@ -111,7 +113,7 @@ def _features(
     middle: float,
     cuts: NDArray[np.float64],
     missing: float,
-    rng: np.random.Generator,
+    rng: Draws,
 ) -> NDArray[np.float64]:
     """The column's features (n, len(names)) of a hidden number of mean 0 and deviation 1."""
     out = np.zeros((len(hidden), len(column.names)))

@@ -16,6 +16,7 @@ from fedcore.data.sources.made_up.assumed import Assumptions, Made, made_up
 from fedcore.data.sources.streams import silo_names
 from fedcore.data.table import Generated, Table
 from fedcore.data.tabular import Tabular
+from fedcore.draws.elementary import exp, log
 from fedcore.hyperparameters import Count
 from fedcore.limits import MOST_CELLS, MOST_SILOS
 from fedcore.planning.problem import SiloFacts
@@ -92,10 +93,11 @@ def _raw(column: Column, features: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(ones.any(axis=1), values[ones.argmax(axis=1)], np.nan)
     unit = features[:, 0]
     if column.range is not None:
-        low, high = np.log(column.range) if column.log else np.array(column.range)
+        low, high = log(np.array(column.range)) if column.log else np.array(column.range)
         inner = low + (unit + 1.0) / 2.0 * (high - low)
-        raw = np.exp(inner) if column.log else inner
+        raw = exp(inner) if column.log else inner
     else:
         centre, scale = float(column.centre or 0.0), float(column.scale or 1.0)
-        raw = (centre + column.plus) * scale**unit - column.plus if column.log else centre + unit * scale
+        grown = exp(unit * log(np.array(scale))) if column.log else unit
+        raw = (centre + column.plus) * grown - column.plus if column.log else centre + unit * scale
     return np.where(features[:, -1] == 1.0, np.nan, raw) if column.marked else raw

@@ -1,0 +1,57 @@
+"""Sentences for an environment in which the command line cannot be imported: a missing extra, or a clash of names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from re import match
+
+from fedcore.process.import_path import PACKAGES, PROJECT
+
+DISTRIBUTION = "fedcore-dp"
+"""The name of this project for pip; its import names are `PACKAGES`."""
+
+EXTRA = "workflow"
+"""The extra that brings Prefect, Dask and MLflow. A silo needs none of them."""
+
+
+def complaint(error: ImportError) -> str | None:
+    """A sentence on an import that failed because of how fedcore is installed; None for any other failure."""
+    module = (error.name or "").partition(".")[0]
+    if module in PACKAGES:
+        return clash(module, packages_distributions().get(module, []), str(error.path or ""))
+    if _canonical(module) in _of_extra():
+        return (
+            f"the command line needs the package {module!r}, which is not installed here; "
+            f"`pip install '{DISTRIBUTION}[{EXTRA}]'` brings it"
+        )
+    return None
+
+
+def clash(package: str, distributions: Iterable[str], found: str) -> str:
+    """The sentence on a package of another project that Python finds under a name of ours."""
+    others = sorted({name for name in distributions if _canonical(name) != DISTRIBUTION})
+    owner = f"the distribution {others[0]!r} installs one too" if others else "another project's was found"
+    place = f" ({os.path.dirname(found)})" if found and not found.startswith(PROJECT + os.sep) else ""
+    return (
+        f"fedcore has a top-level package {package!r}, and {owner}{place}; "
+        f"install {DISTRIBUTION} into an environment of its own"
+    )
+
+
+def _of_extra() -> set[str]:
+    """Names of the distributions that the extra brings, as pip compares names; empty where fedcore is not installed."""
+    try:
+        lines: Iterable[str] = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return set()
+    found = (match(r"([A-Za-z0-9._-]+).*;.*\bextra\s*==\s*['\"]" + EXTRA + "['\"]", line) for line in lines)
+    return {_canonical(part[1]) for part in found if part}
+
+
+def _canonical(name: str) -> str:
+    return _BROUGHT_AS.get(name.lower(), name.lower().replace("_", "-"))
+
+
+_BROUGHT_AS: Mapping[str, str] = {"yaml": "pyyaml", "sklearn": "scikit-learn"}

@@ -1,0 +1,125 @@
+"""Points of a figure as a plot and tables: means with their intervals, differences from a baseline, what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from fedcore.directed_rounding import in_full, shown_up
+from fedcore.errors import InputError
+from flows.reports.plot import plot
+from flows.reports.table import markdown_table
+from studies.figures.comparisons import Standing, comparisons, standings, standings_table
+from studies.figures.formats import printed
+from studies.figures.least_loss import NOT_PRIVATE
+from studies.figures.points import EPSILON, Point, PointsConfig, last_part
+from studies.figures.trials import paired_differences
+from tasks.result_file import jsonable, write_atomically
+
+_AS_TARGETED = 1e-3  # part of the target by which an accounted epsilon may miss it and is not shown beside it
+
+
+def draw_points(
+    folder: Path, figure: PointsConfig, title: str, baseline: str | None, made: Sequence[Point]
+) -> list[Standing]:
+    """Writes plot.png, table.json and table.md into the folder, with comparisons.json where all pairs are compared, of
+    which it returns the standings. Raises InputError for an incomplete baseline."""
+    folder.mkdir(parents=True, exist_ok=True)
+    axis = None if figure.against == EPSILON else last_part(figure.against)
+    plot([point.line for point in made], folder / "plot.png", title, axis, figure.metric == "excess loss")
+    rows = [
+        {
+            "method": point.method,
+            "epsilon": point.epsilon,
+            "epsilon_accounted": point.accounted,
+            **({} if point.against == EPSILON else {point.against: point.at}),
+            "mean": point.mean,
+            "deviation": point.deviation,
+            "interval_95": point.interval,
+            "errors": point.errors,
+            "chosen": point.chosen,
+            "seeds": point.seeds,
+        }
+        for point in made
+    ]
+    said = {"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}
+    said |= {"statement": NOT_PRIVATE} if figure.metric == "excess loss" else {}
+    write_atomically(folder / "table.json", jsonable(said))
+    text = markdown(made)
+    if baseline is not None:
+        text += f"\nDifference from {baseline} in the same trials:\n\n{markdown(differences(made, baseline))}"
+    found: list[Standing] = []
+    if figure.compared:
+        compared = comparisons(made)
+        found = standings(made, compared)
+        text += f"\n{standings_table(found, compared, last_part(figure.against))}"
+        told = {"comparisons": [asdict(each) for each in compared], "standings": [asdict(each) for each in found]}
+        write_atomically(folder / "comparisons.json", jsonable(told))
+    write_atomically(folder / "table.md", (text + accounted(made)).encode())
+    return found
+
+
+def differences(made: Sequence[Point], baseline: str) -> list[Point]:
+    """Points of the other curves whose errors are differences, trial by trial, from the baseline's at that place.
+
+    Places that the baseline lacks are left out. Raises InputError for other trials, and without a baseline.
+    """
+    base = {point.at: point.by_seed for point in made if point.method == baseline}
+    if not base:
+        raise InputError(f"figure: no curve is called {baseline!r}, the baseline; there are {', '.join(_curves(made))}")
+    found = []
+    for point in made:
+        if point.method == baseline or point.at not in base:
+            continue
+        whose = f"{point.method} at {last_part(point.against)} {point.at}"
+        errors = paired_differences(point.by_seed, base[point.at], whose, baseline)
+        found.append(replace(point, errors=errors))
+    return found
+
+
+def markdown(made: Sequence[Point]) -> str:
+    """Methods by epsilon: mean over trials, half width of its 95 % interval; without noise last."""
+    trials = {curve: max(len(point.errors) for point in made if point.method == curve) for curve in _curves(made)}
+    return _table(made, _cell, {curve: str(count) for curve, count in trials.items()})
+
+
+def accounted(made: Sequence[Point]) -> str:
+    """What noise really spends, where that is not what it was made for; empty where all is."""
+    off = [
+        point
+        for point in made
+        if point.epsilon is not None
+        and point.accounted is not None
+        and abs(point.accounted - point.epsilon) > _AS_TARGETED * point.epsilon
+    ]
+    if not off:
+        return ""
+    table = _table(off, lambda point: "-" if point is None else shown_up(point.accounted, 3), None)
+    return f"\nAccounted epsilon, where it is not the target:\n\n{table}"
+
+
+def _curves(made: Sequence[Point]) -> list[str]:
+    return list(dict.fromkeys(point.method for point in made))
+
+
+def _table(made: Sequence[Point], show: Callable[[Point | None], str], trials: dict[str, str] | None) -> str:
+    places: list[Any] = [*sorted({point.at for point in made if point.at is not None})]
+    places += [None] if any(point.at is None for point in made) else []
+    by_place = {(point.method, point.at): point for point in made}
+    key = last_part(made[0].against)
+    columns = {"method": _curves(made)}
+    for place in places:
+        head = "no privacy" if place is None else f"{key} {in_full(place)}"
+        columns[head] = [show(by_place.get((curve, place))) for curve in _curves(made)]
+    if trials is not None:
+        columns["trials"] = [trials[curve] for curve in _curves(made)]
+    return markdown_table(columns)
+
+
+def _cell(point: Point | None) -> str:
+    if point is None:
+        return "-"
+    interval = "" if point.interval is None else f" ± {printed(point.metric, point.interval)}"
+    return f"{printed(point.metric, point.mean)}{interval}"
