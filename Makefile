@@ -9,7 +9,7 @@ export MKL_NUM_THREADS := 1
 # Two processes, a file at a time; what starts services first (tests/conftest.py).
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test quick slow hours check faults bench up down clean
+.PHONY: run test quick slow hours check docs faults bench up down clean
 
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/hospitals.yaml
@@ -28,8 +28,11 @@ hours: export FEDCORE_FUZZ_SEED ?= fresh
 hours: .venv/installed ## long searches and further variants, before a change lands that they are about
 	$(BIN)/python -m pytest $(TWO) -m hours -rP
 
-faults: .venv/installed ## kills at every step, in every process; rewrites docs/fault-matrix.md
-	$(BIN)/python -m pytest -m faults tests/faults --fault-table docs/fault-matrix.md
+faults: .venv/installed ## kills at every step, in every process; rewrites docs/reference/fault-matrix.md
+	$(BIN)/python -m pytest -m faults tests/faults --fault-table docs/reference/fault-matrix.md
+
+docs: .venv/installed ## the documentation site, docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -n -b html docs docs/_build/html
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
@@ -47,7 +50,7 @@ down: .venv/installed
 	$(BIN)/fedcore down
 
 clean: ## removes the environment; runs stay in .fedcore
-	rm -rf .venv *.egg-info
+	rm -rf .venv *.egg-info docs/_build docs/generated
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \

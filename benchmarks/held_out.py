@@ -1,8 +1,8 @@
 """Silos of other fields than the five-way table's, as files with a config: what `fedcore advise` is measured on.
 
-Diabetes and wine come with scikit-learn; insurance.csv and gas-turbine.csv(.gz) are read from a folder (docs/
-which-method.md says where they are from). Ranges of columns were written down from published descriptions, rounded; a
-label is whether a number is above a round one near its published median.
+Diabetes and wine come with scikit-learn; insurance.csv and gas-turbine.csv(.gz) are read from a folder
+(docs/explanation/which-method.md names their sources). Ranges of columns were written down from published
+descriptions, rounded; a label is whether a number is above a round one near its published median.
 """
 
 from __future__ import annotations

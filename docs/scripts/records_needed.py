@@ -1,4 +1,4 @@
-"""The table of docs/your-own-data.md: how many records a useful model needs.
+"""The table of docs/how-to/schema.md: how many records a useful model needs.
 
 `python docs/scripts/records_needed.py` prints it. Simulated as `fedcore tune` does, with its own guess of signal and
 heterogeneity, at the best point of its grid.

@@ -3,8 +3,8 @@
 Only code at the silo calls `open_records`. What goes wrong is told by a code of `CODES` and a sentence that
 names the file, the column and what would be right. No sentence quotes a cell, a row number or pyarrow's own
 message (which quotes cells), and an error carries no cause, no context and no inner frame whose variables
-hold records. That a file is refused, and why, does tell something about its records (docs/privacy.md, "Checks of
-files" and "Policies").
+hold records. That a file is refused, and why, does tell something about its records
+(docs/explanation/privacy-statement.md, "Not covered").
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def urgent(config: ExperimentConfig, plan: Plan) -> list[str]:
     large = warning(problem.sizes, problem.budget.fixed_delta, problem.unit) if problem.budget.private else None
     found = [*check_test(config.data, config.model), *([] if large is None else [large])]
     if (sizes := differing_sizes(config.data)) is not None:
-        right = "give each column its range in data.features, as {age: {range: [20, 90]}} (docs/your-own-data.md)"
+        right = "give each column its range in data.features, as {age: {range: [20, 90]}} (docs/how-to/schema.md)"
         found.append(f"{sizes}; {right}")
     return found
 
@@ -55,7 +55,7 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
     if only_named and differing_sizes(data) is None:  # else test records say so with numbers, and `urgent` with them
         found.append(
             "data.features only names columns, so nothing is known of their scales: a column of large numbers hides "
-            "the others. Give each a range (docs/your-own-data.md)"
+            "the others. Give each a range (docs/how-to/schema.md)"
         )
     if plan.problem.n_silos == 1:
         found.append(

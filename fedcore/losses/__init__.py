@@ -1,7 +1,8 @@
 """Per-record losses on a predictor, with the constants that clipping and theory need.
 
 Those of LOSSES are for a linear predictor z = <w, x>. To add one: one file here and its import below
-(docs/adding-a-loss.md); the contract tests then run it. `Softmax` has a predictor of several values and a model of its
+(docs/how-to/add-loss.md); the contract tests then run it. `Softmax` has a predictor of several
+values and a model of its
 own.
 """
 

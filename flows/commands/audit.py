@@ -22,7 +22,9 @@ PARTS = {
     "statistics": "released before it",
 }
 """What is audited beside the first kind of answer, in the order in which it is shown."""
-STAMP = "synthetic records and keys only: no record of a silo was read; a pass is not a proof (docs/audits.md)"
+STAMP = (
+    "synthetic records and keys only: no record of a silo was read; a pass is not a proof (docs/explanation/audits.md)"
+)
 
 
 def audit(

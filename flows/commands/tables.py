@@ -221,7 +221,7 @@ def _config(silos: list[Path], public: list[Path], columns: dict[str, str], labe
     )
     return f"""\
 # Written by `fedcore init` from names and types of columns. Fill in what is publicly known of each column, from
-# textbooks, norms of the field or a public data set; never from the silos' records (docs/your-own-data.md).
+# textbooks, norms of the field or a public data set; never from the silos' records (docs/how-to/schema.md).
 name: own-data
 data:
   source: files

@@ -1,4 +1,4 @@
-"""Audits of the bugs that others planted: each in a process of its own, as docs/audits.md counts them."""
+"""Audits of the bugs that others planted: each in a process of its own, as docs/explanation/audits.md counts them."""
 
 import pytest
 

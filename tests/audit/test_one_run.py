@@ -111,7 +111,7 @@ def test_a_silo_of_56_records_promises_none():
 
 
 def test_table_of_the_docs_is_what_the_code_says():
-    page = (Path(__file__).parents[2] / "docs" / "audits.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "audits.md").read_text()
     rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     assert [int(row[0].replace(",", "")) for row in rows] == [56, 141, 200, 500, 1000, 10_000]
     for many, ceiling, *cells in rows:

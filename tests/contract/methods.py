@@ -16,7 +16,7 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.planning.problem import SiloFacts
 from tests.problems import problem_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "adding-a-method.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-method.md"
 ONLY = os.environ.get("FEDCORE_TEST_METHOD")
 """The one method that the fixtures give, which `test_registration` sets for the one of `PAGE`; None: all of them."""
 

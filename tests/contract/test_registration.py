@@ -1,4 +1,4 @@
-"""A method that no list knows: its file from docs/adding-a-method.md and one line, in a copy of the package."""
+"""A method that no list knows: its file from docs/how-to/add-method.md and one line, in a copy of the package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def copy(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("registered")
     for package in ("fedcore", "tasks", "flows"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (example, *_) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding-a-method.md").read_text(), re.DOTALL)
+    (example, *_) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "add-method.md").read_text(), re.DOTALL
+    )
     (folder / "fedcore" / "algorithms" / "heavy_ball.py").write_text(example)
     registry = folder / "fedcore" / "algorithms" / "__init__.py"
     text = registry.read_text()
@@ -35,8 +37,8 @@ def copy(tmp_path_factory) -> Path:
     registry.write_text(text.replace(before, LINE + before, 1))
     assert registry.read_text().count("\n") == text.count("\n") + 1
     shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "docs").mkdir()
-    for kept in ("pyproject.toml", "docs/adding-a-method.md"):
+    (folder / "docs" / "how-to").mkdir(parents=True)
+    for kept in ("pyproject.toml", "docs/how-to/add-method.md"):
         shutil.copy(ROOT / kept, folder / kept)
     (folder / "run.yaml").write_text(
         f"data: {DATA}\nmodel: {{loss: {{name: softmax}}}}\nprivacy: {{epsilon: 4}}\n"

@@ -1,4 +1,4 @@
-"""docs/adding-a-loss.md shows the file of the Poisson loss, and the line with which it is registered."""
+"""docs/how-to/add-loss.md shows the file of the Poisson loss, and the line with which it is registered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "adding-a-loss.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "add-loss.md").read_text()
 REGISTRY, FILE = Path("fedcore", "losses", "__init__.py"), Path("fedcore", "losses", "poisson.py")
 LISTED = (
     "from fedcore.losses import LOSSES; from fedcore.models.config import ModelConfig;"

@@ -34,7 +34,8 @@ from fedcore.silo.policies.policy_file import read_policy
 from studies.study import registered
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+SITE = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *SITE]
 REFERENCE = ROOT / "conf" / "reference.yaml"
 COMMENTED = (
     MnistData,
@@ -52,7 +53,7 @@ COMMENTED = (
 
 def blocks(page: Path, *languages: str) -> list[str]:
     """Contents of the page's fenced blocks in these languages, in order."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```([^\n`]*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     return [text for language, text in found if language in languages]
 
 
@@ -65,7 +66,7 @@ def code(page: Path) -> list[str]:
 
 
 def name(value: Any) -> str:
-    return value.name if isinstance(value, Path) else str(value)
+    return value.relative_to(ROOT).as_posix() if isinstance(value, Path) else str(value)
 
 
 # Scripts
@@ -91,9 +92,14 @@ def _stable(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_yaml_of_a_page_is_a_valid_experiment(page):
+def test_yaml_of_a_page_is_a_valid_experiment_or_sweep(page, tmp_path):
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
     for text in blocks(page, "yaml"):
-        validated(ExperimentConfig, yaml.safe_load(text), page.name)
+        if "base" in (values := yaml.safe_load(text)):
+            (tmp_path / "sweep.yaml").write_text(text)
+            load_sweep(tmp_path / "sweep.yaml", [])
+        else:
+            validated(ExperimentConfig, values, page.name)
 
 
 # Commands, files

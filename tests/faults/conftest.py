@@ -47,10 +47,11 @@ def fault_table(request):
     if path and table.rows:
         Path(path).write_text(
             "<!-- Written by `make faults`; do not edit. -->\n\n"
-            "# Kills that were survived\n\nEach was a SIGKILL inside its step, followed by a resume (a worker, "
-            "shuffler or Prefect server: by nothing). Then: reported epsilon at least the true one, one payload per "
-            "address, nothing charged twice, the final model bit-identical to an undisturbed run (with secret keys, "
-            "which no other run has: to the one that the bytes in the ledgers give).\n\n" + table.text()
+            "# Kills that were survived\n\nEach row is a SIGKILL inside its step, followed by a resume. Workers, "
+            "shufflers and Prefect\nservers come back by themselves.\n\nThe tests then check four things. The reported "
+            "epsilon is at least the true one. Each address\nhas one payload, and nothing is charged twice. The final "
+            "model has the bits of an undisturbed run,\nor with secret keys those that the ledgers give.\n\n"
+            + table.text()
         )
 
 

@@ -110,7 +110,7 @@ def test_rounds_by_a_formula_are_whole_numbers_and_no_more_than_it_allows():
 
 
 def test_exact_and_paper_noise_of_a_hundred_full_rounds():
-    """The example of docs/privacy.md."""
+    """The example of docs/explanation/accounting.md."""
     exact = ask("sigma", "--calibration", "exact", "--epsilon", "1", *HUNDRED)
     paper = ask("sigma", "--calibration", "paper", "--epsilon", "1", *HUNDRED)
     for found in (exact, paper):

@@ -254,7 +254,7 @@ def test_an_error_of_approval_is_one_of_the_silo(federate, toy, monkeypatch):
 
 
 def _report(halted: dict[str, Finds], after: Aftermath) -> None:
-    """The figures of docs/locality.md; shown by `-s`."""
+    """The figures of docs/explanation/locality.md; shown by `-s`."""
     for title, places in (("halted", halted), ("memory", after.memory), ("disk", after.disk), ("out", after.printed)):
         for place, finds in places.items():
             print(f"{title} | {place} | {finds.scanned / 1e6:.2f} MB | {sorted(finds.owners())}")

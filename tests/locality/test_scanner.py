@@ -177,7 +177,7 @@ def test_the_memory_of_another_process_is_searched(tmp_path):
 
 
 def test_prepared_records_follow_the_stated_rule():
-    """docs/privacy.md: divide by a public constant, append 1, scale the record to norm at most `feature_bound`."""
+    """The privacy statement: divide by a public constant, append 1, scale to norm at most `feature_bound`."""
     for rows in ROWS_OF.values():
         longer = np.column_stack([rows / DIVIDE_BY, np.ones(len(rows))])
         scaled = longer * (BOUND / np.linalg.norm(longer, axis=1))[:, None]

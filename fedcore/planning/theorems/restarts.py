@@ -13,7 +13,7 @@ experiments of the paper give them four fifths (u = 1.25), whatever the step. (O
 
 The proposition assumes a clipping bound C_1 that no gradient exceeds. What clipping takes off a restart stays in the
 estimate until the next one, so a longer period is taken only where noise asks for it: of all periods the shortest that
-leaves restarts with noise of a tenth of C_1 or less in norm, if there is one (ours; docs/diff2.md has what led to it).
+leaves restarts with noise of a tenth of C_1 or less in norm, if there is one (ours; docs/results/diff2.md shows why).
 
 With K - 1 local steps of one silo after each step (Propositions F.2 and F.3) all of this holds with 2 e K^2 times the
 cost c, and steps are bounded by the local noise and the silos' heterogeneity besides.

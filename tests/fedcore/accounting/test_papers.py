@@ -361,7 +361,7 @@ def test_claims_follow_sigma(name):
     assert twice.epsilon(0.2) == pytest.approx(formula.epsilon(0.1), rel=1e-9)  # sigma is proportional to the clip
 
 
-# The table of docs/privacy.md, so that it stays true: what the published noise really spends of epsilon 1 at n = 1000,
+# The table of docs/reference/published-noise.md: what the published noise really spends of epsilon 1 at n = 1000,
 # R = 100, delta = 1e-6; where 1 is outside the stated range, of the epsilon in the table.
 SPENT = {
     "gao-2024": (1, 2.67996, 0.02455),

@@ -1,0 +1,45 @@
+"""Sphinx extension of the site: generated reference pages, executed cells, tables of published results.
+
+Each part rewrites the Markdown of a page before it is parsed. Pages in the tree hold a marker or a cell; the site
+holds what the code, the cell or the result file gives at build time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from extension.cells import execute
+from extension.commands import commands
+from extension.docstrings import escape
+from extension.keys import keys
+from extension.markers import replace
+from extension.methods import answers, losses, methods
+from extension.policy import policy
+from extension.published import tables
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+GENERATORS = {
+    "commands": commands,
+    "keys": keys,
+    "methods": methods,
+    "losses": losses,
+    "answers": answers,
+    "policy": policy,
+}
+
+
+def _rewrite(app: Sphinx, page: str, source: list[str]) -> None:
+    text = replace(source[0], GENERATORS, page)
+    text = tables(text, Path(app.config.published_folder or Path(app.srcdir).parent / "studies" / "published"), page)
+    source[0] = execute(text, Path(app.srcdir), page)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Registers the rewriting of pages with Sphinx."""
+    app.add_config_value("published_folder", None, "env", str)
+    app.connect("autodoc-process-docstring", escape)
+    app.connect("source-read", _rewrite)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,133 @@
+"""Tables of published results, from `studies/published`.
+
+`<!-- published: STUDY | FIGURE, .. | MEASURE -->` becomes one table: a row for each curve, a column for each place on
+the axis and panel. `<!-- published: STUDY -->` becomes a section for each figure with all its measures.
+`<!-- provenance: STUDY -->` becomes the list of commands, commits and seeds that made the numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from extension.markers import plain
+
+MARKER = re.compile(r"^<!-- (published|provenance): ([^>]+?) -->$", re.MULTILINE)
+ABOVE = re.compile(r"^(?P<measure>.*), above (?P<lowest>.*): (?P<standing>\w+)$")
+Row = dict[str, str]
+
+
+def tables(text: str, folder: Path, page: str) -> str:
+    """The page with every marker replaced. Raises ValueError for a study, figure or measure that is not published.
+
+    A checkout without published results gets the name of the file in place of each table.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        kind, words = found.group(1), [word.strip() for word in found.group(2).split("|")]
+        if not folder.is_dir():
+            return f"*Published results: `studies/published/{words[0]}.csv`, which this checkout does not hold.*"
+        try:
+            return provenance(folder, words[0]) if kind == "provenance" else _published(folder, words)
+        except (OSError, LookupError) as error:
+            raise ValueError(f"page {page}, {found.group(0)}: {error}") from error
+
+    return MARKER.sub(replaced, text)
+
+
+def _published(folder: Path, words: list[str]) -> str:
+    with (folder / f"{words[0]}.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    if len(words) == 1:
+        return "\n".join(_all(rows))
+    figures, measure = [name.strip() for name in words[1].split(",")], words[2]
+    chosen = [row for name in figures for row in rows if row["figure"] == name and row["measure"] == measure]
+    missing = set(figures) - {row["figure"] for row in chosen}
+    if missing:
+        raise LookupError(f"no {measure!r} of {sorted(missing)}")
+    return table(chosen)
+
+
+def _all(rows: list[Row]) -> Iterator[str]:
+    for figure in _distinct(row["figure"] for row in rows):
+        yield from (f"### {plain(figure)}", "")
+        of_figure = [row for row in rows if row["figure"] == figure]
+        above = [{**row, **ABOVE.match(row["measure"]).groupdict()} for row in of_figure if ABOVE.match(row["measure"])]
+        for measure in _distinct(row["measure"] for row in of_figure if not ABOVE.match(row["measure"])):
+            chosen = [row for row in of_figure if row["measure"] == measure]
+            yield from (f"{_sentence(measure)}{_spread(chosen)}:", "", table(chosen), "")
+        for measure in _distinct(row["measure"] for row in above):
+            yield from (f"{_sentence(measure)} above the lowest, with simultaneous 95 % intervals:", "")
+            yield from (table([row for row in above if row["measure"] == measure]), "")
+
+
+def table(rows: list[Row]) -> str:
+    """Rows of one measure as a Markdown table, curves down and places across."""
+    several = len({row["figure"] for row in rows}) > 1
+    places = sorted(_distinct(_place(row) for row in rows), key=_order)
+    names = _distinct((row["figure"] if several else "", row["curve"]) for row in rows)
+    cells = {((row["figure"] if several else "", row["curve"]), _place(row)): _cell(row) for row in rows}
+    key = rows[0]["key"].rpartition(".")[2].replace("_", " ")
+    heads = [f"{panel} {at}".strip() or "value" for at, panel in places]
+    heads[0] = f"{key} {heads[0]}".strip()
+    lines = [["", *heads], ["---"] * (len(places) + 1)]
+    for figure, curve in names:
+        name = f"{figure}: {curve}" if figure else curve
+        lines.append([name, *(cells.get(((figure, curve), place), "") for place in places)])
+    return "\n".join("| " + " | ".join(plain(cell) for cell in line) + " |" for line in lines)
+
+
+def provenance(folder: Path, study: str) -> str:
+    """Where the numbers of a study come from, as a list."""
+    said = json.loads((folder / f"{study}.json").read_text())
+    lines = []
+    for each in said["published"]:
+        facts = [f"commit `{each['commit'][:12]}`", each["date"], f"seeds {_ranges(each.get('seeds') or [])}"]
+        facts += [f"processor {each['processor']}"] if each.get("processor") else []
+        lines.append(f"- {', '.join(map(plain, each['figures']))}: `{each['command']}`, {', '.join(facts)}")
+    return "\n".join(lines)
+
+
+def _cell(row: Row) -> str:
+    value = f"{row['value']}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{row['spread']}" if row["spread"] else row["value"]
+    return f"{value} ({row['standing']})" if "standing" in row else value
+
+
+def _place(row: Row) -> tuple[str, str]:
+    return row["at"], row["panel"]
+
+
+def _order(place: tuple[str, str]) -> tuple[str, bool, float]:
+    """By panel, then by number; `none`, which stands for no privacy, last."""
+    at, panel = place
+    try:
+        return panel, False, float(at or 0)
+    except ValueError:
+        return panel, True, 0.0
+
+
+def _sentence(measure: str) -> str:
+    return plain(measure[:1].upper() + measure[1:])
+
+
+def _spread(rows: list[Row]) -> str:
+    kinds = _distinct(row["spread_of"] for row in rows if row["spread_of"])
+    return "" if not kinds else f" ± {' or '.join(map(plain, kinds)).replace('%', ' %')}"
+
+
+def _ranges(numbers: list[int]) -> str:
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
+
+
+def _distinct(items: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(items))
