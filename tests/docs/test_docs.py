@@ -105,7 +105,7 @@ def test_yaml_of_a_page_is_a_valid_experiment_or_sweep(page, tmp_path):
 # Commands, files
 
 
-def test_every_command_that_is_named_exists_and_the_readme_names_them_all():
+def test_every_command_that_is_named_exists():
     from typer.main import get_command
 
     from flows.commands.app import app
@@ -114,8 +114,6 @@ def test_every_command_that_is_named_exists_and_the_readme_names_them_all():
     for page in PAGES:
         named = {m for line in code(page) for m in re.findall(r"(?:^|[\s/(])fedcore ([a-z][\w-]*)", line)}
         assert named <= known, (page.name, named - known)
-    readme = {word for line in code(PAGES[0]) for word in re.findall(r"^(?:\$? *fedcore )?([a-z]+)\b", line)}
-    assert known <= readme
 
 
 def test_every_study_that_is_named_exists_with_its_figures():
@@ -170,12 +168,23 @@ def test_links_and_paths_lead_somewhere(page):
 
 @pytest.mark.parametrize("module", ["fedcore", "tasks", "flows", "studies"])
 def test_architecture_names_every_room_and_every_file_says_what_it_is(module):
+    """Rooms within rooms say it in their `__init__.py`."""
     house = blocks(ROOT / "ARCHITECTURE.md", "text")[0]
     for path in (ROOT / module).rglob("*.py"):
-        room = path.parent.name
-        assert re.search(rf"^ *{room}/ ", house, re.MULTILINE), f"ARCHITECTURE.md does not name {path.parent}"
+        within = path.relative_to(ROOT / module).parts[:-1]
+        if within:
+            assert re.search(rf"^ *{within[0]}/ ", house, re.MULTILINE), f"ARCHITECTURE.md does not name {within[0]}"
         first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
-        assert first or path.name == "__init__.py", f"{path} does not say what it is"
+        assert first or (path.name == "__init__.py" and len(within) < 2), f"{path} does not say what it is"
+
+
+def test_the_architecture_page_is_short():
+    assert (ROOT / "ARCHITECTURE.md").stat().st_size <= 12_000
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90
+
+
+def test_files_that_the_house_names_exist():
+    house = blocks(ROOT / "ARCHITECTURE.md", "text")[0]
     for listed in re.findall(r"\b(\w+\.py)\b", house):
         assert any(ROOT.glob(f"*/**/{listed}")), f"ARCHITECTURE.md names {listed}"
 

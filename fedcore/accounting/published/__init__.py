@@ -1,0 +1,1 @@
+"""Privacy formulas as the papers print them, with their ranges."""

@@ -1,0 +1,1 @@
+"""Instruments of the audit: one kind of privacy bug per file."""

@@ -1,0 +1,1 @@
+"""Data sources: hospitals, public tables, images, and simulated silos."""

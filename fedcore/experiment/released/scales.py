@@ -25,7 +25,7 @@ from fedcore.silo.answers.moments import bound_of
 
 _SHORTER = 0.8
 """Records of columns are cut to so much of the norm that means and squares alone ask for, before their second moments
-are taken, where noise falls with its square (ARCHITECTURE.md, "Statistics before a run")."""
+are taken, where noise falls with its square (docs/explanation/statistics.md)."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 For a record u (p,) with |u_i| <= 1 and |u| <= B the statistic is t(u) = (u, u * u): of each column its value and its
 square, and no products of columns. Squares weigh as much as values: of the weights that were tried, that makes scales
-and centres best together (ARCHITECTURE.md, "Statistics before a run"), since the squares hardly cost anything then.
+and centres best together (docs/explanation/statistics.md), since the squares hardly cost anything then.
 
 Sensitivity (ours; elementary). In one column, for a and b in [-1, 1],
 

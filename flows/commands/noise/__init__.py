@@ -1,0 +1,1 @@
+"""`fedcore privacy`: noise of a guarantee, and epsilon of a noise."""

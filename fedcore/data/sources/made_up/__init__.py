@@ -1,0 +1,1 @@
+"""Simulated silos made up from numbers of records and columns."""

@@ -1,0 +1,1 @@
+"""Public tables split at random between silos, one file each."""
