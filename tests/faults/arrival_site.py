@@ -44,6 +44,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Absolute, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Quantile, Squared
+from fedcore.losses.poisson import Poisson
 from fedcore.messages import Query, receipts_of
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.participation import Binomial
@@ -69,6 +70,7 @@ KINDS = [(False, "memory"), (False, "sqlite"), (True, "sqlite"), (True, "memory"
 SOUND: list[tuple[Any, Any, int, dict[str, Any]]] = [
     (Mbsgd(rounds=5), Logistic(), 3, {}),
     (Mbsgd(rounds=4, batch=8), Squared(), 3, {"clip": 2.0}),
+    (Mbsgd(rounds=3), Poisson(), 3, {"clip": 2.0}),
     (Mbsgd(rounds=6), OneHiddenLayer(3, 2), 15, {"smoothness": np.inf, "clip": 0.5}),
     (OnePassMbsgd(rounds=4), Huber(width=0.5), 3, {"participants": 2}),
     (LocalizedMbsgd(rounds=3, max_phases=2), SoftmaxRegression(3), 9, {"ridge": 0.01}),

@@ -32,8 +32,8 @@ from fedcore.ledger.account import account
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.sensitivity.moments import unpacked
-from flows import drive as driving
-from flows import session as sessions
+from flows import training as driving
+from flows.driver import session as sessions
 from flows.driver.session import Session
 from flows.reports.silo_totals import totals_sentence
 from flows.run_lock import drive_lock
@@ -222,7 +222,7 @@ def after_the_ledgers_are_closed(monkeypatch):
 STEPS = {
     "before the comparison": before("compare", releasing),
     "before the constants": before("released_constants", sessions),
-    "before training": before("_driven", driving),
+    "before training": before("_train_calls", driving),
     "after the answers": after_the_answers,
     "after the ledgers are closed": after_the_ledgers_are_closed,
 }
@@ -451,7 +451,7 @@ def test_constants_are_not_there_before_they_are_released(home):
 
 KILLS = """
 import os, signal, sys
-from flows import session
+from flows.driver import session
 from flows.commands.app import main
 session.released_constants = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 sys.argv = ["fedcore", "run", sys.argv[1]]

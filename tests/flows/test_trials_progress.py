@@ -66,7 +66,7 @@ def test_ctrl_c_says_what_is_lost_and_names_no_resume(monkeypatch, capsys):
     for loaded, said in ((False, "stopped\n"), (True, "stopped; `fedcore runs` lists what can be resumed\n")):
         modules = {name: each for name, each in app.sys.modules.items() if name != "flows.training"}
         monkeypatch.setattr(app.sys, "modules", modules | ({"flows.training": object()} if loaded else {}))
-        monkeypatch.setattr(app, "_carried_out", lambda: app.STOPPED)
+        monkeypatch.setattr(app, "_carried_out", lambda *_: app.STOPPED)
         with pytest.raises(SystemExit) as end:
             app.main()
         assert end.value.code == 130 and capsys.readouterr().err == said

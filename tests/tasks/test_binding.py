@@ -106,11 +106,12 @@ def test_a_checkpoint_is_bound_to_versions_and_not_to_source_files(home, monkeyp
 def test_another_version_is_named_and_what_is_left_to_do(home, monkeypatch, constant, says, durable):
     made = config(privacy={"epsilon": 2, "ledger": "sqlite" if durable else "memory"}, repetition=3)
     stopped(home, made)
+    now = getattr(binding, constant)
     monkeypatch.setattr(binding, constant, 7)
     with pytest.raises(InputError) as refused:
         run(home, made)
     said = str(refused.value)
-    assert f"run {run_id(made)} cannot go on" in said and says in said and f"({constant.lower()} 1, now 7)" in said
+    assert f"run {run_id(made)} cannot go on" in said and says in said and f"({constant.lower()} {now}, now 7)" in said
     assert "repetition=4" in said and "\n" not in said
     assert (f"`fedcore budget close {run_id(made)}`" in said) is durable
 

@@ -17,7 +17,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS, Size
-from flows import asking, launch, runs
+from flows import confirm, launch, runs
 from flows.commands import run
 from flows.commands.app import app
 from tests.flows.results import made_result
@@ -127,16 +127,16 @@ def test_without_a_terminal_it_ends_at_once(tmp_path):
 def test_the_bound_is_where_it_is_said_to_be(sections, large):
     algorithm = BASE["algorithm"] | sections
     config = ExperimentConfig.model_validate(BASE | {"algorithm": algorithm})
-    assert asking.size_of(config).large == large
+    assert confirm.size_of(config).large == large
 
 
 def test_ledgers_alone_can_be_too_large():
     data = BASE["data"] | {"silos": 300}
     algorithm = BASE["algorithm"] | {"rounds": 100_000}
     config = ExperimentConfig.model_validate(BASE | {"data": data, "algorithm": algorithm})
-    assert not asking.size_of(config).large
+    assert not confirm.size_of(config).large
     durable = config.model_copy(update={"privacy": config.privacy.model_copy(update={"ledger": "sqlite"})})
-    size = asking.size_of(durable)
+    size = confirm.size_of(durable)
     assert size.ledger_bytes == 100_000 * 300 * 440 and size.large
     assert sum([size, size], Size()).ledger_bytes == 2 * size.ledger_bytes
 
@@ -145,13 +145,13 @@ def test_who_said_yes_is_not_asked_again_and_one_large_sweep_is_the_sum_of_its_c
     home = Home(tmp_path)
     half = BASE | {"algorithm": BASE["algorithm"] | {"rounds": MOST_ROUNDS // 2 + 1}}
     cells = [ExperimentConfig.model_validate(half | {"seed": seed}) for seed in (0, 1)]
-    asking.refuse_unless(False, home, cells[:1])
-    asking.refuse_unless(True, home, cells)
+    confirm.refuse_unless(False, home, cells[:1])
+    confirm.refuse_unless(True, home, cells)
     with pytest.raises(InputError, match=r"this would take at most 1,000,002 rounds"):
-        asking.refuse_unless(False, home, cells, at_most=True)
+        confirm.refuse_unless(False, home, cells, at_most=True)
     begun = {run_id(cells[0])}
-    monkeypatch.setattr(asking, "read_meta", lambda path: {"state": "KILLED"} if path.parent.name in begun else {})
-    assert asking.not_begun(home, [*cells, cells[1]]) == cells[1:]
+    monkeypatch.setattr(confirm, "read_meta", lambda path: {"state": "KILLED"} if path.parent.name in begun else {})
+    assert confirm.not_begun(home, [*cells, cells[1]]) == cells[1:]
 
 
 def test_the_time_is_that_of_the_newest_run_of_this_kind(monkeypatch, tmp_path):
@@ -165,11 +165,11 @@ def test_the_time_is_that_of_the_newest_run_of_this_kind(monkeypatch, tmp_path):
     other = config.model_copy(update={"privacy": config.privacy.model_copy(update={"ledger": "sqlite"})})
     records = [Record("old", 9.0), Record("new", 0.5), Record("begun", None), Record("other", 7.0)]
     records[-1].config = other
-    monkeypatch.setattr(asking, "all_runs", lambda home: (records, []))
+    monkeypatch.setattr(confirm, "all_runs", lambda home: (records, []))
     # 5 ms a round: 5 million seconds.
-    assert asking.large(Home(tmp_path), [config]).endswith("about 57.9 days at the 5 ms a round of new")
+    assert confirm.large(Home(tmp_path), [config]).endswith("about 57.9 days at the 5 ms a round of new")
     told = ["1.5 minutes", "2 hours", "3 days", "31.7 years"]
-    assert [asking._long(each) for each in (90, 7200, 3 * 86400, 1e9)] == told
+    assert [confirm._long(each) for each in (90, 7200, 3 * 86400, 1e9)] == told
 
 
 def test_from_python_too():
