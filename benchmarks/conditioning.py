@@ -25,7 +25,7 @@ from fedcore.algorithms import AcceleratedMbsgd, Mbsgd
 from fedcore.data.records import Records
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.planning.problem import ObjectiveFacts, Problem, SiloFacts
 from fedcore.randomness import driver_key

@@ -12,7 +12,8 @@ import numpy as np
 from benchmarks import workload
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Charge
-from fedcore.ledger.ledger import Ledger, MemoryLedger, Row
+from fedcore.ledger.ledger import Ledger, Row
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 
 

@@ -175,9 +175,9 @@ class Subject:
         return replace(self, plan=plan, method=method, open=self.plain or self.open)
 
     def beside(self, name: str) -> Subject:
-        """The same silo in a plan with one silo more, of this name, which is like it."""
+        """The same silo in a plan with one silo more, of this name, its size, and the mean of all weights."""
         problem = self.plan.problem
-        silos = (*problem.silos, replace(problem.facts[self.silo], name=name))
+        silos = (*problem.silos, replace(problem.facts[self.silo], name=name, weight=1.0))
         all_take_part = problem.participants == problem.n_silos
         problem = replace(problem, silos=silos, participants=len(silos) if all_take_part else problem.participants)
         return replace(self, plan=planned(self.asking, problem))

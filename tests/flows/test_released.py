@@ -406,7 +406,7 @@ def test_other_code_goes_on_with_a_release_that_was_begun(home, answers, monkeyp
         after_the_answers(patch)
         with pytest.raises(Killed):
             run(home, made)
-    monkeypatch.setattr(releasing, "versions", lambda: {"arithmetic": "2"})
+    monkeypatch.setattr(releasing, "versions", lambda: {"arithmetic": "7"})
     assert run(home, made).epsilon_statistics == pytest.approx(3)
     assert len([each for each in answers if each[0] == "statistics"]) == 25
 
@@ -417,13 +417,13 @@ def test_a_ledger_that_forgets_needs_the_same_code_until_its_release_is_finished
         with pytest.raises(Killed):
             run(home, config())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(releasing, "versions", lambda: {"arithmetic": "2"})
+        patch.setattr(releasing, "versions", lambda: {"arithmetic": "7"})
         with pytest.raises(InputError, match="asked for with arithmetic"):
             run(home, config())
     run(home, config())
     asked = len([each for each in answers if each[0] == "statistics"])
     # What is finished is used by any code: it is a post-processing.
-    monkeypatch.setattr(releasing, "versions", lambda: {"arithmetic": "2"})
+    monkeypatch.setattr(releasing, "versions", lambda: {"arithmetic": "7"})
     assert run(home, config(repetition=1)).epsilon_statistics == pytest.approx(3)
     assert len([each for each in answers if each[0] == "statistics"]) == asked
 
