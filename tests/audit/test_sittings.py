@@ -11,6 +11,7 @@ from fedcore.algorithms import ALGORITHMS, with_trait
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.bench import no_canaries
 from fedcore.audit.canaries import canary_count, canary_records, scores
+from fedcore.audit.instruments.company import company
 from fedcore.audit.reading import Reader
 from fedcore.audit.releases import gather
 from fedcore.audit.scenes import equal_records, mixed_records
@@ -248,3 +249,15 @@ def test_rounds_that_no_instrument_can_look_at_are_refused():
             auditable(Subject(chosen.plan(asked), chosen, OBJECTIVES["logistic"], NAME, b"k" * 32))
     with pytest.raises(InputError, match="diff2-bvr cannot be audited: what a silo sends of its local steps"):
         auditable(make(0, method="diff2-bvr", hyper={"rounds": 6, "batch": 4}))
+
+
+def test_a_silo_that_has_a_weight_is_audited_in_company():
+    """A plan with one silo more keeps weights of mean 1, whatever the audited silo's own weight is."""
+    subject = make(0, others=(30, 10))
+    weights = dict(zip((facts.name for facts in subject.plan.problem.silos), (0.5, 1.0, 1.5), strict=True))
+    silos = tuple(replace(facts, weight=weights[facts.name]) for facts in subject.plan.problem.silos)
+    weighted = replace(subject, plan=subject.asking.plan(replace(subject.plan.problem, silos=silos)))
+    beside = weighted.beside("more").plan.problem
+    assert [facts.weight for facts in beside.silos] == [0.5, 1.0, 1.5, 1.0]
+    finding = company(weighted, np.random.default_rng(0))
+    assert finding.passed and finding.detail.startswith("of 48 answers"), finding.detail
