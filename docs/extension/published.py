@@ -82,7 +82,7 @@ def table(rows: list[Row]) -> str:
 
 
 def provenance(folder: Path, study: str) -> str:
-    """Where the numbers of a study come from, as a list."""
+    """Provenance of a study's numbers, as a list."""
     said = json.loads((folder / f"{study}.json").read_text())
     lines = []
     for each in said["published"]:

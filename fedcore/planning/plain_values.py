@@ -68,7 +68,7 @@ def _plain_part(part: Part, dim: int) -> dict[str, Any]:
 def _asked(
     question: Question, schedule: Schedule | Part, shares: tuple[Share, ...], entrusted: bool, dim: int
 ) -> dict[str, Any]:
-    """What rounds of one kind ask of silos, and how."""
+    """Question and schedule of rounds of one kind, as plain values."""
     found: dict[str, Any] = {
         "answer": question.kind,
         "clip": question.clip,

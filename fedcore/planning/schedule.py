@@ -84,7 +84,7 @@ class Part:
         return round >= self.first and (round - self.first) % self.every == 0
 
     def among(self, rounds: int) -> int:
-        """How many of the first so many rounds of the phase are the part's."""
+        """Number of the part's rounds among the first so many rounds of the phase."""
         return 0 if rounds < self.first else (rounds - self.first) // self.every + 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from re import match
 
@@ -20,7 +20,10 @@ def complaint(error: ImportError) -> str | None:
     """A sentence on an import that failed because of how fedcore is installed; None for any other failure."""
     module = (error.name or "").partition(".")[0]
     if module in PACKAGES:
-        return clash(module, packages_distributions().get(module, []), str(error.path or ""))
+        owners, found = packages_distributions().get(module, []), str(error.path or "")
+        if not isinstance(error, ModuleNotFoundError) and _is_ours(found) and not _others(owners):
+            return None  # our own file, and no other project's: a fault of fedcore
+        return clash(module, owners, found)
     if _canonical(module) in _of_extra():
         return (
             f"the command line needs the package {module!r}, which is not installed here; "
@@ -31,13 +34,21 @@ def complaint(error: ImportError) -> str | None:
 
 def clash(package: str, distributions: Iterable[str], found: str) -> str:
     """The sentence on a package of another project that Python finds under a name of ours."""
-    others = sorted({name for name in distributions if _canonical(name) != DISTRIBUTION})
+    others = _others(distributions)
     owner = f"the distribution {others[0]!r} installs one too" if others else "another project's was found"
-    place = f" ({os.path.dirname(found)})" if found and not found.startswith(PROJECT + os.sep) else ""
+    place = f" ({os.path.dirname(found)})" if found and not _is_ours(found) else ""
     return (
         f"fedcore has a top-level package {package!r}, and {owner}{place}; "
         f"install {DISTRIBUTION} into an environment of its own"
     )
+
+
+def _others(distributions: Iterable[str]) -> list[str]:
+    return sorted({name for name in distributions if _canonical(name) != DISTRIBUTION})
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(PROJECT + os.sep)
 
 
 def _of_extra() -> set[str]:
@@ -51,7 +62,4 @@ def _of_extra() -> set[str]:
 
 
 def _canonical(name: str) -> str:
-    return _BROUGHT_AS.get(name.lower(), name.lower().replace("_", "-"))
-
-
-_BROUGHT_AS: Mapping[str, str] = {"yaml": "pyyaml", "sklearn": "scikit-learn"}
+    return name.lower().replace("_", "-")

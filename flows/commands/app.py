@@ -23,7 +23,6 @@ from fedcore import __version__
 from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.home import Home
 from fedcore.memory import keep_memory
-from fedcore.process.installation import complaint
 from fedcore.process.private_files import write_privately
 from fedcore.process_start import UNFORESEEN
 from flows.commands.accounts.budget import app as budget
@@ -150,9 +149,12 @@ def _carried_out(commands: typer.Typer, name: str) -> int:
             return CUT_OFF
         if (unwritten := output_fails() or full(error)) is not None:
             return _unprinted(unwritten)
-        if isinstance(error, ImportError) and (sentence := complaint(error)) is not None:
-            _say(sentence)
-            return 2
+        if isinstance(error, ImportError):
+            from fedcore.process.installation import complaint  # reads what is installed: not at every start
+
+            if (sentence := complaint(error)) is not None:
+                _say(sentence)
+                return 2
         _say(unforeseen(error))
         return UNFORESEEN
 

@@ -24,7 +24,7 @@ SpreadOf = Literal["", "interval 95%", "simultaneous 95%", "deviation"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value belongs: the curve of a figure, its panel, and the value `at` of the `key` along the axis."""
+    """Place of a value: the curve of a figure, its panel, and the value `at` of the `key` along the axis."""
 
     figure: str
     measure: str

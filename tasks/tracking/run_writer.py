@@ -30,7 +30,7 @@ def cell_tag(sweep: str) -> str:
 
 
 class Address(NamedTuple):
-    """Where a run is: the store's ids of its experiment and of the run."""
+    """The store's ids of a run and of its experiment."""
 
     experiment: int
     id: str

@@ -69,7 +69,7 @@ class WriteQueue:
 
     @property
     def waiting(self) -> int:
-        """How many entries are not written yet."""
+        """Number of entries that are not written yet."""
         return len(self._queue)
 
     def put(self, entry: Row | Callable[[], object]) -> bool:

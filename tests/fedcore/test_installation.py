@@ -36,6 +36,15 @@ def test_any_other_import_that_fails_is_not_blamed_on_the_installation(module):
     assert complaint(ImportError("broken", name=module)) is None
 
 
+def test_a_broken_import_within_our_own_files_is_a_fault_of_fedcore():
+    """A name that one of our files does not have is no clash, unless another distribution has the package too."""
+    ours = str(ROOT / "flows" / "launch.py")
+    assert complaint(ImportError("cannot import name 'gone'", name="flows.launch", path=ours)) is None
+    elsewhere = ImportError("cannot import name 'gone'", name="flows.launch", path="/srv/flows/launch.py")
+    assert "(/srv/flows)" in str(complaint(elsewhere))
+    assert "'tasks'" in str(complaint(ModuleNotFoundError("No module named 'tasks.training'", name="tasks.training")))
+
+
 def test_a_clash_names_the_package_its_other_owner_and_its_place():
     sentence = clash("tasks", ["fedcore-dp", "celery-tasks"], "/srv/env/tasks/__init__.py")
     assert "'tasks'" in sentence and "'celery-tasks'" in sentence and "(/srv/env/tasks)" in sentence

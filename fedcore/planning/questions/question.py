@@ -30,7 +30,7 @@ class Question:
 
     @property
     def rounding(self) -> Rounding:
-        """What rounding adds to the answer's sums."""
+        """Slack that rounding adds to the answer's sums."""
         return rounding_of(self.kind)
 
     @property

@@ -13,7 +13,7 @@ from fedcore.mechanisms.secret_sample import WordStream
 
 
 class Keys(Protocol):
-    """How a silo keys its draws. `key` below is a run's, which `of_run` makes and the silo's ledger keeps."""
+    """Keys of a silo's draws. `key` below is a run's, which `of_run` makes and the silo's ledger keeps."""
 
     def of_run(self, silo: str, run: str, agreed: str, method: str) -> bytes:
         """Key of a run with terms `agreed`, if it is a new one."""
