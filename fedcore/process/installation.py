@@ -44,7 +44,8 @@ def clash(package: str, distributions: Iterable[str], found: str) -> str:
 
 
 def _others(distributions: Iterable[str]) -> list[str]:
-    return sorted({name for name in distributions if _canonical(name) != DISTRIBUTION})
+    # An older checkout was called `fedcore`, and may have left its metadata in the folder.
+    return sorted({name for name in distributions if _canonical(name) not in (DISTRIBUTION, "fedcore")})
 
 
 def _is_ours(file: str) -> bool:
