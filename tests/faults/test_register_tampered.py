@@ -101,6 +101,8 @@ class Tampering(RuleBasedStateMachine):
     @rule(which=st.integers(0, 10**6), at=st.integers(0, 10**6), bit=st.integers(0, 7), cut=st.booleans())
     def damage(self, which: int, at: int, bit: int, cut: bool) -> None:
         paths = [path for path in sorted(self.files()) if path.stat().st_size]
+        if not paths:
+            return
         path = paths[which % len(paths)]
         data = bytearray(path.read_bytes())
         if cut:
@@ -111,8 +113,8 @@ class Tampering(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 10**6))
     def remove(self, which: int) -> None:
-        paths = sorted(self.files())
-        paths[which % len(paths)].unlink()
+        if paths := sorted(self.files()):
+            paths[which % len(paths)].unlink()
 
     @rule()
     def undo(self) -> None:
