@@ -21,8 +21,8 @@ from fedcore.data.sources.teacher import TeacherData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.losses import Squared
-from fedcore.models.config import ModelConfig
-from fedcore.planning.config import PrivacyConfig
+from fedcore.models.model_config import ModelConfig
+from fedcore.planning.plan_config import PrivacyConfig
 
 SILOS, RECORDS, HIDDEN, PERIOD, STEP, CLIP, SLOPE = 10, 1650, 10, 20, 0.05, 1.0, 1.0
 

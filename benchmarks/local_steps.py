@@ -19,10 +19,10 @@ from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.losses.softmax import Softmax
-from fedcore.models.config import ModelConfig
 from fedcore.models.linear import residual_bounds
+from fedcore.models.model_config import ModelConfig
 from fedcore.optim.local import local_step
-from fedcore.planning.config import ParticipationConfig, PrivacyConfig
+from fedcore.planning.plan_config import ParticipationConfig, PrivacyConfig
 
 SILOS, DRAWN, RECORDS, FEATURES, CLASSES = 100, 20, 4000, 40, 10
 STEPS, SAMPLE, STEP, MULTIPLIER, CLIP = 50, 0.2, 1.0, 60.0, 1.0

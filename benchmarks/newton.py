@@ -18,8 +18,8 @@ from fedcore.data.silo_file import open_records
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.models.config import ModelConfig
-from fedcore.planning.config import PrivacyConfig
+from fedcore.models.model_config import ModelConfig
+from fedcore.planning.plan_config import PrivacyConfig
 
 SILOS, RECORDS, FEATURES, KEPT, POINTS, CUBIC, RADIUS = 100, 400, 2000, 200, 8, 0.1, 1.0
 

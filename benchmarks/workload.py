@@ -18,8 +18,8 @@ from fedcore.data.silo_file import open_records
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.experiment.config import ClusterConfig, ExperimentConfig, OrchestrationConfig, TrackingConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.models.config import ModelConfig
-from fedcore.planning.config import PrivacyConfig
+from fedcore.models.model_config import ModelConfig
+from fedcore.planning.plan_config import PrivacyConfig
 
 RECORDS, FEATURES, TEST_RECORDS, WORKERS = 400, 64, 2000, 2
 STEP = 1.0

@@ -20,15 +20,15 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 
 from fedcore.algorithms import AlgorithmConfig
-from fedcore.data.config import DataConfig
+from fedcore.data.data_config import DataConfig
 from fedcore.data.sources.images import DigitsData
 from fedcore.errors import InputError
 from fedcore.experiment.config import ClusterConfig, ExperimentConfig, OrchestrationConfig, TrackingConfig
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from fedcore.models.config import ModelConfig
-from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
+from fedcore.models.model_config import ModelConfig
+from fedcore.planning.plan_config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from flows.driver.session import Session
 from flows.driver.signals import stoppable, stopped_by
 from flows.pages.flow_run import flow_tags, outcome, phase_line

@@ -40,7 +40,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class LadderStanding:
+class LadderState:
     """One ladder. `apart`: what tells it from the sweep's others."""
 
     key: str
@@ -80,13 +80,13 @@ class LadderStanding:
         }
 
 
-def standings(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[LadderStanding]:
+def standings(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[LadderState]:
     """All ladders of the sweep, none without patience. Raises InputError for a run that this patience cannot judge."""
     rule, runs = config.patience, runs or RecordedRuns(home)
     return [] if rule is None else [_standing(home, rule, ladder, runs) for ladder in config.ladders()]
 
 
-def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: RecordedRuns) -> LadderStanding:
+def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: RecordedRuns) -> LadderState:
     rungs: list[Rung] = []
     above: Standing = "abandoned"
     for value, cell in zip(ladder.values, ladder.cells, strict=True):
@@ -95,7 +95,7 @@ def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: RecordedRu
             above = rungs[-1].standing
         else:
             rungs.append(Rung(value, runs.run(cell), "not tried"))
-    return LadderStanding(rule.key, ladder.apart, tuple(rungs))
+    return LadderState(rule.key, ladder.apart, tuple(rungs))
 
 
 def rung_of(

@@ -9,11 +9,11 @@ import numpy as np
 from fedcore.configfile.yaml_writer import yaml_block
 from fedcore.directed_rounding import number_up
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.kept.configs import told_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.statistics import plan_as_json
+from fedcore.experiment.stored.configs import shown_experiment
 from fedcore.printable import in_markdown
 from flows.driver.session import Session
 from tasks.result_file import jsonable, write_atomically
@@ -148,7 +148,7 @@ class RunPublication:
         """The run's files, which are also its artifacts in MLflow."""
         experiment = self._experiment
         return {
-            "config.yaml": yaml_block(told_experiment(experiment.config, self._session.home.anchor)),
+            "config.yaml": yaml_block(shown_experiment(experiment.config, self._session.home.anchor)),
             "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
             "ledger.json": jsonable(
                 {"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema
-from fedcore.experiment.kept.configs import found_experiment
 from fedcore.experiment.result import AbandonedRun, RunResult
+from fedcore.experiment.stored.configs import loaded_experiment
 from fedcore.home import Home
 from flows.run_lock import Kind, is_driven
 from flows.run_lock import store_path as store_path
@@ -90,7 +90,7 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         phase=progress[0] if progress else None,
         round=progress[1] if progress else None,
         rounds=int(meta.get("rounds", 0)),
-        config=_kept(lambda text: found_experiment(json.loads(text), home.anchor), meta["parameters"], run),
+        config=_kept(lambda text: loaded_experiment(json.loads(text), home.anchor), meta["parameters"], run),
         result=_kept(RunResult.model_validate_json, meta["result"], run) if "result" in meta else None,
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),

@@ -39,7 +39,7 @@ from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
 from tasks.training import Training
 
-TOGETHER = 32
+CELLS_IN_STEP = 32
 """Cells that go in step, each with its records in an order of its own at the sites."""
 LARGEST = 2**29
 """Bytes of all records that are in such orders at a time."""
@@ -153,7 +153,7 @@ def _together(cells: Sequence[ExperimentConfig]) -> int:
         return 1
     problems = [make_plan(cell).problem for cell in cells]
     size = max(8 * problem.objective.dim * sum(silo.n for silo in problem.silos) for problem in problems)
-    return max(1, min(TOGETHER, LARGEST // size))
+    return max(1, min(CELLS_IN_STEP, LARGEST // size))
 
 
 class _Cells:

@@ -74,13 +74,13 @@ def sweep_totals(
     caller has read; `runs`: which runs are those of the cells. Without a home, what all cells will cost that are yet
     to begin.
 
-    Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
+    Each run splits a silo's records anew, so the worst shards may share a record: mu^2 of the runs add
     (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
     an upper bound. Generated silos are told apart by the seed that dealt their records; for
     `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
 
     A run counts by the sizes that it was charged with, whatever its files hold now (`charged_plans`). Raises
-    UntoldTotalError where these cannot be had.
+    UnknownTotalError where these cannot be had.
     """
     charges, units, refused = _charges(home, cells, results, runs, planned=False)
 

@@ -13,13 +13,13 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
-from fedcore.experiment.kept.configs import found_sweep, kept_sweep
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import statistics_id
+from fedcore.experiment.stored.configs import loaded_sweep, stored_sweep
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.ladders import said_of_choice, standings, tried_cells
-from flows.recorded.charged_plans import UntoldTotalError
+from flows.recorded.charged_plans import UnknownTotalError
 from flows.recorded.former_ids import RecordedRuns
 from flows.recorded.former_runs import FormerRuns
 from flows.reports.settings import settings
@@ -67,7 +67,7 @@ def save_sweep(home: Home, config: SweepConfig, flow_run: str | None = None) -> 
     """Keeps the sweep's config, for `resume` and `report`, which of its cells were begun before it was kept first, and
     the flow run that drives it."""
     earlier = begun_earlier(home, config)
-    kept = {"schema": SCHEMA, "sweep": kept_sweep(config, home.anchor), "earlier": earlier, "flow_run": flow_run}
+    kept = {"schema": SCHEMA, "sweep": stored_sweep(config, home.anchor), "earlier": earlier, "flow_run": flow_run}
     write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
 
 
@@ -96,13 +96,13 @@ def all_totals(
     return sweep_totals(home, tried_cells(home, config, runs), results, runs)
 
 
-def told_totals(
+def totals_or_reason(
     home: Home, config: SweepConfig, results: Sequence[RunResult], runs: RecordedRuns | None = None
 ) -> tuple[list[SiloTotal], str]:
     """`all_totals`, and the sentence about them: where they cannot be told, none and why."""
     try:
         totals = all_totals(home, config, results, runs)
-    except UntoldTotalError as untold:
+    except UnknownTotalError as untold:
         return [], str(untold)
     return totals, totals_sentence(totals)
 
@@ -134,7 +134,7 @@ def load_saved(home: Home, sweep: str) -> SweepConfig:
         raise _damaged(sweep, path) from None
     check_schema(f"sweep {sweep}", schema)
     try:
-        return found_sweep(config, home.anchor)
+        return loaded_sweep(config, home.anchor)
     except ValueError:
         raise _damaged(sweep, path) from None
 
@@ -228,7 +228,7 @@ def sweep_outcome(
     if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")
     cells = config.cells()
-    totals, statement = told_totals(home, config, results, runs)
+    totals, statement = totals_or_reason(home, config, results, runs)
     plot, table = (str(path) if path.exists() else None for path in (plot_path(home, sweep), cells_path(home, sweep)))
     return SweepOutcome(
         sweep,

@@ -13,9 +13,9 @@ from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import SCHEMA
-from fedcore.experiment.kept.configs import kept_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
+from fedcore.experiment.stored.configs import stored_experiment
 from fedcore.federation.in_process import Backend
 from fedcore.ledger.storage.known_runs import KnownRun
 from flows.driver.session import Release, Session
@@ -95,7 +95,7 @@ def train_calls(
             store.set_meta(
                 state="RUNNING",
                 began=began,
-                parameters=json.dumps(kept_experiment(config, session.home.anchor)),
+                parameters=json.dumps(stored_experiment(config, session.home.anchor)),
                 rounds=make_plan(config).rounds,
                 sweep=sweep,
                 message=None,

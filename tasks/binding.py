@@ -15,7 +15,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import canonical, code_version, run_id
-from fedcore.experiment.kept.binding import changed, environment, versions, ways_on
+from fedcore.experiment.stored.binding import changed, environment, versions, ways_on
 from tasks.run_store import RunStore
 
 KEY, FILES = "files_key", "files"

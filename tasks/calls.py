@@ -16,7 +16,7 @@ from fedcore.federation.in_process import Backend
 
 T = TypeVar("T")
 K = TypeVar("K")
-Method = Literal["ask", "batch", "simulated", "accounts", "close_run"]
+Operation = Literal["ask", "batch", "simulated", "accounts", "close_run"]
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Call:
     """A method of a backend with its arguments. `seconds`: how long the answer took, or this run's share of it."""
 
     backend: Backend
-    method: Method
+    operation: Operation
     arguments: tuple[Any, ...]
     seconds: float = 0.0
 
@@ -32,7 +32,7 @@ class Call:
         """The answer to this call alone. Raises SiloError."""
         began = time.perf_counter()
         try:
-            return getattr(self.backend, self.method)(*self.arguments)
+            return getattr(self.backend, self.operation)(*self.arguments)
         finally:
             self.seconds = time.perf_counter() - began
 
@@ -51,9 +51,9 @@ class Stopwatch:
     def seconds(self) -> float:
         return self._before + time.perf_counter() - self._began
 
-    def call(self, backend: Backend, method: Method, *arguments: Any) -> Calls[Any]:
+    def call(self, backend: Backend, operation: Operation, *arguments: Any) -> Calls[Any]:
         """Makes the call and returns its answer."""
-        call = Call(backend, method, arguments)
+        call = Call(backend, operation, arguments)
         self._before = self.seconds
         answer = yield call
         self._before += call.seconds
@@ -165,8 +165,8 @@ def _asked(calls: Sequence[Call]) -> Callable[[], list[Any]]:
             continue
         began = time.perf_counter()
         mine = [calls[place] for place in places]
-        together = type(mine[0].backend).together  # type: ignore[attr-defined]
-        waiting = together([(call.backend, call.method, call.arguments) for call in mine])
+        batched = type(mine[0].backend).batched  # type: ignore[attr-defined]
+        waiting = batched([(call.backend, call.operation, call.arguments) for call in mine])
         out.append((places, time.perf_counter() - began, waiting))
 
     def answers() -> list[Any]:

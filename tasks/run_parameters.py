@@ -9,8 +9,8 @@ from typing import Any
 from fedcore.data.tabular import Tabular
 from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.kept.configs import told_experiment
 from fedcore.experiment.statistics import plan_as_json
+from fedcore.experiment.stored.configs import shown_experiment
 from fedcore.planning.plan import Plan
 from tasks.mlflow.keys import keys_of
 
@@ -53,7 +53,7 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
         else:
             flat[prefix] = value
 
-    walk("", told_experiment(config))
+    walk("", shown_experiment(config))
     described = config.data.described if isinstance(config.data, Tabular) else None
     if described is not None and len(described) <= MOST_COLUMNS:
         del flat["data.features"]

@@ -11,7 +11,7 @@ from typing import Any
 from fedcore.directed_rounding import in_full, number_up, shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.released.asked import statistic_asked
+from fedcore.experiment.released.kinds import required_statistic
 from fedcore.experiment.result import HeldOut, SiloResult, stamp
 from fedcore.experiment.statistics import largest_composed
 from fedcore.planning.phase import Phase
@@ -138,7 +138,7 @@ def privacy_tags(
     epsilon, delta = largest_composed(plan, statistics), plan.problem.delta
     where, parts = "in this run", {}
     if statistics is not None:
-        made = statistic_asked(config)
+        made = required_statistic(config)
         before, training = statistics.epsilon_accounted, plan.epsilon_accounted
         where = (
             f"before this run for its {made.prepared_with} (epsilon {shown_up(before)}) and in training (epsilon "

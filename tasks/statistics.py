@@ -17,11 +17,11 @@ from fedcore.arrays import Vector
 from fedcore.data.silo_file import Released
 from fedcore.errors import InputError
 from fedcore.experiment.identity import code_version
-from fedcore.experiment.kept.binding import versions
-from fedcore.experiment.released.asked import statistic_asked
+from fedcore.experiment.released.kinds import required_statistic
 from fedcore.experiment.released.statistic import Eigenvalues
 from fedcore.experiment.result import SiloResult, StatisticsResult
 from fedcore.experiment.statistics_run import StatisticsRun
+from fedcore.experiment.stored.binding import versions
 from fedcore.federation.comparison import compare
 from fedcore.federation.in_process import Backend
 from tasks.run_file import read_meta
@@ -89,7 +89,7 @@ def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> 
     if moments is None or _digest(moments) != StatisticsResult.model_validate_json(meta["result"]).moments_sha256:
         raise InputError(
             f"statistics {run.run}: the moments in {store.path} are not those that the silos released; put the file "
-            f"back from a copy. Another seed or {statistic_asked(run.config).section.key}.epsilon asks the silos "
+            f"back from a copy. Another seed or {required_statistic(run.config).section.key}.epsilon asks the silos "
             "again, and is charged"
         )
     released = run.constants(silo_root, moments)
@@ -117,14 +117,14 @@ def _bind(run: StatisticsRun, store: RunStore) -> None:
         raise InputError(
             f"statistics {run.run}: begun by code {meta['code']}, which bound them to its own source files; this is "
             f"{code_version()}. Go on with the same code, or ask the silos for others: change "
-            f"{statistic_asked(run.config).charged_again}"
+            f"{required_statistic(run.config).charged_again}"
         )
     for key, value in mine.items():
         if meta.get(key, value) != value:
             raise InputError(
                 f"statistics {run.run}: asked for with {key} {meta[key][:40]}, this is {value[:40]}; go on with the "
                 f"same {key}, or ask the silos for others, which is charged: change "
-                f"{statistic_asked(run.config).charged_again}"
+                f"{required_statistic(run.config).charged_again}"
             )
     store.set_meta(**mine)
 

@@ -18,7 +18,7 @@ for silo in json.load(sys.stdin):
     deltas, runs = [1.0], []
     for run in silo["runs"]:
         deltas.append(run["charge"]["delta"])
-        touching = {r["start"]: Counter() for r in run["releases"]}  # a worst position is where some piece begins
+        touching = {r["start"]: Counter() for r in run["releases"]}  # a worst position is where some shard begins
         for start, events in touching.items():
             for r in run["releases"]:
                 if r["start"] <= start < r["stop"]:

@@ -15,7 +15,7 @@ from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Mechanism, Sampling, gaussian_delta, mean_sensitivity
 from fedcore.accounting.gaussian import mu_of
 from fedcore.accounting.noise_search import least_short_noise
-from fedcore.accounting.published.claims import PaperFormula, Question
+from fedcore.accounting.published.claims import FormulaInputs, PaperFormula
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.shuffling import shuffled_multiplier
 from fedcore.accounting.whole_silo import WholeSilo
@@ -35,32 +35,32 @@ proof: beyond an epsilon of about 1 it spends more than it says (spec isrl-dp-fl
 
 
 def paper_formula(
-    schedule: Passes, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
+    schedule: Passes, clip: float, batch: float, rounds: int, delta: float, shard: int | None = None
 ) -> PaperFormula:
     """The published noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
 
-    multi-pass: `gao-2024` of the registry `papers`: n is the records of the phase (`piece`; None: batch), R all its
+    multi-pass: `gao-2024` of the registry `papers`: n is the records of the phase (`shard`; None: batch), R all its
     rounds; samples of an expected size `batch` are within its range while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)).
     one-pass: `lowy-2023-one-pass`.
     """
     if schedule == "one-pass":
-        return published("lowy-2023-one-pass", Question(int(batch), rounds, delta, batch, clip, "once"))
-    n = int(batch) if piece is None else piece
-    return published("gao-2024", Question(n, rounds, delta, batch, clip, "full" if batch == n else "poisson"))
+        return published("lowy-2023-one-pass", FormulaInputs(int(batch), rounds, delta, batch, clip, "once"))
+    n = int(batch) if shard is None else shard
+    return published("gao-2024", FormulaInputs(n, rounds, delta, batch, clip, "full" if batch == n else "poisson"))
 
 
 def experiments_formula(
-    schedule: Passes, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
+    schedule: Passes, clip: float, batch: float, rounds: int, delta: float, shard: int | None = None
 ) -> PaperFormula:
-    """`lowy-2023-experiments` of the registry `papers`, for the same question as `paper_formula`: no guarantee.
+    """`lowy-2023-experiments` of the registry `papers`, for the same inputs as `paper_formula`: no guarantee.
 
     Raises InputError for a schedule of one pass, for which it is not stated.
     """
     if schedule == "one-pass":
         raise InputError("privacy.calibration = experiments is a formula for several passes, not for fresh blocks")
-    n = int(batch) if piece is None else piece
-    question = Question(n, rounds, delta, batch, clip, "full" if batch == n else "poisson")
-    return published("lowy-2023-experiments", question)
+    n = int(batch) if shard is None else shard
+    inputs = FormulaInputs(n, rounds, delta, batch, clip, "full" if batch == n else "poisson")
+    return published("lowy-2023-experiments", inputs)
 
 
 @lru_cache(maxsize=4096)
@@ -75,9 +75,9 @@ def sampled_multiplier(sampling: Sampling, rate: float, rounds: int, epsilon: fl
         event = GaussianRelease(0, 1, 1.0, multiplier, rounds, sampling=sampling, rate=rate)
         return spent([event], delta)
 
-    question = {"sampling": sampling, "rate": rate, "rounds": rounds, "epsilon": epsilon, "delta": delta}
+    inputs = {"sampling": sampling, "rate": rate, "rounds": rounds, "epsilon": epsilon, "delta": delta}
     enough = math.sqrt(rounds) / mu_of(epsilon, delta)
-    return least_short_noise(accounted, enough, epsilon, question)
+    return least_short_noise(accounted, enough, epsilon, inputs)
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,14 @@ class Budget:
         batch: float,
         rounds: int,
         n: int,
-        piece: int | None = None,
+        shard: int | None = None,
         rate: float = 1.0,
         messages: int | None = None,
         slack: float | None = None,
     ) -> float:
         """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
 
-        rate < 1: each answer is about a Poisson sample of the `piece` (records), `batch` = rate * piece expected.
+        rate < 1: each answer is about a Poisson sample of the `shard` (records), `batch` = rate * shard expected.
         `messages`: of a batch that is shuffled, at least; the target is then for who sees such batches only.
         `slack`: as for `mean_sensitivity`.
         paper: `paper_formula`, which samples do not change; experiments: `experiments_formula`. Else, and for what is
@@ -179,7 +179,7 @@ class Budget:
         sampling: Sampling = "full" if rate == 1 else "poisson"
         event = GaussianRelease(0, 1, sensitivity, 0.0, answers, self.mechanism, sampling=sampling, rate=rate)
         formula = experiments_formula if self.calibration == "experiments" else paper_formula
-        local = self.sigma_for(event, n, lambda: formula(schedule, clip, batch, rounds, self.delta(n), piece))
+        local = self.sigma_for(event, n, lambda: formula(schedule, clip, batch, rounds, self.delta(n), shard))
         if messages is None or self.epsilon is None or self.multiplier is not None or self.calibration != "exact":
             return local
         left = gaussian_delta(self.delta(n), self.mechanism)
@@ -189,7 +189,7 @@ class Budget:
         """Noise of each of the event's answers, all of a silo's n records; what sigma the event says plays no part.
 
         exact: sigma = sensitivity sqrt(answers) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0;
-        for samples sensitivity times `sampled_multiplier`. Others: what `formula` gives for the same question.
+        for samples sensitivity times `sampled_multiplier`. Others: what `formula` gives for the same inputs.
         Returns 0.0 for trust none. Raises InputError outside the paper's range.
         """
         if self.multiplier is not None:

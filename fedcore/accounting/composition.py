@@ -22,7 +22,7 @@ _MECHANISMS = frozenset(get_args(Mechanism))
 
 
 class Kind(NamedTuple):
-    """What decides the cost of a sampled answer, whichever piece of the records it was about."""
+    """What decides the cost of a sampled answer, whichever shard of the records it was about."""
 
     sampling: str
     rate: float
@@ -61,7 +61,7 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
     One record sits at one position, so replacing it changes only the events that touch it; the Gaussian answers among
     them compose to sum mu^2, and the guarantee of the silo is that of its worst position. Lossless for full batches; an
     upper bound for samples, as if each had been about all (`GaussianRelease.gdp_mu_squared` has the argument).
-    Source: Dong, Roth and Su 2022, Corollary 3.3; parallel composition over pieces fixed by row index only.
+    Source: Dong, Roth and Su 2022, Corollary 3.3; parallel composition over shards fixed by row index only.
     Raises ValueError for an event that this accountant does not know, or whose sampling has no such bound.
     """
     return _worst_mu_squared(tuple(Counter(events).items()))

@@ -1,15 +1,15 @@
 """What runs that were all fixed before the first answer cost a silo together: one plan, by its loss distribution.
 
-Each run splits the records anew, so a record is at one piece of each run, in a combination that nobody knows. A piece
+Each run splits the records anew, so a record is at one shard of each run, in a combination that nobody knows. A shard
 is a vector: mu^2 of its full batches, and how many sampled answers of each kind it has. What costs most is the largest
-over combinations; the piece that costs most by itself says nothing, since curves cross (spec sums-and-caps, part C).
+over combinations; the shard that costs most by itself says nothing, since curves cross (spec sums-and-caps, part C).
 
 Up to `MOST_COMBINATIONS` of them are composed one by one. Beyond, every combination is bounded in three ways, of which
 the smallest holds, since none depends on an answer:
 
-    join       a run's largest of each entry, as if one piece had them all
-    envelope   h(e) = the largest delta(e) over a run's pieces, at every e; h is convex in exp(e), as each of them is,
-               so it is the profile of a pair, which dominates each piece and composes (Zhu, Dong and Wang 2022)
+    join       a run's largest of each entry, as if one shard had them all
+    envelope   h(e) = the largest delta(e) over a run's shards, at every e; h is convex in exp(e), as each of them is,
+               so it is the profile of a pair, which dominates each shard and composes (Zhu, Dong and Wang 2022)
     gdp        a run's largest mu^2, samples counting as all records
 
 For runs that somebody chose after answers of earlier ones none of it holds: filters add those (`filters`).
@@ -37,10 +37,10 @@ MOST_COMBINATIONS = 64
 COARSE = 2e-2
 """Tolerance of a first look, and where there is much to look at."""
 
-Pieces = frozenset[Participation]
+Shards = frozenset[Participation]
 """Of one run, none of them at most another in every entry."""
 Choice = tuple[Sequence[Participation], int]
-"""The pieces of so many runs of one plan, each of which has a record at one of them."""
+"""The shards of so many runs of one plan, each of which has a record at one of them."""
 
 
 def fixed_plan(
@@ -48,12 +48,12 @@ def fixed_plan(
 ) -> float:
     """An epsilon >= 0 (nats) at `delta` for all of these runs at one silo together, an upper bound.
 
-    Exact, but for the grid, up to `MOST_COMBINATIONS` combinations of pieces; for full batches always. `tolerance`: of
+    Exact, but for the grid, up to `MOST_COMBINATIONS` combinations of shards; for full batches always. `tolerance`: of
     the grid, as for `epsilon_of_curves`. `envelope`: whether that bound is looked for, which takes seconds. Infinite if
     an answer had no noise, or its sampling has no accountant here that is known to be sound.
     Raises ValueError for an event that is malformed or unknown, or unless 0 < delta < 1.
     """
-    pieces, discrete = Counter[Pieces](), False
+    shards, discrete = Counter[Shards](), False
     for run in runs:
         events = list(run)
         for event in events:
@@ -61,22 +61,22 @@ def fixed_plan(
         if any(not event.sigma > 0 or event.sampling not in ("full", *SAMPLED) for event in events):
             return math.inf
         discrete = discrete or any(event.mechanism != "gaussian" for event in events)
-        pieces[_undominated(by_position(events))] += 1
+        shards[_undominated(by_position(events))] += 1
     left = gaussian_delta(delta, "discrete-gaussian") if discrete else delta
-    return _epsilon(frozenset(pieces.items()), left, tolerance, envelope)
+    return _epsilon(frozenset(shards.items()), left, tolerance, envelope)
 
 
 @lru_cache(maxsize=1024)  # silos of one size, and the sentences that are told of a sweep, ask the same question
-def _epsilon(runs: frozenset[tuple[Pieces, int]], delta: float, tolerance: float, envelope: bool) -> float:
+def _epsilon(runs: frozenset[tuple[Shards, int]], delta: float, tolerance: float, envelope: bool) -> float:
     # In a fixed order: a sum of floats depends on it.
     ordered = sorted(runs, key=lambda run: (sorted(map(_ordered, run[0])), run[1]))
-    certain = _total((piece, count) for pieces, count in ordered if len(pieces) == 1 for piece in pieces)
-    several = [(sorted(pieces, key=_ordered), count) for pieces, count in ordered if len(pieces) > 1]
-    number = math.prod(math.comb(count + len(pieces) - 1, count) for pieces, count in several)
+    certain = _total((shard, count) for shards, count in ordered if len(shards) == 1 for shard in shards)
+    several = [(sorted(shards, key=_ordered), count) for shards, count in ordered if len(shards) > 1]
+    number = math.prod(math.comb(count + len(shards) - 1, count) for shards, count in several)
     if number <= MOST_COMBINATIONS:
         return _largest(_combined(certain, several), delta, tolerance)
-    joined = _total([(certain, 1), *((_join(pieces), count) for pieces, count in several)])
-    gdp = [_mu_squared(certain), *(count * max(map(_mu_squared, pieces)) for pieces, count in several)]
+    joined = _total([(certain, 1), *((_join(shards), count) for shards, count in several)])
+    gdp = [_mu_squared(certain), *(count * max(map(_mu_squared, shards)) for shards, count in several)]
     return min(
         at_one_position(*joined, delta, tolerance),
         epsilon_of(math.sqrt(math.fsum(gdp)), delta),
@@ -84,40 +84,40 @@ def _epsilon(runs: frozenset[tuple[Pieces, int]], delta: float, tolerance: float
     )
 
 
-def _combined(certain: Participation, several: Sequence[Choice]) -> Pieces:
-    """Every combination of one piece of each run, together with what is certain, but for dominated ones."""
+def _combined(certain: Participation, several: Sequence[Choice]) -> Shards:
+    """Every combination of one shard of each run, together with what is certain, but for dominated ones."""
     combined = [certain]
-    for pieces, count in several:
-        chosen = [_total((piece, 1) for piece in some) for some in combinations_with_replacement(pieces, count)]
+    for shards, count in several:
+        chosen = [_total((shard, 1) for shard in some) for some in combinations_with_replacement(shards, count)]
         combined = [_total([(before, 1), (more, 1)]) for before in combined for more in chosen]
     return _undominated(combined)
 
 
-def _largest(combined: Pieces, delta: float, tolerance: float) -> float:
+def _largest(combined: Shards, delta: float, tolerance: float) -> float:
     """The largest epsilon of any combination. Bounds on a coarse grid tell which ones need a finer one."""
     if len(combined) == 1:
-        return max(at_one_position(*piece, delta, tolerance) for piece in combined)
+        return max(at_one_position(*shard, delta, tolerance) for shard in combined)
     coarse = sorted(
-        ((at_one_position(*piece, delta, COARSE), _ordered(piece), piece) for piece in combined), reverse=True
+        ((at_one_position(*shard, delta, COARSE), _ordered(shard), shard) for shard in combined), reverse=True
     )
     found = 0.0
-    for bound, _, piece in coarse:
+    for bound, _, shard in coarse:
         if bound <= found:
             break
-        found = max(found, bound if tolerance >= COARSE else at_one_position(*piece, delta, tolerance))
+        found = max(found, bound if tolerance >= COARSE else at_one_position(*shard, delta, tolerance))
     return found
 
 
 def _enveloped(certain: Participation, several: Sequence[Choice], delta: float, tolerance: float) -> float:
     answers = sum(count for _, count in several) + sum(count for _, count in certain[1]) + 1
     least = SHARE * delta / (2 * answers)
-    curves = [Answers(_envelope(pieces, least), count) for pieces, count in several]
+    curves = [Answers(_envelope(shards, least), count) for shards, count in several]
     return epsilon_of_curves(curves_of(*certain) + curves, delta, tolerance)
 
 
-def _envelope(pieces: Sequence[Participation], least: float) -> Curve:
-    """The largest of the pieces' curves at every epsilon; each is close to its piece's where delta is above `least`."""
-    parts = [curves_of(*piece) for piece in pieces]
+def _envelope(shards: Sequence[Participation], least: float) -> Curve:
+    """The largest of the shards' curves at every epsilon; each is close to its shard's where delta is above `least`."""
+    parts = [curves_of(*shard) for shard in shards]
     curves = [part[0].curve if [one.most for one in part] == [1] else composed_curve(part, least) for part in parts]
 
     def largest(epsilon: Vector) -> Vector:
@@ -126,42 +126,42 @@ def _envelope(pieces: Sequence[Participation], least: float) -> Curve:
     return largest
 
 
-def _total(pieces: Iterable[tuple[Participation, int]]) -> Participation:
-    """The sum of so many of each piece."""
+def _total(shards: Iterable[tuple[Participation, int]]) -> Participation:
+    """The sum of so many of each shard."""
     counts, mu_squared = Counter[Kind](), list[float]()
-    for (full, kinds), times in pieces:
+    for (full, kinds), times in shards:
         mu_squared.append(times * full)
         for kind, count in kinds:
             counts[kind] += times * count
     return math.fsum(mu_squared), frozenset(counts.items())
 
 
-def _join(pieces: Sequence[Participation]) -> Participation:
+def _join(shards: Sequence[Participation]) -> Participation:
     """The largest of each entry."""
     counts = Counter[Kind]()
-    for _, kinds in pieces:
+    for _, kinds in shards:
         counts |= Counter(dict(kinds))
-    return max(full for full, _ in pieces), frozenset(counts.items())
+    return max(full for full, _ in shards), frozenset(counts.items())
 
 
-def _ordered(piece: Participation) -> tuple[float, list[tuple[Kind, int]]]:
-    return piece[0], sorted(piece[1])
+def _ordered(shard: Participation) -> tuple[float, list[tuple[Kind, int]]]:
+    return shard[0], sorted(shard[1])
 
 
-def _mu_squared(piece: Participation) -> float:
-    full, kinds = piece
+def _mu_squared(shard: Participation) -> float:
+    full, kinds = shard
     return math.fsum([full, *(count / kind.multiplier**2 for kind, count in kinds)])
 
 
-def _undominated(pieces: Iterable[Participation]) -> Pieces:
-    """The pieces that are not at most another in every entry."""
+def _undominated(shards: Iterable[Participation]) -> Shards:
+    """The shards that are not at most another in every entry."""
     kept: list[tuple[float, dict[Kind, int], Participation]] = []
     # What dominates another comes before it: its mu^2 and its answers are no less.
-    for piece in sorted(set(pieces), key=lambda one: (-one[0], -sum(count for _, count in one[1]))):
-        full, counts = piece[0], dict(piece[1])
+    for shard in sorted(set(shards), key=lambda one: (-one[0], -sum(count for _, count in one[1]))):
+        full, counts = shard[0], dict(shard[1])
         if not any(
             full <= most and all(count <= other.get(kind, 0) for kind, count in counts.items())
             for most, other, _ in kept
         ):
-            kept.append((full, counts, piece))
-    return frozenset(piece for _, _, piece in kept)
+            kept.append((full, counts, shard))
+    return frozenset(shard for _, _, shard in kept)

@@ -11,7 +11,7 @@ from fedcore.accounting.events import GaussianRelease, Sampling, is_number, is_w
 from fedcore.accounting.gaussian import mu_of
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.noise_search import least_noise
-from fedcore.accounting.published.claims import PaperFormula, Question, Scheme
+from fedcore.accounting.published.claims import FormulaInputs, PaperFormula, Scheme
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.rounds_search import most_rounds
 from fedcore.directed_rounding import in_full
@@ -102,7 +102,7 @@ class Setting:
     def _event(self, answers: int, sigma: float) -> GaussianRelease:
         if not (is_number(sigma) and 0 <= sigma < math.inf):
             raise InputError(f"sigma = {_typed(sigma)} must be a number, at least 0")
-        return replace(self.question().event(answers), sigma=sigma)
+        return replace(self.inputs().event(answers), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:
         """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
@@ -135,12 +135,12 @@ class Setting:
             raise InputError(f"sampling {self.sampling}: no sound accountant is known here; use another scheme")
         return least_noise(self.epsilon, full, epsilon, {**asdict(self), "epsilon": epsilon})
 
-    def question(self, **options: Any) -> Question:
+    def inputs(self, **options: Any) -> FormulaInputs:
         """This setting as the published formulas are asked about it. Raises InputError for options out of range.
 
         `local_steps` is among the options: what a formula calls that is not always a number of answers.
         """
-        return Question(self.n, self.rounds, self.delta, self.size, self.clip, self.sampling, **options)
+        return FormulaInputs(self.n, self.rounds, self.delta, self.size, self.clip, self.sampling, **options)
 
     @property
     def paper(self) -> PaperFormula:
@@ -148,7 +148,7 @@ class Setting:
 
         It knows no local steps: each answer is a round of its own.
         """
-        asked = replace(self.question(), rounds=self.answers)
+        asked = replace(self.inputs(), rounds=self.answers)
         return published("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", asked)
 
     def rounds_for(self, epsilon: float, sigma: float) -> int:

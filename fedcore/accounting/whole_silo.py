@@ -12,7 +12,7 @@ the same direction). All records of the silo are replaced, hence all that an ans
     fixed-size sample       b = the size of the sample, whichever records it has; no amplification
     Poisson sample          b ~ Bin(stop - start, rate), divided by its mean (`loss_curves.all_of_sample`)
 
-Pieces do not compose in parallel: the whole silo is in each of them, so all events of all phases add. Rounding to a
+Shards do not compose in parallel: the whole silo is in each of them, so all events of all phases add. Rounding to a
 grid moves a sum once and not once for each record, so b s covers it, too (`fedcore.mechanisms.grid`).
 """
 

@@ -21,7 +21,7 @@ Listed = Annotated[tuple[Annotated[Count, Field(ge=1)], ...], Field(max_length=M
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Localized(Traits):
-    """Phase i is about piece i of each silo's records, half as long as the one before, and near
+    """Phase i is about shard i of each silo's records, half as long as the one before, and near
     the model of phase i-1."""
 
     rounds: Annotated[Count, Field(ge=1)] | Listed | None = None
@@ -33,7 +33,7 @@ class Localized(Traits):
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     """Phases at most; null: all floor(log2 n). Stopping early costs nothing in privacy."""
     batch: Batch = None
-    """K, records of an answer of the smallest piece, expected (Poisson samples; the paper draws with replacement), in
+    """K, records of an answer of the smallest shard, expected (Poisson samples; the paper draws with replacement), in
     phases that have more of them; null: all records; theory: the paper's K_i, where it has one for the method."""
     schedule: Schedule = None
     """theory refuses numbers that the theorem chooses; manual needs rounds and lam; null: both are taken."""

@@ -22,12 +22,12 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.stages import gradient_variance, stage_plan
 from fedcore.planning.theorems.complexity import accelerated_complexity
-from fedcore.planning.theorems.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
+from fedcore.planning.theorems.localization import localization, rounds_of, shards, starting_gap, theory_rounds
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class LocalizedAccelerated(Localized, Accelerated):
-    """Phase i: multi-stage accelerated noisy SGD on piece i, over W and the ball around the model of phase i-1.
+    """Phase i: multi-stage accelerated noisy SGD on shard i, over W and the ball around the model of phase i-1.
 
     `batch: theory` takes the paper's K_i with the fewest gradients, and not below what its noise is stated for.
     """
@@ -53,7 +53,7 @@ class LocalizedAccelerated(Localized, Accelerated):
             if self.batch == "theory" and K is not None:
                 K = max(K, least_batch(problem, local.n, rounds))
             phase = make_phase(
-                problem, local.index, rounds, pieces(problem, local.index), lam=local.lam, radius=local.radius, batch=K
+                problem, local.index, rounds, shards(problem, local.index), lam=local.lam, radius=local.radius, batch=K
             )
             variance = gradient_variance(problem, phase)
             stages = stage_plan(rounds, smoothness + local.lam, phase.subproblem.mu, gap, variance)

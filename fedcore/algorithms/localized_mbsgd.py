@@ -20,12 +20,12 @@ from fedcore.planning.batches import no_theory
 from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.theorems.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
+from fedcore.planning.theorems.localization import localization, rounds_of, shards, starting_gap, theory_rounds
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class LocalizedMbsgd(Localized, ProjectedSgd):
-    """Phase i: noisy SGD on piece i of each silo, held near the model of phase i-1.
+    """Phase i: noisy SGD on shard i of each silo, held near the model of phase i-1.
 
     `batch: theory` is refused: the paper's K is for the accelerated solver's number of rounds. `schedule: theory` takes
     a step by hand, which the paper does not give.
@@ -52,7 +52,7 @@ class LocalizedMbsgd(Localized, ProjectedSgd):
                     problem,
                     local.index,
                     rounds,
-                    pieces(problem, local.index),
+                    shards(problem, local.index),
                     lam=local.lam,
                     radius=local.radius,
                     batch=self.batch,

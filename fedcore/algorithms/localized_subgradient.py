@@ -19,12 +19,12 @@ from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.theorems.complexity import subgradient_complexity
-from fedcore.planning.theorems.localization import pieces, rounds_of, subgradient_localization, subgradient_rounds
+from fedcore.planning.theorems.localization import rounds_of, shards, subgradient_localization, subgradient_rounds
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class LocalizedSubgradient(Localized, Subgradient):
-    """Phase i: noisy subgradient method on piece i, over W and the ball of radius 2 L / lambda_i around phase i-1.
+    """Phase i: noisy subgradient method on shard i, over W and the ball of radius 2 L / lambda_i around phase i-1.
 
     Its steps are 2 / ((lambda_i + ridge) (r + 1)) and need no tuning; lambda_i = lambda n 2^(i p) / n_i. `batch:
     theory` takes the paper's K_i, the least that its formula for noise allows. Deviation: null takes full batches,
@@ -48,7 +48,7 @@ class LocalizedSubgradient(Localized, Subgradient):
                     problem,
                     local.index,
                     rounds,
-                    pieces(problem, local.index),
+                    shards(problem, local.index),
                     lam=local.lam,
                     radius=local.radius,
                     batch=least_batch(problem, local.n, rounds) if self.batch == "theory" else self.batch,

@@ -1,4 +1,4 @@
-"""What the instruments of one audit share: the subject, the auditor's randomness, the releases that most look at."""
+"""What the instruments of one audit share: the audited, the auditor's randomness, the releases that most look at."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 
 from fedcore.accounting.composition import spent, worst_mu_squared
 from fedcore.audit.addresses import Sent, second_release
+from fedcore.audit.audit_session import AuditSession
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.canaries import canary_count, canary_records, scores
 from fedcore.audit.finding import BOUNDS, Finding
 from fedcore.audit.one_run import BOUND, one_run
@@ -19,8 +21,6 @@ from fedcore.audit.power import OneRunPower, one_run_power
 from fedcore.audit.probes import answered_beyond, asked_again, takes_another_plan
 from fedcore.audit.releases import Releases, gather
 from fedcore.audit.scenes import equal_records
-from fedcore.audit.sitting import Sitting
-from fedcore.audit.subject import Subject
 from fedcore.errors import InputError
 from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.memory import MemoryLedger
@@ -35,22 +35,22 @@ MOST_RUNS = 60
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """One audit. `ledger` makes the one whose addresses are probed; `together`: audits that are read together."""
+    """One audit. `ledger` makes the one whose addresses are probed; `audits`: audits that are read together."""
 
-    subject: Subject
+    audited: AuditedSilo
     rng: np.random.Generator
     ledger: Callable[[str], Ledger] = MemoryLedger
-    together: int = 1
+    audits: int = 1
 
     @cached_property
     def releases(self) -> Releases:
         """The releases that most instruments look at; asked for once."""
-        return gather(self.subject, self.rng)
+        return gather(self.audited, self.rng)
 
     @cached_property
     def power(self) -> OneRunPower | None:
         """What the one-run bound can show at best; None where it does not apply."""
-        return None if no_canaries(self.subject) else plan_one_run(self.subject, self.together)
+        return None if no_canaries(self.audited) else plan_one_run(self.audited, self.audits)
 
     def addresses(self) -> Finding:
         """Asks addresses again, with the same query and with another; compares payloads on the wire and in the ledger.
@@ -61,29 +61,29 @@ class Bench:
         seen: list[Sent] = []
         odd: list[str] = []
         asked, number = 0, 0
-        with closing(self.ledger(self.subject.silo)) as ledger:
-            sitting = Sitting(self.subject, equal_records(self.subject, self.rng), ledger)
+        with closing(self.ledger(self.audited.silo)) as ledger:
+            session = AuditSession(self.audited, equal_records(self.audited, self.rng), ledger)
             while asked < PROBED and number < MOST_RUNS:
-                run, addresses = f"audit-addresses-{number}", self.subject.addresses[: PROBED - asked]
+                run, addresses = f"audit-addresses-{number}", self.audited.addresses[: PROBED - asked]
                 for address in addresses[::-1] if number % 2 else _swapped(addresses):
-                    seen += sitting.sent_once(run, address)
-                seen += asked_again(sitting, run, addresses) + sitting.in_ledger(run)
+                    seen += session.sent_once(run, address)
+                seen += asked_again(session, run, addresses) + session.in_ledger(run)
                 if number == 0:
                     odd += [
                         f"round {phase}.{round}, which is in no plan, was answered"
-                        for phase, round in sorted(answered_beyond(sitting, run))
+                        for phase, round in sorted(answered_beyond(session, run))
                     ]
-                    if takes_another_plan(sitting, run):
+                    if takes_another_plan(session, run):
                         odd.append(f"run {run} was agreed to once more, with another plan")
-                sitting.forget(run)
-                seen += asked_again(sitting, run, addresses[:FORGOTTEN], other_first=True) + sitting.in_ledger(run)
-                sitting.forget(run)
+                session.forget(run)
+                seen += asked_again(session, run, addresses[:FORGOTTEN], other_first=True) + session.in_ledger(run)
+                session.forget(run)
                 asked, number = asked + len(addresses), number + 1
         return second_release([*seen, *self.releases.sent], odd)
 
     def one_run(self) -> Finding:
         """One whole training on canaries with random signs, and the lower bound that it shows."""
-        return check_one_run(self.subject, self.rng, self.power or plan_one_run(self.subject, self.together))
+        return check_one_run(self.audited, self.rng, self.power or plan_one_run(self.audited, self.audits))
 
 
 def _swapped(addresses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -91,38 +91,38 @@ def _swapped(addresses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [address for at in range(0, len(addresses), 2) for address in addresses[at : at + 2][::-1]]
 
 
-def no_canaries(subject: Subject) -> str | None:
-    """Why a one-run audit cannot be made of this subject; None if it can."""
-    if subject.sampled:
+def no_canaries(audited: AuditedSilo) -> str | None:
+    """Why a one-run audit cannot be made of this audited; None if it can."""
+    if audited.sampled:
         return "answers are about secret samples, and a score would have to know who took part"
-    if subject.answers > 1:
+    if audited.answers > 1:
         return "a message is the mean of several answers, and later ones depend on the noise of earlier ones"
-    return subject.answer.no_canaries
+    return audited.answer.no_canaries
 
 
-def plan_one_run(subject: Subject, together: int = 1) -> OneRunPower:
+def plan_one_run(audited: AuditedSilo, audits: int = 1) -> OneRunPower:
     """What a one-run audit of this silo can show at best; nothing is run. Raises InputError where there is none.
 
-    `together`: how many lower bounds are printed together; each has confidence 1 - BOUNDS / together (Bonferroni).
+    `audits`: how many lower bounds are printed together; each has confidence 1 - BOUNDS / audits (Bonferroni).
     """
-    if (why := no_canaries(subject)) is not None:
+    if (why := no_canaries(audited)) is not None:
         raise InputError(f"a one-run audit does not apply: {why}")
-    mu = math.sqrt(worst_mu_squared(subject.events))
-    accounted = spent(subject.events, subject.delta)
-    return one_run_power(canary_count(subject), subject.delta, accounted, mu, BOUNDS / together)
+    mu = math.sqrt(worst_mu_squared(audited.events))
+    accounted = spent(audited.events, audited.delta)
+    return one_run_power(canary_count(audited), audited.delta, accounted, mu, BOUNDS / audits)
 
 
-def check_one_run(subject: Subject, rng: np.random.Generator, power: OneRunPower) -> Finding:
+def check_one_run(audited: AuditedSilo, rng: np.random.Generator, power: OneRunPower) -> Finding:
     """One whole training on canaries with random signs, and the lower bound that it shows.
 
     Where rounds are of several kinds: all rounds of the audited one, about the first model.
     """
-    canaries = canary_records(subject, "audit-one-run", rng)
-    sitting = Sitting(subject, canaries.records)
+    canaries = canary_records(audited, "audit-one-run", rng)
+    session = AuditSession(audited, canaries.records)
     # What other rounds say of canaries is in later models, and in no event that is accounted here: these are not asked.
-    transcript = sitting.still("audit-one-run") if subject.in_company else sitting.train("audit-one-run")
+    transcript = session.still("audit-one-run") if audited.in_company else session.train("audit-one-run")
     if any(len(sums) != 1 for sums in transcript.sums):
         sentence = "an answer was made of other sums than the method asked for"
         return Finding(BOUND, False, math.nan, power.accounted, power.false_alarm, sentence)
-    guessed = scores(subject, canaries, transcript)
-    return one_run(guessed, canaries.signs, power.guesses, subject.delta, power.accounted, power.false_alarm)
+    guessed = scores(audited, canaries, transcript)
+    return one_run(guessed, canaries.signs, power.guesses, audited.delta, power.accounted, power.false_alarm)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcore.audit.audit_session import row_order
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.scenes import labels, unit
-from fedcore.audit.sitting import row_order
-from fedcore.audit.subject import Subject
 from fedcore.audit.transcript import Transcript
 from fedcore.data.records import Records
 from fedcore.losses import Loss
@@ -32,33 +32,33 @@ class Pair:
     rows: np.ndarray
 
 
-def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) -> Pair:
+def clipping_pair(audited: AuditedSilo, rows: np.ndarray, rng: np.random.Generator) -> Pair:
     """A pair whose records have an unclipped gradient norm of 1,000 C, or 40 times the noise on a sum if that is more.
 
     The two forms of a record are as far apart as its kind of answer knows (`AuditedAnswer.farthest`). With one row the
     two data sets are neighbours.
     """
-    first = subject.events[0]
-    wanted = max(1000.0 * subject.clip, 40.0 * first.sigma * first.rate * (first.stop - first.start))
-    x = unit(rng, subject.answer.features) * subject.answer.loud(wanted)
-    label = float(labels(subject, rng, 1)[0])
-    forms = (subject.answer.farthest(x, label), (x, label))
+    first = audited.events[0]
+    wanted = max(1000.0 * audited.clip, 40.0 * first.sigma * first.rate * (first.stop - first.start))
+    x = unit(rng, audited.answer.features) * audited.answer.loud(wanted)
+    label = float(labels(audited, rng, 1)[0])
+    forms = (audited.answer.farthest(x, label), (x, label))
     sides, parts = [], []
     for features, y in forms:
-        X = np.zeros((subject.n, subject.answer.features))
+        X = np.zeros((audited.n, audited.answer.features))
         X[rows] = features
-        ys = np.full(subject.n, 1.0)
+        ys = np.full(audited.n, 1.0)
         ys[rows] = y
         sides.append(Records(X, ys))
-        part = subject.answer.parts(subject.answer.about, features[None, :], np.array([y]))[0]
-        parts.append(subject.answer.folded(part))
+        part = audited.answer.parts(audited.answer.about, features[None, :], np.array([y]))[0]
+        parts.append(audited.answer.folded(part))
     away = parts[1] - parts[0]
     return Pair(sides[0], sides[1], away / max(float(np.linalg.norm(away)), 1e-300), rows)
 
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """m canaries: at `positions` of the split, each alone on its feature among `axes` within its piece, with its sign.
+    """m canaries: at `positions` of the split, each alone on its feature among `axes` within its shard, with its sign.
 
     All are (m,). `plus`, `minus`: the two forms of each; the records hold the one that its sign says.
     """
@@ -71,38 +71,38 @@ class Canaries:
     minus: Records
 
 
-def canary_records(subject: Subject, run: str, rng: np.random.Generator) -> Canaries:
+def canary_records(audited: AuditedSilo, run: str, rng: np.random.Generator) -> Canaries:
     """As many canaries as features keep apart: at most so many in records that are answered about together.
 
     The rest are without features. A coin flip replaces one record by another whose gradient is opposite: the change of
     a sum that sensitivity bounds.
     """
     positions, axes = [], []
-    for start, stop in _pieces(subject):
-        many = min(stop - start, subject.answer.features)
+    for start, stop in _shards(audited):
+        many = min(stop - start, audited.answer.features)
         positions.append(start + rng.permutation(stop - start)[:many])
-        axes.append(rng.permutation(subject.answer.features)[:many])
+        axes.append(rng.permutation(audited.answer.features)[:many])
     at, axis = np.concatenate(positions), np.concatenate(axes)
     signs = rng.choice(np.array([-1.0, 1.0]), size=len(at))
-    plus = np.zeros((len(at), subject.answer.features))
-    if isinstance(subject.loss, OwnLoss):
-        plus[np.arange(len(at)), axis] = OVER * subject.clip
-        minus, y = -plus, labels(subject, rng, len(at))
+    plus = np.zeros((len(at), audited.answer.features))
+    if isinstance(audited.loss, OwnLoss):
+        plus[np.arange(len(at)), axis] = OVER * audited.clip
+        minus, y = -plus, labels(audited, rng, len(at))
         opposite = y
     else:
-        length, label = _canary_form(subject.linear_loss, subject.clip, subject.plan.problem.objective.diameter)
+        length, label = _canary_form(audited.linear_loss, audited.clip, audited.plan.problem.objective.diameter)
         plus[np.arange(len(at)), axis] = length
         minus, y = plus, np.full(len(at), label)
-        opposite = np.full(len(at), subject.linear_loss.labels.opposite(label))
-    rows = row_order(subject, run)[at]
-    X, ys = np.zeros((subject.n, subject.answer.features)), np.ones(subject.n)
+        opposite = np.full(len(at), audited.linear_loss.labels.opposite(label))
+    rows = row_order(audited, run)[at]
+    X, ys = np.zeros((audited.n, audited.answer.features)), np.ones(audited.n)
     X[rows] = np.where(signs[:, None] > 0, plus, minus)
     ys[rows] = np.where(signs > 0, y, opposite)
     return Canaries(Records(X, ys), at, axis, signs, Records(plus, y), Records(minus, opposite))
 
 
-def scores(subject: Subject, canaries: Canaries, transcript: Transcript) -> np.ndarray:
-    """Log likelihood ratio (m,) of sign +1 against -1, by all answers about a canary's piece.
+def scores(audited: AuditedSilo, canaries: Canaries, transcript: Transcript) -> np.ndarray:
+    """Log likelihood ratio (m,) of sign +1 against -1, by all answers about a canary's shard.
 
     The asked weights are known and features are not shared, so the released coordinates of a canary are one of two
     known vectors plus planned noise: no other score tells the signs better.
@@ -111,7 +111,7 @@ def scores(subject: Subject, canaries: Canaries, transcript: Transcript) -> np.n
     for event, sums, payload in zip(transcript.events, transcript.sums, transcript.payload, strict=True):
         inside = (canaries.positions >= event.start) & (canaries.positions < event.stop)
         plus, minus = (
-            subject.answer.parts(sums[0].w, side.X[inside], side.y[inside]) for side in (canaries.plus, canaries.minus)
+            audited.answer.parts(sums[0].w, side.X[inside], side.y[inside]) for side in (canaries.plus, canaries.minus)
         )
         count = event.stop - event.start
         away = plus - minus
@@ -119,15 +119,15 @@ def scores(subject: Subject, canaries: Canaries, transcript: Transcript) -> np.n
     return total
 
 
-def canary_count(subject: Subject) -> int:
+def canary_count(audited: AuditedSilo) -> int:
     """How many canaries `canary_records` places."""
-    return sum(min(stop - start, subject.answer.features) for start, stop in _pieces(subject))
+    return sum(min(stop - start, audited.answer.features) for start, stop in _shards(audited))
 
 
-def _pieces(subject: Subject) -> list[tuple[int, int]]:
+def _shards(audited: AuditedSilo) -> list[tuple[int, int]]:
     """The least disjoint ranges of positions that cover those of all answers, in order."""
     found: list[tuple[int, int]] = []
-    for start, stop in sorted({(event.start, event.stop) for event in subject.events}):
+    for start, stop in sorted({(event.start, event.stop) for event in audited.events}):
         if found and start < found[-1][1]:
             found[-1] = (found[-1][0], max(found[-1][1], stop))
         else:

@@ -9,15 +9,15 @@ import numpy as np
 from fedcore.accounting.events import GaussianRelease
 from fedcore.arrays import Vector
 from fedcore.audit.answers import Sum
-from fedcore.audit.subject import Subject
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.data.records import Records
 
 
 class ExactMeans:
     """Answers of a silo with these records as they should be before noise. Equal records are worked out once."""
 
-    def __init__(self, subject: Subject, records: Records) -> None:
-        self._subject, self._records = subject, records
+    def __init__(self, audited: AuditedSilo, records: Records) -> None:
+        self._subject, self._records = audited, records
         rows = np.column_stack([records.X, records.y])
         _, first, self._kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         self._kind = self._kind.ravel()
@@ -25,7 +25,7 @@ class ExactMeans:
         self._alike: tuple[bytes, np.ndarray] | None = None
 
     def of(self, event: GaussianRelease, one: Sum, order: Callable[[], np.ndarray]) -> Vector:
-        """The exact mean of one answer: what records of the piece, or of the sample, add, over the public count."""
+        """The exact mean of one answer: what records of the shard, or of the sample, add, over the public count."""
         if self._subject.answer.silent and not self._records.X.any():
             return np.zeros(self._subject.dim)
         places = np.arange(event.start, event.stop)

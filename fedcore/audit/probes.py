@@ -7,39 +7,39 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcore.audit.addresses import Sent
-from fedcore.audit.sitting import Sitting
+from fedcore.audit.audit_session import AuditSession
 from fedcore.errors import SiloError
 
 
 def asked_again(
-    sitting: Sitting, run: str, addresses: Sequence[tuple[int, int]], other_first: bool = False
+    session: AuditSession, run: str, addresses: Sequence[tuple[int, int]], other_first: bool = False
 ) -> list[Sent]:
     """Asks each address as `still` did, and with other arrays, or these first; what came back. A refusal is no
     payload."""
     seen = []
     for address in addresses:
-        first, other = sitting.queries.first(address), sitting.queries.other(address)
+        first, other = session.queries.first(address), session.queries.other(address)
         asked = [first, other] if other else [first]
         for sent in asked[::-1] if other_first else asked:
-            payload = sitting.payload(run, address, sent)
+            payload = session.payload(run, address, sent)
             if payload is not None:
-                seen.append(Sent(sitting.subject.silo, run, *address, payload))
+                seen.append(Sent(session.audited.silo, run, *address, payload))
     return seen
 
 
-def answered_beyond(sitting: Sitting, run: str) -> list[tuple[int, int]]:
+def answered_beyond(session: AuditSession, run: str) -> list[tuple[int, int]]:
     """Addresses next to those of the plan that were answered, asked as the nearest of them is: none should be."""
-    phases = sitting.subject.plan.phases
+    phases = session.audited.plan.phases
     near = {(phase.index, at): (phase.index, phase.rounds) for phase in phases for at in _after(phase.rounds)}
     near |= {(phase.index, 0): (phase.index, 1) for phase in phases}
     near |= {(0, 1): (1, 1), (len(phases) + 1, 1): (len(phases), 1)}
-    asked = {address: sitting.payload(run, address, sitting.queries.first(like)) for address, like in near.items()}
+    asked = {address: session.payload(run, address, session.queries.first(like)) for address, like in near.items()}
     return [address for address, payload in asked.items() if payload is not None]
 
 
-def takes_another_plan(sitting: Sitting, run: str) -> bool:
+def takes_another_plan(session: AuditSession, run: str) -> bool:
     """Whether the silo agrees to another plan in the name of this run, which it has agreed to."""
-    other = Sitting(sitting.subject.in_another_plan(), sitting.records, lease=sitting.lease, of=sitting)
+    other = AuditSession(session.audited.in_another_plan(), session.records, lease=session.lease, of=session)
     try:
         other.approved(run)
     except SiloError:
@@ -47,10 +47,10 @@ def takes_another_plan(sitting: Sitting, run: str) -> bool:
     return True
 
 
-def refusal_of_losses(sitting: Sitting, run: str) -> tuple[str, str]:
+def refusal_of_losses(session: AuditSession, run: str) -> tuple[str, str]:
     """Code and sentence of a guarded silo's refusal to show exact losses. Raises ValueError if it shows them."""
     try:
-        sitting.losses(run, np.zeros(sitting.subject.plan.problem.objective.dim))
+        session.losses(run, np.zeros(session.audited.plan.problem.objective.dim))
     except SiloError as error:
         return error.code, error.sentence
     raise ValueError("a guarded silo shows exact losses")

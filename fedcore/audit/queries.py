@@ -13,8 +13,8 @@ import numpy as np
 
 from fedcore.algorithms.statistics.evaluated import MODEL
 from fedcore.arrays import Arrays, Vector
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.scenes import unit
-from fedcore.audit.subject import Subject
 
 BEFORE = "before"
 """Name of the array in which the model before travels, where differences between it and `w` are asked."""
@@ -23,10 +23,10 @@ SHORTEST = 1e-6
 
 
 class Queries:
-    """Arrays that the subject's silo receives. `own`: names of those that are for it alone."""
+    """Arrays that the audited's silo receives. `own`: names of those that are for it alone."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, audited: AuditedSilo) -> None:
+        self.audited = audited
         self.own: frozenset[str] = frozenset()
         self._end: Vector | None = None
         self._first: dict[tuple[int, int], dict[str, np.ndarray]] = {}
@@ -34,14 +34,14 @@ class Queries:
     def received(self, arrays: Arrays) -> dict[str, np.ndarray]:
         """What this silo gets of a broadcast: of a matrix its own row."""
         self.own = self.own | {name for name, array in arrays.items() if array.ndim > 1}
-        return {name: array if array.ndim == 1 else array[self.subject.place] for name, array in arrays.items()}
+        return {name: array if array.ndim == 1 else array[self.audited.place] for name, array in arrays.items()}
 
     def first(self, address: tuple[int, int]) -> dict[str, np.ndarray]:
         """What the silo receives in this round while the model is the first one, and the one before a step away."""
-        phase = self.subject.plan.phases[address[0] - 1]
+        phase = self.audited.plan.phases[address[0] - 1]
         alike = (phase.index, phase.kind(address[1]))
         if alike not in self._first:
-            method, answer = cast(Any, self.subject.asking), self.subject.answer
+            method, answer = cast(Any, self.audited.asking), self.audited.answer
             # Of the round's number, the form of a question depends on nothing but its kind.
             state = replace(method.init(answer.start), phase=phase.index, round=phase.first_rounds[alike[1]])
             sent = self.received(method.broadcast(state, phase))
@@ -52,8 +52,8 @@ class Queries:
 
     def other(self, address: tuple[int, int]) -> dict[str, np.ndarray]:
         """Other arrays of the same names, within the domain; none where a query has no arrays."""
-        step = np.zeros(self.subject.plan.problem.objective.dim)
-        step[0] = min(1.0, 0.25 * self.subject.plan.problem.objective.diameter)
+        step = np.zeros(self.audited.plan.problem.objective.dim)
+        step[0] = min(1.0, 0.25 * self.audited.plan.problem.objective.diameter)
         return {name: 0.5 * array if array.any() else step for name, array in self.first(address).items()}
 
     def far(self, address: tuple[int, int], rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -70,4 +70,4 @@ class Queries:
         return found
 
     def _edge(self, rng: np.random.Generator, like: Vector) -> Vector:
-        return unit(rng, like.size) * (0.499 * self.subject.plan.problem.objective.diameter)
+        return unit(rng, like.size) * (0.499 * self.audited.plan.problem.objective.diameter)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcore.arrays import Arrays, Vector
 from fedcore.audit.answers import Sum
-from fedcore.audit.subject import Subject
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.errors import InputError
 from fedcore.planning.phase import Phase
 from fedcore.planning.questions.question import DifferenceQuestion
@@ -41,9 +41,9 @@ class _Script:
 
 @dataclass
 class Reader:
-    """Reads the messages of a subject's method."""
+    """Reads the messages of a audited's method."""
 
-    subject: Subject
+    audited: AuditedSilo
     _known: dict[tuple[str, ...], Vector] = field(default_factory=dict)
 
     def weights(self, sent: Arrays) -> Vector:
@@ -59,7 +59,7 @@ class Reader:
 
     def offset(self, sent: Arrays) -> Vector:
         """The message to `sent` if all answers were zero (d,)."""
-        return self._message(sent, np.zeros((self.subject.answers, self.subject.dim)))
+        return self._message(sent, np.zeros((self.audited.answers, self.audited.dim)))
 
     def unit(self, sent: Arrays) -> float:
         """What sensitivity and noise of the planned event should be multiplied by in the answer to `sent`: 1, or the
@@ -67,23 +67,23 @@ class Reader:
 
         1 where a method asks several times in a round: then it asks for gradients.
         """
-        if self.subject.answers > 1:
+        if self.audited.answers > 1:
             return 1.0
         ((kind, asked),) = self._questions(sent)
         return float(np.linalg.norm(np.subtract(*asked))) if kind == DifferenceQuestion.kind else 1.0
 
     def fits(self, sent: Arrays, sums: Sequence[Sum]) -> bool:
         """Whether one sum is about what the method asks about; later ones of a round depend on answers before."""
-        if self.subject.answers > 1:
+        if self.audited.answers > 1:
             return True
         ((_, asked),) = self._questions(sent)
         return not asked or all(np.array_equal(one.w, np.concatenate(asked)) for one in sums)
 
     def _questions(self, sent: Arrays) -> list[tuple[str, tuple[Vector, ...]]]:
-        return self._told(sent, np.zeros((self.subject.answers, self.subject.dim)))[1]
+        return self._told(sent, np.zeros((self.audited.answers, self.audited.dim)))[1]
 
     def _found(self, sent: Arrays) -> Vector:
-        answers, dim = self.subject.answers, self.subject.dim
+        answers, dim = self.audited.answers, self.audited.dim
         offset = self.offset(sent)
         weights = np.empty(answers)
         for at in range(answers):
@@ -95,7 +95,7 @@ class Reader:
             told = scale * rng.standard_normal((answers, dim))
             if not np.allclose(self._message(sent, told), offset + weights @ told, rtol=1e-9, atol=1e-9 * scale):
                 raise InputError(
-                    f"method {self.subject.method.name} sends something else than a weighted sum of its answers: the "
+                    f"method {self.audited.method.name} sends something else than a weighted sum of its answers: the "
                     "audit cannot read it"
                 )
         return weights
@@ -105,12 +105,12 @@ class Reader:
 
     def _told(self, sent: Arrays, answers: np.ndarray) -> tuple[Vector, list[tuple[str, tuple[Vector, ...]]]]:
         """The message to `sent` if these are the answers, and what was asked for them."""
-        phase = self.subject.phases[0]
-        script = _Script(self.subject.plan.problem.objective.ridge, phase, (self.subject.silo, phase.index, 1), answers)
-        message = self.subject.asking.silo_step(sent, script)
-        if script.asked != self.subject.answers:
+        phase = self.audited.phases[0]
+        script = _Script(self.audited.plan.problem.objective.ridge, phase, (self.audited.silo, phase.index, 1), answers)
+        message = self.audited.asking.silo_step(sent, script)
+        if script.asked != self.audited.answers:
             raise InputError(
-                f"method {self.subject.method.name} asks {script.asked} times in a round planned for "
-                f"{self.subject.answers}"
+                f"method {self.audited.method.name} asks {script.asked} times in a round planned for "
+                f"{self.audited.answers}"
             )
         return message, script.questions

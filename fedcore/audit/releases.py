@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from fedcore.audit.addresses import Sent
+from fedcore.audit.audit_session import AuditSession
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.probes import asked_again
 from fedcore.audit.scenes import mixed_records, silent_records
-from fedcore.audit.sitting import Sitting
-from fedcore.audit.subject import Subject
 from fedcore.audit.transcript import Transcript
 from fedcore.mechanisms.grid import FINENESS
 
@@ -45,7 +45,7 @@ OTHER_PLAN = 4
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The secret sample of one exact sum: `taken` by place of the piece, and in `rows` which record is there."""
+    """The secret sample of one exact sum: `taken` by place of the shard, and in `rows` which record is there."""
 
     scene: int
     run: int
@@ -103,56 +103,56 @@ class Releases:
         return np.array(found, dtype=int).reshape(-1, 2)
 
 
-def wanted(subject: Subject) -> int:
-    """How many releases an audit of this subject asks for."""
-    return max(FEWEST, min(RELEASES, NUMBERS // subject.dim, SUMS // subject.answers))
+def wanted(audited: AuditedSilo) -> int:
+    """How many releases an audit of this audited asks for."""
+    return max(FEWEST, min(RELEASES, NUMBERS // audited.dim, SUMS // audited.answers))
 
 
-def gather(subject: Subject, rng: np.random.Generator) -> Releases:
+def gather(audited: AuditedSilo, rng: np.random.Generator) -> Releases:
     """Asks the silo under test for all of them. Raises SiloError as a site does."""
     parts: list[tuple[int, int, Transcript]] = []
     draws: list[Draw] = []
     sent: list[Sent] = []
     odd: list[str] = []
     answered = 0
-    for scene, sitting, server, share in _sittings(subject, rng):
-        left, run = math.ceil(wanted(subject) * share), 0
+    for scene, session, server, share in _sessions(audited, rng):
+        left, run = math.ceil(wanted(audited) * share), 0
         while left > 0:
             name = f"audit-{server}-{run}"
             if server == "train":
-                transcript = sitting.train(name, left)
+                transcript = session.train(name, left)
             else:
-                transcript = sitting.still(name, left) if server == "still" else sitting.far(name, left, rng)
+                transcript = session.still(name, left) if server == "still" else session.far(name, left, rng)
             left -= max(1, len(transcript.payload))
             answered += len(transcript.payload) + len(transcript.beside)
             parts.append((scene, run, transcript))
-            draws += _draws(sitting, scene, run, transcript)
-            odd += _odd_rows(sitting, transcript)
+            draws += _draws(session, scene, run, transcript)
+            odd += _odd_rows(session, transcript)
             of = f"{SCENES[scene]}: "
-            seen = sitting.sent(transcript) + (asked_again(sitting, name, transcript.addresses) if scene == 0 else [])
-            sent += [one._replace(run=of + one.run) for one in seen + sitting.in_ledger(name)]
-            sitting.forget(name)
+            seen = session.sent(transcript) + (asked_again(session, name, transcript.addresses) if scene == 0 else [])
+            sent += [one._replace(run=of + one.run) for one in seen + session.in_ledger(name)]
+            session.forget(name)
             run += 1
-    return _joined(subject, parts, draws, sent, odd, answered)
+    return _joined(audited, parts, draws, sent, odd, answered)
 
 
-def _sittings(subject: Subject, rng: np.random.Generator) -> Iterator[tuple[int, Sitting, str, float]]:
-    """Scene, silo, which server asks (`Sitting.still`, `train`, `far`), and its part of the releases."""
-    silent, other = silent_records(subject), replace(subject, key=rng.bytes(32))
-    yield 0, Sitting(subject, silent), "still", 0.25
-    yield 1, Sitting(other, silent), "still", 0.2
+def _sessions(audited: AuditedSilo, rng: np.random.Generator) -> Iterator[tuple[int, AuditSession, str, float]]:
+    """Scene, silo, which server asks (`AuditSession.still`, `train`, `far`), and its part of the releases."""
+    silent, other = silent_records(audited), replace(audited, key=rng.bytes(32))
+    yield 0, AuditSession(audited, silent), "still", 0.25
+    yield 1, AuditSession(other, silent), "still", 0.2
     # Shares key and queries with the first: with confident predictions a later local step's sum would be zero in both.
-    yield SHARED, Sitting(subject, mixed_records(subject, rng, gentle=subject.answers > 1)), "still", 0.2
-    yield 3, Sitting(subject, mixed_records(subject, rng)), "train", 0.2
-    yield OTHER_PLAN, Sitting(subject.in_another_plan(), silent), "still", 0.05
-    yield 5, Sitting(subject, mixed_records(subject, rng)), "far", 0.1
+    yield SHARED, AuditSession(audited, mixed_records(audited, rng, gentle=audited.answers > 1)), "still", 0.2
+    yield 3, AuditSession(audited, mixed_records(audited, rng)), "train", 0.2
+    yield OTHER_PLAN, AuditSession(audited.in_another_plan(), silent), "still", 0.05
+    yield 5, AuditSession(audited, mixed_records(audited, rng)), "far", 0.1
 
 
-def _draws(sitting: Sitting, scene: int, run: int, transcript: Transcript) -> Iterator[Draw]:
+def _draws(session: AuditSession, scene: int, run: int, transcript: Transcript) -> Iterator[Draw]:
     for address, event, sums in zip(transcript.addresses, transcript.events, transcript.sums, strict=True):
         if event.sampling == "full":
             continue
-        rows = sitting.order(transcript.run)[event.start : event.stop]
+        rows = session.order(transcript.run)[event.start : event.stop]
         for ask, one in enumerate(sums):
             taken = np.ones(len(rows), dtype=bool)
             if one.chosen is not None:
@@ -161,12 +161,12 @@ def _draws(sitting: Sitting, scene: int, run: int, transcript: Transcript) -> It
             yield Draw(scene, run, address, ask, event.sampling, event.rate, taken, rows)
 
 
-def _odd_rows(sitting: Sitting, transcript: Transcript) -> list[str]:
+def _odd_rows(session: AuditSession, transcript: Transcript) -> list[str]:
     """What is wrong with the ledger's rows of a run: each release has one, with its planned event."""
     asked = dict(zip(transcript.addresses, transcript.events, strict=True))
     beside = ((one.phase, one.round) for one in transcript.beside)
-    asked |= {address: sitting.subject.event(address) for address in beside}
-    rows = {(row.phase, row.round): row.event for row in sitting.written(transcript.run)}
+    asked |= {address: session.audited.event(address) for address in beside}
+    rows = {(row.phase, row.round): row.event for row in session.written(transcript.run)}
     where = f"run {transcript.run}, round "
     odd = [
         f"{where}{phase}.{round} " + ("has no row" if (phase, round) not in rows else "is charged for another event")
@@ -177,14 +177,14 @@ def _odd_rows(sitting: Sitting, transcript: Transcript) -> list[str]:
 
 
 def _joined(
-    subject: Subject,
+    audited: AuditedSilo,
     parts: list[tuple[int, int, Transcript]],
     draws: list[Draw],
     sent: list[Sent],
     odd: list[str],
     answered: int,
 ) -> Releases:
-    places = {address: at for at, address in enumerate(subject.addresses)}
+    places = {address: at for at, address in enumerate(audited.addresses)}
 
     def labels(of: int) -> np.ndarray:
         return np.repeat([part[of] for part in parts], [len(part[2].payload) for part in parts]).astype(int)
@@ -218,12 +218,12 @@ def _joined(
         tuple(sent),
         tuple(odd),
         answered,
-        subject.answers == 1,
-        _step(subject),
+        audited.answers == 1,
+        _step(audited),
     )
 
 
-def _step(subject: Subject) -> float:
+def _step(audited: AuditedSilo) -> float:
     """Half a step for the rounded sum and half for its noise, of each of so many independent sums."""
-    on_grid = subject.plan.problem.budget.mechanism == "discrete-gaussian"
-    return FINENESS * math.sqrt(subject.answers) if on_grid else 0.0
+    on_grid = audited.plan.problem.budget.mechanism == "discrete-gaussian"
+    return FINENESS * math.sqrt(audited.answers) if on_grid else 0.0

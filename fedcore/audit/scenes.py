@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcore.arrays import Vector
-from fedcore.audit.subject import Subject
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.data.records import Records
 
 SMALL, LARGE = 1e-3, 1e6
@@ -20,32 +20,32 @@ LARGER = 0.2
 """Part of them that is of one class whatever the others are."""
 
 
-def silent_records(subject: Subject) -> Records:
+def silent_records(audited: AuditedSilo) -> Records:
     """n records without features: where nothing else makes a gradient, every exact sum is zero, of samples too."""
-    return Records(np.zeros((subject.n, subject.answer.features)), np.ones(subject.n))
+    return Records(np.zeros((audited.n, audited.answer.features)), np.ones(audited.n))
 
 
-def equal_records(subject: Subject, rng: np.random.Generator) -> Records:
+def equal_records(audited: AuditedSilo, rng: np.random.Generator) -> Records:
     """n equal records with about half of the allowed gradient norm at w = 0."""
-    x = unit(rng, subject.answer.features) * (0.5 * subject.answer.allowed)
-    return Records(np.tile(x, (subject.n, 1)), np.full(subject.n, labels(subject, rng, 1)[0]))
+    x = unit(rng, audited.answer.features) * (0.5 * audited.answer.allowed)
+    return Records(np.tile(x, (audited.n, 1)), np.full(audited.n, labels(audited, rng, 1)[0]))
 
 
 def mixed_records(
-    subject: Subject, rng: np.random.Generator, gentle: bool = False, on_axis: float = ON_AXIS
+    audited: AuditedSilo, rng: np.random.Generator, gentle: bool = False, on_axis: float = ON_AXIS
 ) -> Records:
     """n different records: with gradients far inside of the bound and far beyond it, of all classes and one of them
     more often, half of them (`on_axis`) on an axis, some without features.
 
     The axes go round, the last one, which may be a bias column, among them. Which of them is the first or the last of
-    a piece is another in every run. `gentle`: all of them so small that no model of the domain is confident about one,
+    a shard is another in every run. `gentle`: all of them so small that no model of the domain is confident about one,
     so no sum of some of them is zero.
     """
-    n, features = subject.n, subject.answer.features
+    n, features = audited.n, audited.answer.features
     loud = rng.random(n) < LOUD
-    sizes = np.where(loud, LARGE ** rng.random(n) * 2.0, SMALL ** rng.random(n) * 0.9) * subject.answer.allowed
+    sizes = np.where(loud, LARGE ** rng.random(n) * 2.0, SMALL ** rng.random(n) * 0.9) * audited.answer.allowed
     if gentle:
-        sizes = SMALL * 10.0 ** rng.random(n) * subject.answer.allowed
+        sizes = SMALL * 10.0 ** rng.random(n) * audited.answer.allowed
     X = rng.standard_normal((n, features))
     there = np.flatnonzero(rng.random(n) < on_axis)
     X[there] = 0.0
@@ -53,17 +53,17 @@ def mixed_records(
     X *= (sizes / np.linalg.norm(X, axis=1))[:, None]
     if not gentle:
         X[rng.random(n) < EMPTY] = 0.0
-    y = labels(subject, rng, n)
+    y = labels(audited, rng, n)
     y[rng.random(n) < LARGER] = y[0]
     return Records(X, y)
 
 
-def labels(subject: Subject, rng: np.random.Generator, many: int) -> Vector:
+def labels(audited: AuditedSilo, rng: np.random.Generator, many: int) -> Vector:
     """Labels of all classes in turn, from a random one on; the loss's pair where it has one predictor."""
     first = int(rng.integers(1000))
-    if subject.answer.classes is not None:
-        return np.array((first + np.arange(many)) % subject.answer.classes, dtype=np.float64)
-    low, high = (-1.0, 1.0) if subject.loss is None else subject.loss.labels.pair
+    if audited.answer.classes is not None:
+        return np.array((first + np.arange(many)) % audited.answer.classes, dtype=np.float64)
+    low, high = (-1.0, 1.0) if audited.loss is None else audited.loss.labels.pair
     return np.where((first + np.arange(many)) % 2, high, low)
 
 

@@ -44,7 +44,7 @@ class Transcript:
         return np.asarray((self.payload - self.exact) / self.sigma[:, None])
 
 
-class KeptKeys(MemoryLedger):
+class RecordedKeys(MemoryLedger):
     """A ledger in memory that shows the keys of its runs."""
 
     def __init__(self, silo: str) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 
 from fedcore.arrays import digest, plain_json
 from fedcore.data import generated, layout
-from fedcore.data.config import DataConfig, GeneratedData
 from fedcore.data.constants.pca import Projection
 from fedcore.data.constants.scaling import ReleasedScaling, Scales
+from fedcore.data.data_config import DataConfig, GeneratedData
 from fedcore.data.file_sources import file_sources, public_source
 from fedcore.data.inspection import check_contents, inspected
 from fedcore.data.records import Records
 from fedcore.data.silo_file import Released, SiloSource, count_records, open_records
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError, SiloError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.planning.problem import SiloFacts
 
 __all__ = ["Dataset", "SiloFacts", "facts", "prepare", "validate"]

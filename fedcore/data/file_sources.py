@@ -12,7 +12,7 @@ from fedcore.data.schema import Schema
 from fedcore.data.silo_file import SiloSource, format_of
 from fedcore.data.tabular import FilesData, Tabular
 from fedcore.errors import InputError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 
 def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:

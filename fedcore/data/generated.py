@@ -11,8 +11,8 @@ from typing import Any
 
 from fedcore.arrays import Matrix
 from fedcore.data import layout
-from fedcore.data.config import GeneratedData
 from fedcore.data.constants.pca import Projection
+from fedcore.data.data_config import GeneratedData
 from fedcore.data.schema import feature_names
 from fedcore.data.silo_file import Constants, Released, SiloSource, open_records
 from fedcore.data.sources import (
@@ -33,7 +33,7 @@ from fedcore.data.sources.streams import silo_names
 from fedcore.data.sources.tables import split as tables
 from fedcore.data.table import Generated
 from fedcore.errors import InputError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 Images = DigitsData | MnistData
 _STATEMENT = {

@@ -2,7 +2,7 @@
 
 A data set is a list of persons, in the order of their ids; neighbours replace all rows of one id by any others. So no
 person's place in the list depends on where another's rows stand in the file, as it would by first appearance: whoever
-came a day earlier would move those between into other pieces, or among those held out. And nothing may tell how many
+came a day earlier would move those between into other shards, or among those held out. And nothing may tell how many
 rows a person has: each takes the same number of places, one after the other, whatever it fills of them, since at a
 corner of a loss a row's place in a product decides its residual, and a shape is seen in time. Its first rows count,
 those beyond the places are left out in silence: a map of each person by itself with a public constant.

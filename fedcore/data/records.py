@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
-from fedcore.models.config import Normalise
+from fedcore.models.model_config import Normalise
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from fedcore.data.texts.column_types import misfit
 from fedcore.errors import InputError, SiloError
 from fedcore.limits import LARGEST_CONSTANTS
 from fedcore.losses import REALS, LabelSet
-from fedcore.models.config import Normalise
+from fedcore.models.model_config import Normalise
 
 Format = Literal["parquet", "csv"]
 T = TypeVar("T")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from fedcore.algorithms import AlgorithmConfig, with_trait
-from fedcore.data.config import DataConfig
+from fedcore.data.data_config import DataConfig
 from fedcore.data.sources.images import ImageData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.tables.split import TablesData
 from fedcore.data.sources.teacher import TeacherData
 from fedcore.data.tabular import FilesData
 from fedcore.losses import LOSSES, REALS
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
-from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig
+from fedcore.planning.plan_config import EvaluationConfig, ParticipationConfig, PrivacyConfig
 
 _OF_NUMBERS = [name for name, loss in LOSSES.items() if loss.labels == REALS]
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from fedcore.algorithms import AlgorithmConfig
-from fedcore.data.config import DataConfig
 from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.constants.scaling import ReleasedScaling
+from fedcore.data.data_config import DataConfig
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData
@@ -32,11 +32,11 @@ from fedcore.experiment.compatibility import (
 )
 from fedcore.hyperparameters import Count, Real, Section, Seed
 from fedcore.limits import MOST_CELLS
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
 from fedcore.paths import LocalPath
-from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from fedcore.planning.curvature import KnownCurvature, ReleasedCurvature
+from fedcore.planning.plan_config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 
 
 class TlsConfig(Section):

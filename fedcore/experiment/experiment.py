@@ -24,8 +24,8 @@ from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.problem import make_problem, start, training_loss
-from fedcore.experiment.released.asked import statistic_of
 from fedcore.experiment.released.curvature import known_smoothness
+from fedcore.experiment.released.kinds import statistic_of
 from fedcore.experiment.released.statistic import Eigenvalues
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.federation.in_process import InProcess, SitePool

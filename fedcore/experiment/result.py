@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.released.asked import statistic_of
+from fedcore.experiment.released.kinds import statistic_of
 
 
 class Kept(BaseModel):

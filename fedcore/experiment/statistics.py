@@ -16,15 +16,15 @@ from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.arrays import canonical_json
-from fedcore.data.config import DataConfig
+from fedcore.data.data_config import DataConfig
 from fedcore.data.dataset import facts
 from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA, named_places
-from fedcore.experiment.released.asked import statistic_asked, statistic_of
+from fedcore.experiment.released.kinds import required_statistic, statistic_of
 from fedcore.experiment.released.noise import outlook
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.paths import Anchor
 from fedcore.planning.phases.local_phase import published_claims
 from fedcore.planning.plan import Plan
@@ -60,12 +60,12 @@ def raw_model(config: ExperimentConfig, bound: float) -> ModelConfig:
 
 def statistics_method(config: ExperimentConfig, features: int) -> PooledStatistic:
     """The release for records of `features`. Raises InputError for too many of them, and if there is none."""
-    return statistic_asked(config).method(features)
+    return required_statistic(config).method(features)
 
 
 def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Plan:
     """The plan of the release: calibrated exactly for its own epsilon at each silo's delta. Raises InputError."""
-    statistic, privacy = statistic_asked(config), config.privacy
+    statistic, privacy = required_statistic(config), config.privacy
     method, epsilon, (least, most) = statistic.method(features), statistic.section.epsilon, EPSILONS
     if epsilon is not None and not least <= epsilon <= most:
         key = f"{statistic.section.key}.epsilon"
@@ -113,7 +113,7 @@ def composed_epsilon(
     """What both cost a silo together, at the run's delta there, by composition of all events.
 
     `events`: those of training that took place; None: all that the plan has. The statistics are about all records of
-    the silo, so every piece of the run's own split carries them in full.
+    the silo, so every shard of the run's own split carries them in full.
     """
     n = plan.problem.sizes[silo]
     own = plan.charged_events(silo) if events is None else list(events)

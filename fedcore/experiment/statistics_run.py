@@ -13,7 +13,7 @@ from fedcore.data.dataset import facts, prepare
 from fedcore.data.silo_file import Released
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.released.asked import statistic_asked
+from fedcore.experiment.released.kinds import required_statistic
 from fedcore.experiment.released.statistic import Eigenvalues
 from fedcore.experiment.statistics import plan_statistics, raw_data, raw_model, statistics_id, statistics_method
 
@@ -32,7 +32,7 @@ class StatisticsRun(Experiment):
         data = raw_data(config)
         silos, features = facts(data, raw_model(config, 1.0), config.seed)
         plan = plan_statistics(config, silos, features)
-        bound = statistic_asked(config).record_bound(features)
+        bound = required_statistic(config).record_bound(features)
         dataset = prepare(data, raw_model(config, bound), config.seed, silo_root)
         return cls(config, statistics_id(config), dataset, plan)
 
@@ -62,7 +62,7 @@ class StatisticsRun(Experiment):
         variance of principal components, and as `write_projection`.
         """
         folder = silo_root.absolute() / self.dataset.name / self.run
-        return statistic_asked(self.config).constants(self.plan, moments, folder)
+        return required_statistic(self.config).constants(self.plan, moments, folder)
 
 
 def check_all(cells: Iterable[ExperimentConfig], silo_root: Path) -> None:

@@ -62,10 +62,10 @@ class Totals(NamedTuple):
 class Mark(NamedTuple):
     """What an anchor says: number and MAC of the last entry, totals at that moment, runs approved, and the trail.
 
-    `trail`: `Standing.trail`, which entries there are that are no releases. Neither their sum nor their number says so:
-    one can be shown as a release, and a number of which two entries were made, one never committed, can show either.
-    None in an anchor of an earlier version, until the next entry. `order`, `claimed`: of the account's caps (`Caps`);
-    what is claimed for a registered silo only the register says.
+    `trail`: `LedgerState.trail`, which entries there are that are no releases. Neither their sum nor their number says
+    so: one can be shown as a release, and a number of which two entries were made, one never committed, can show
+    either. None in an anchor of an earlier version, until the next entry. `order`, `claimed`: of the account's caps
+    (`Caps`); what is claimed for a registered silo only the register says.
     """
 
     sequence: int

@@ -21,7 +21,7 @@ from fedcore.ledger.chain import Entry, Kind
 from fedcore.ledger.file_lock import hold
 from fedcore.ledger.locked import alone
 from fedcore.ledger.rows import Rows
-from fedcore.ledger.standing import Link, Standing
+from fedcore.ledger.state import LedgerState, Link
 from fedcore.ledger.storage.database import connect, raise_version
 from fedcore.ledger.storage.entry_table import ENTRY, BrokenChainError, check_sequence, committed, releases, walk
 from fedcore.ledger.storage.verify import BehindAnchorError, opened
@@ -45,7 +45,7 @@ class ChainedFile:
         self._closed = False
         self.lock = threading.RLock()
         self._fault: str | None = None
-        self._standing = Standing()
+        self._state = LedgerState()
         self._rows: dict[str, Rows] = {}
         self._at = Link(0, GENESIS)
         self._db: sqlite3.Connection | None = None
@@ -88,7 +88,7 @@ class ChainedFile:
         """That of the account's Renyi filter, for life; None before its first cap. The anchor knows it where a register
         keeps the caps."""
         mark = self._anchor.mark
-        return self._standing.caps.order if mark is None or mark.order is None else mark.order
+        return self._state.caps.order if mark is None or mark.order is None else mark.order
 
     def has(self, link: Link) -> bool:
         """Whether this entry is in the ledger."""
@@ -104,7 +104,7 @@ class ChainedFile:
         if self._anchor.key is None and (entries or not self._made()):
             raise self._damaged(f"its key {self._anchor.key_path} is gone, nothing in it can be checked")
         of_whom = (self.silo, self.version)
-        self._standing, self._at = self._verify(lambda: opened(db, self._anchor, entries, of_whom, self._fitting))
+        self._state, self._at = self._verify(lambda: opened(db, self._anchor, entries, of_whom, self._fitting))
         if self._at.sequence == 0 and self._fitting:
             self._write([self._opening()])
 
@@ -145,16 +145,16 @@ class ChainedFile:
             raise self._let_go()
         return self._db if self._db is not None else self._reopen()
 
-    def _known(self) -> Standing:
+    def _known(self) -> LedgerState:
         """What is in force, with whatever the last COMMIT wrote."""
         _ = self._connection
-        return self._standing
+        return self._state
 
     def _known_rows(self, run: str) -> Rows:
         """The run's releases, read once: from its approval to its closing, or to where the ledger ends."""
         db = self._connection
-        if run not in self._rows and run in self._standing.approvals:
-            first, last = self._standing.approvals[run].link, self._standing.closings.get(run, self._at)
+        if run not in self._rows and run in self._state.approvals:
+            first, last = self._state.approvals[run].link, self._state.closings.get(run, self._at)
             self._rows[run] = self._verify(lambda: releases(db, self._anchor.known_key, run, first, last))
         return self._rows.get(run, Rows())
 
@@ -251,7 +251,7 @@ class ChainedFile:
             if entry.run in self._rows:
                 self._rows[entry.run].put(committed(entry), entry.sequence)
         else:
-            self._standing.take(entry, mac)
+            self._state.take(entry, mac)
             if entry.kind == "approval":
                 self._rows[entry.run] = Rows()
         # Last: an entry that was taken by half is taken again.
@@ -263,12 +263,12 @@ class ChainedFile:
             raise self._let_go()
         if not self._fitting and not anew:
             raise self._lost("its ledger may be behind its anchor")
-        known, standing, order, written = self._anchor.mark, self._standing, self.order, False
+        known, state, order, written = self._anchor.mark, self._state, self.order, False
         # A release changes no total. But the last mark may be older than the last entry that does, if that one was
         # committed and its own mark was not written.
-        alike = known is not None and (known.trail, known.order) == (standing.trail, order)
-        totals = known.totals if known is not None and alike else Totals.of(standing.charges.values(), order)
-        mark = Mark(*self._at, totals, standing.runs, standing.trail, order, standing.caps.claimed)
+        alike = known is not None and (known.trail, known.order) == (state.trail, order)
+        totals = known.totals if known is not None and alike else Totals.of(state.charges.values(), order)
+        mark = Mark(*self._at, totals, state.runs, state.trail, order, state.caps.claimed)
         try:
             if anew:
                 self._anchor.replace(mark)

@@ -33,7 +33,7 @@ from fedcore.ledger.refusals import (
     same_plan,
 )
 from fedcore.ledger.rows import Row, check_row
-from fedcore.ledger.standing import Link
+from fedcore.ledger.state import Link
 from fedcore.ledger.storage.entry_table import anchor_fault, changes
 from fedcore.messages import Receipt
 
@@ -57,7 +57,7 @@ class SqliteLedger(ChainedFile):
         policy: Cap | None = None,
     ) -> bytes:
         known = self._known().approvals.get(run)
-        held = self._standing.leases.get(run, 0)
+        held = self._state.leases.get(run, 0)
         refuse_older(self.silo, run, held, lease)
         note_holder(self._anchor.path, run)
         if known is None:
@@ -65,7 +65,7 @@ class SqliteLedger(ChainedFile):
             caps = [each for each in (policy, cap) if each is not None]
             order, change = self._order(caps)
             charge = charge.at(order)
-            admit(self.silo, run, cap, self._standing.charges.values(), charge, order)
+            admit(self.silo, run, cap, self._state.charges.values(), charge, order)
             changed = [] if change is None else [self._next("cap", "", json.dumps(change, sort_keys=True))]
             body = approval_text(plan, hashlib.sha256(key).hexdigest(), charge, person)
             entry = self._next("approval", run, body, len(changed))
@@ -77,7 +77,7 @@ class SqliteLedger(ChainedFile):
         same_plan(self.silo, run, known.plan, plan)
         self._known_rows(run)
         stored = self._key_of(run)
-        if stored is None and self._standing.is_open(run):
+        if stored is None and self._state.is_open(run):
             raise self._damaged(f"the key of run {run} is gone")
         if stored is not None and hashlib.sha256(stored).hexdigest() != known.key_sha256:
             raise self._damaged(f"the key of run {run} is another one")
@@ -99,8 +99,8 @@ class SqliteLedger(ChainedFile):
     @alone
     def fence(self, run: str, lease: int) -> None:
         """Writes a newer lease of a run that was approved."""
-        standing = self._known()
-        if run in standing.approvals and lease > standing.leases.get(run, 0):
+        state = self._known()
+        if run in state.approvals and lease > state.leases.get(run, 0):
             self._write([self._lease(run, lease)])
 
     def _lease(self, run: str, lease: int, ahead: int = 0) -> Entry:
@@ -118,7 +118,7 @@ class SqliteLedger(ChainedFile):
     def _check_unit(self, run: str, person: str | None) -> None:
         """Raises SiloError if this ledger was charged for another unit: the sum would be an epsilon of neither."""
         held = self._known().person
-        if not self._standing.charges or held == person:
+        if not self._state.charges or held == person:
             return
         raise other_unit(self.silo, run, self._path, (held, person), self._elsewhere)
 
@@ -160,7 +160,7 @@ class SqliteLedger(ChainedFile):
             self.check_lease(run, lease)
         if self._known().is_open(run):
             rows = self._known_rows(run)  # verified, also for one that is ended without having been gone on with
-            charge = settled(self._standing.charges[run], mu_squared, rows.events(), self.caps.order)
+            charge = settled(self._state.charges[run], mu_squared, rows.events(), self.caps.order)
             self._close([self._closing(run, charge)])
 
     def is_run(self, run: str) -> bool:
@@ -220,20 +220,20 @@ class SqliteLedger(ChainedFile):
         `order`: the account's, where a register keeps its caps and has them; None: as the anchor knows. Returns the
         runs it closed and what it added. The ledger and its anchor agree afterwards.
         """
-        standing, mark = self._known(), self._anchor.mark
-        runs, charges = standing.open_runs, standing.charges
+        state, mark = self._known(), self._anchor.mark
+        runs, charges = state.open_runs, state.charges
         db, order = self._connection, self.order if order is None else order
         lost = Charge(0.0, 0.0, 0.0).at(order)
         if mark is not None and self._verify(lambda: anchor_fault(db, mark, changes(db))) is not None:
             lost = lost_charge(mark.totals, mark.order, charges.values(), order)
         entries = [] if self._at.sequence else [self._opening()]
-        caps = None if mark is None else standing.caps.again(mark.order, mark.claimed)
+        caps = None if mark is None else state.caps.again(mark.order, mark.claimed)
         if caps is not None:
             entries.append(self._next("cap", "", json.dumps(caps, sort_keys=True), len(entries)))
         for run in runs:
             entries.append(self._closing(run, charges[run], len(entries)))
         known_runs = mark.runs if mark is not None else 0
-        said = {"charge": lost.json, "anchored": mark and mark.sequence, "runs": max(0, known_runs - standing.runs)}
+        said = {"charge": lost.json, "anchored": mark and mark.sequence, "runs": max(0, known_runs - state.runs)}
         body = json.dumps(said, sort_keys=True)
         # The anchor may hold a higher number, of entries that are lost: it is replaced.
         self._close([*entries, self._next("reconciliation", "", body, len(entries))], anew=True)

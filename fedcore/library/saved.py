@@ -25,7 +25,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import SECRET, stamp
 from fedcore.experiment.served.phase_model import PhaseModel, link_of
 from fedcore.models.activations import Activation
-from fedcore.models.config import Normalise
+from fedcore.models.model_config import Normalise
 from fedcore.planning.plan import Plan
 from fedcore.silo.account import SiloAccount
 

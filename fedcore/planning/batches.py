@@ -1,4 +1,4 @@
-"""Records of one answer: all of a piece, an expected number that is given, or the theorems' choice of it.
+"""Records of one answer: all of a shard, an expected number that is given, or the theorems' choice of it.
 
 Sources: Lowy and Razaviyayn 2023, Theorems 2.1 and 2.3 (spec isrl-dp-fl 6.1 and 6.6); Gao et al. 2024, Section 2
 and the proof of its gradient count, equation 25, and Algorithm 4 (spec localized-isrl-dp, sections 4, 9 and 7.5). n
@@ -18,7 +18,7 @@ from fedcore.hyperparameters import Count
 from fedcore.planning.problem import Problem
 
 Batch = Annotated[Count, Field(ge=1)] | Literal["theory"] | None
-"""`algorithm.batch`: K of the smallest silo's piece, expected, by secret Poisson samples; None: full batches."""
+"""`algorithm.batch`: K of the smallest silo's shard, expected, by secret Poisson samples; None: full batches."""
 
 
 def least_batch(problem: Problem, n: int, rounds: int) -> int:

@@ -161,7 +161,7 @@ def _check_epsilon(
 
 def _shuffled_epsilon(plan: Plan, silo: str) -> float:
     """Towards who sees shuffled batches; infinite where phases share records, of which no accountant knows."""
-    pieces = sorted({(event.start, event.stop) for phase in plan.phases for event in phase.charged(silo)})
-    if any(first[1] > second[0] for first, second in pairwise(pieces)):
+    shards = sorted({(event.start, event.stop) for phase in plan.phases for event in phase.charged(silo)})
+    if any(first[1] > second[0] for first, second in pairwise(shards)):
         return math.inf
     return max(phase_epsilon(plan.problem, phase, silo) for phase in plan.phases)

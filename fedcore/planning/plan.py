@@ -115,14 +115,14 @@ class Plan:
         """Epsilon at `silo` if each round's participants are really drawn as planned; never above `silo_epsilon`.
 
         `before`: what the silo has released about all of its records in any case. A phase in which it answers once at
-        most is charged in full; the others are about pieces of their own. Raises ValueError where they are not.
+        most is charged in full; the others are about shards of their own. Raises ValueError where they are not.
         """
         n = self.problem.sizes[silo]
         share, delta = self.problem.participation.expected / self.problem.n_silos, self.problem.budget.delta(n)
         before = list(before)
         drawn = [phase for phase in self.phases if not (phase.schedule.at_most_once or phase.evaluates)]
-        pieces = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))
-        if any(first[1] > second[0] for first, second in pairwise(pieces)):
+        shards = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))
+        if any(first[1] > second[0] for first, second in pairwise(shards)):
             raise ValueError(f"phases of this plan share records of silo {silo}")
         sure = [
             *before,
@@ -147,13 +147,13 @@ class Plan:
         """Largest epsilon of any silo towards who sees shuffled batches only, of the planned minimum of messages each.
 
         Never above `epsilon_accounted`, which is what is left where shuffling buys nothing. None without a shuffler, or
-        without noise. Phases are about pieces of their own: a record pays for one of them.
+        without noise. Phases are about shards of their own: a record pays for one of them.
         """
         problem = self.problem
         if problem.trust.shuffle is None or not problem.budget.private:
             return None
-        pieces = sorted({(event.start, event.stop) for event in self.silo_events(problem.silos[0].name)})
-        if any(first[1] > second[0] for first, second in pairwise(pieces)):
+        shards = sorted({(event.start, event.stop) for event in self.silo_events(problem.silos[0].name)})
+        if any(first[1] > second[0] for first, second in pairwise(shards)):
             return self.epsilon_accounted
         found = max(phase_epsilon(problem, phase, silo.name) for phase in self.phases for silo in problem.silos)
         return min(found, self.epsilon_accounted)
@@ -165,7 +165,7 @@ class Plan:
 
     @property
     def epsilon_paper(self) -> float:
-        """What the published formula would claim for the noise used: the largest phase, pieces being disjoint."""
+        """What the published formula would claim for the noise used: the largest phase, shards being disjoint."""
         return max(phase.epsilon_paper for phase in self.phases if not phase.evaluates)
 
     def as_json(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.limits import LARGEST_SPEC
 from fedcore.noise_cache import NoiseFolder
-from fedcore.planning.config import CapConfig
+from fedcore.planning.plan_config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
 from fedcore.process.open_files import make_room
 from fedcore.shuffling.forms import Carrier

@@ -28,16 +28,16 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, unit_of
 from fedcore.silo.agreement import terms
-from fedcore.silo.answers import ANSWERS, Piece, rows_of
+from fedcore.silo.answers import ANSWERS, Shard, rows_of
 from fedcore.silo.approval import charge_of, check_agreed, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
+from fedcore.silo.batched_sums import Part
 from fedcore.silo.keys import Keys
 from fedcore.silo.lease import check_number
 from fedcore.silo.policies.policy import Policy
 from fedcore.silo.policies.policy_in_force import Clock, PolicyInForce, utc_now
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 from fedcore.silo.round_view import RoundView
-from fedcore.silo.together import Part
 
 
 class PrivateSilo:
@@ -74,7 +74,7 @@ class PrivateSilo:
         self._noise = keys.noise()
         self._grid_noise = GridGaussian()
         self._runs: dict[str, ApprovedRun] = {}
-        self._pieces: dict[str, tuple[tuple[int, int, int], Piece]] = {}
+        self._shards: dict[str, tuple[tuple[int, int, int], Shard]] = {}
 
     @property
     def n(self) -> int:
@@ -151,7 +151,7 @@ class PrivateSilo:
         kinds = {kind.question.kind for phase in plan.phases for kind in phase.kinds}
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
-        self._pieces.pop(run, None)
+        self._shards.pop(run, None)
         self._runs[run] = ApprovedRun(plan, asked, loss, self._keys, key, named, X, y, answers, weights, lease)
 
     def close_run(self, run: str) -> None:
@@ -162,9 +162,9 @@ class PrivateSilo:
         """Lets go of a run's records, until it is approved again."""
         self._runs.pop(run, None)
         self.ledger.forget_run(run)
-        self._pieces.pop(run, None)
+        self._shards.pop(run, None)
 
-    def answer(self, question: Question, phase: Phase) -> Release:
+    def answer(self, question: RoundQuestion, phase: Phase) -> Release:
         """The release for this question: the committed one if there is one, else a new one, charged before it is sent.
 
         `phase` is the site's, of the approved plan, as it is in the question's round. Raises SiloError for an address
@@ -209,10 +209,10 @@ class PrivateSilo:
         approved = self._runs.get(run)
         return 0 if approved is None else approved.lease
 
-    def part(self, question: Question, phase: Phase) -> Part:
+    def part(self, question: RoundQuestion, phase: Phase) -> Part:
         """What of this silo an answer of the phase is about, for sums of several silos together."""
         run = self._runs[question.run]
-        return run.answers[phase.question.kind], self._piece(question, run, phase)
+        return run.answers[phase.question.kind], self._shard(question, run, phase)
 
     def passed_key(self, run: str) -> bytes | None:
         """Key of the run's noise, which a site may then draw for several silos in one pass; None if it may not."""
@@ -229,16 +229,16 @@ class PrivateSilo:
             raise SiloError(self.name, "model", f"run {run} has no model")
         return model_of(approved.loss), approved.X, approved.y, approved.weights
 
-    def _view(self, question: Question, phase: Phase) -> RoundView:
+    def _view(self, question: RoundQuestion, phase: Phase) -> RoundView:
         run = self._runs[question.run]
-        piece = self._piece(question, run, phase)
+        shard = self._shard(question, run, phase)
         noise = self._noise if question.noise is None else question.noise.of(run.key, self._noise)
-        return RoundView(self.name, run, question, phase, piece, noise, self._grid_noise)
+        return RoundView(self.name, run, question, phase, shard, noise, self._grid_noise)
 
-    def _piece(self, question: Question, run: ApprovedRun, phase: Phase) -> Piece:
+    def _shard(self, question: RoundQuestion, run: ApprovedRun, phase: Phase) -> Shard:
         kind = run.plan.phases[question.phase - 1].kind(question.round)
         slot = (question.phase, kind, question.round if phase.schedule.fresh_blocks else 0)
-        found = self._pieces.get(question.run)
+        found = self._shards.get(question.run)
         if found is not None and found[0] == slot:
             return found[1]
         event = phase.event(self.name, question.round)
@@ -248,6 +248,6 @@ class PrivateSilo:
         grid = grid_of(self.name, run.plan.problem, phase, event) if self._guarded else None
         weights = None if run.weights is None else run.weights[at]
         noise = 0.0 if phase.noise.entrusted else event.sigma * count
-        piece = Piece(event, at, run.X[at], run.y[at], count, noise, grid, weights, places)
-        self._pieces[question.run] = slot, piece
-        return piece
+        shard = Shard(event, at, run.X[at], run.y[at], count, noise, grid, weights, places)
+        self._shards[question.run] = slot, shard
+        return shard

@@ -20,16 +20,16 @@ from fedcore.mechanisms.gaussian import RoundNoise
 from fedcore.messages import BOUND, Query, is_bounded
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from fedcore.silo.together import Together
+from fedcore.silo.batched_sums import BatchedSums
 
 SLACK = 1e-9
 """Of the domain's radius: a projection onto the ball is exact up to rounding only."""
 
 
-class Question(NamedTuple):
+class RoundQuestion(NamedTuple):
     """What one silo is asked in one round, checked. `digest`: of all that it receives, computed at its site.
 
-    `together`: where sums of silos of the same site come from that are asked the same; None: this one is summed alone.
+    `batched`: where sums of silos of the same site come from that are asked the same; None: this one is summed alone.
     `noise`: of several simulated silos of the site, drawn in one pass; None: each draws its own.
     """
 
@@ -38,7 +38,7 @@ class Question(NamedTuple):
     round: int
     arrays: dict[str, np.ndarray]
     digest: bytes
-    together: Together | None = None
+    batched: BatchedSums | None = None
     noise: RoundNoise | None = None
 
 
@@ -101,7 +101,7 @@ def forms_of(method: Method[Any], plan: Plan) -> Forms:
     }
 
 
-def phase_asked(query: Query, names: list[str], plan: Plan | None, forms: Forms) -> Phase:
+def checked_phase(query: Query, names: list[str], plan: Plan | None, forms: Forms) -> Phase:
     """The phase of the approved plan in which a query asks `names`, the silos of a site, as it is in its round.
 
     `plan`: None without one. Raises SiloError in the name of the first of them if the query is not one of this plan and

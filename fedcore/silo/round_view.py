@@ -14,10 +14,10 @@ from fedcore.mechanisms.gaussian import Noise, numbered
 from fedcore.mechanisms.grid import Grid, GridGaussian
 from fedcore.mechanisms.secret_sample import WordStream, fixed_size_sample, poisson_sample
 from fedcore.planning.phase import Phase
-from fedcore.silo.answers import Piece
+from fedcore.silo.answers import Shard
 from fedcore.silo.approval import grid_of
 from fedcore.silo.approved_run import ApprovedRun
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 
 
 class RoundView:
@@ -25,17 +25,17 @@ class RoundView:
 
     __slots__ = (
         "_address",
+        "_batched",
         "_drawn",
         "_grid_noise",
         "_noise",
         "_phase",
-        "_piece",
         "_place",
         "_query",
         "_run",
         "_samples",
+        "_shard",
         "_silo",
-        "_together",
         "asked",
         "over",
     )
@@ -44,17 +44,17 @@ class RoundView:
         self,
         silo: str,
         run: ApprovedRun,
-        question: Question,
+        question: RoundQuestion,
         phase: Phase,
-        piece: Piece,
+        shard: Shard,
         noise: Noise,
         grid_noise: GridGaussian,
     ) -> None:
-        self._silo, self._run, self._phase, self._piece = silo, run, phase, piece
+        self._silo, self._run, self._phase, self._shard = silo, run, phase, shard
         self._noise, self._grid_noise = noise, grid_noise
         self._address, self._query = run.keys.address(run.named, question.phase, question.round, question.digest)
         self._place = silo, question.phase, question.round
-        self._together = question.together
+        self._batched = question.batched
         self._samples: WordStream | None = None
         self._drawn: np.ndarray | None = None
         self.asked = 0
@@ -62,7 +62,7 @@ class RoundView:
 
     @property
     def event(self) -> GaussianRelease:
-        return self._piece.event
+        return self._shard.event
 
     @property
     def ridge(self) -> float:
@@ -93,11 +93,11 @@ class RoundView:
         scale = answer.scale(self._run.plan.problem, *asked)
         if scale == 0.0:  # what cannot be moved has no noise: known from the question, and charged like any other
             return np.zeros(self._phase.question.length(self._run.plan.problem.objective.dim))
-        total = None if self._together is None else self._together.take(self._silo, asked)
+        total = None if self._batched is None else self._batched.take(self._silo, asked)
         if total is None:
             run = self._run
             draw = partial(run.keys.draws, run.key, context)
-            total = answer.sum(self._phase, self._piece, self._sample(context), draw, *asked)
+            total = answer.sum(self._phase, self._shard, self._sample(context), draw, *asked)
         return self._released(total, context, scale)
 
     def _next_context(self) -> bytes:
@@ -106,7 +106,7 @@ class RoundView:
         return numbered(self._address, self.asked) + self._query
 
     def _sample(self, context: bytes) -> np.ndarray | None:
-        """Records, or persons, of the piece that the next answer is about; None: all. One stream for all of the round,
+        """Records, or persons, of the shard that the next answer is about; None: all. One stream for all of the round,
         and one sample where the answers of a round are about one."""
         if self._phase.question.one_sample and self._drawn is not None:
             return self._drawn
@@ -114,7 +114,7 @@ class RoundView:
         return self._drawn
 
     def _drawn_sample(self, context: bytes) -> np.ndarray | None:
-        event, count, records = self.event, self._piece.count, self._piece.n
+        event, count, records = self.event, self._shard.count, self._shard.n
         if event.sampling == "full":
             return None
         if self._samples is None:
@@ -129,20 +129,20 @@ class RoundView:
     def _released(self, total: Vector, context: bytes, scale: float) -> Vector:
         """(total + noise of the planned event) / public count, for a total of the event's
         sensitivity, times `scale`."""
-        piece, key = self._piece, self._run.key
-        if piece.grid is not None:
-            grid = piece.grid if scale == 1.0 else self._scaled_grid(scale)
+        shard, key = self._shard, self._run.key
+        if shard.grid is not None:
+            grid = shard.grid if scale == 1.0 else self._scaled_grid(scale)
             total = self._grid_noise.noised(key, context, total, grid)
-        elif piece.noise > 0:
+        elif shard.noise > 0:
             noise = self._noise.draw(key, context, total)
-            noise *= piece.noise * scale
+            noise *= shard.noise * scale
             total += noise
-        total /= piece.count
+        total /= shard.count
         return total
 
     def _scaled_grid(self, scale: float) -> Grid:
         """The grid for sums in this unit. Raises SiloError, which only the question decides, where there is none."""
-        problem, event, phase = self._run.plan.problem, self._piece.event, self._phase
+        problem, event, phase = self._run.plan.problem, self._shard.event, self._phase
         with np.errstate(all="ignore"):
             scaled = replace(event, sigma=event.sigma * scale, sensitivity=event.sensitivity * scale)
         return grid_of(self._silo, problem, phase, scaled, scale)

@@ -28,14 +28,14 @@ from fedcore.planning.plan import Plan
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.account import SiloAccount, account
 from fedcore.silo.agreement import Agreement, own_plan
+from fedcore.silo.batched_sums import BatchedSums, Stack
 from fedcore.silo.lease import Leases
 from fedcore.silo.outbox import Outbox, send_sealed
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Forms, Question, phase_asked
+from fedcore.silo.question import Forms, RoundQuestion, checked_phase
 from fedcore.silo.refusal import rebuilt, told
 from fedcore.silo.simulated import simulated_losses
 from fedcore.silo.site_log import SiteLog
-from fedcore.silo.together import Stack, Together
 
 MOST_OPEN = 256
 """Runs that a site keeps open at a time: of each its silos keep their records in another order."""
@@ -167,13 +167,15 @@ class Site:
         if not names:
             return
         plan, forms = self._approved.get(query.run, (None, {}))
-        phase = phase_asked(query, names, plan, forms)
+        phase = checked_phase(query, names, plan, forms)
         for array in query.arrays.values():
             array.flags.writeable = False  # one array for all of them: none may change what the next one is asked
-        digests, together = query.digests(names), self._together(query, names, phase)
+        digests, together = query.digests(names), self._batched_sums(query, names, phase)
         noise = self._round_noise(query, names, phase, plan)
         for name in names:
-            question = Question(query.run, query.phase, query.round, query.asked(name), digests[name], together, noise)
+            question = RoundQuestion(
+                query.run, query.phase, query.round, query.asked(name), digests[name], together, noise
+            )
             try:
                 yield self._answer(name, question, phase)
             except SiloError as error:
@@ -181,7 +183,7 @@ class Site:
                     raise
                 failures.append(error)
 
-    def _answer(self, name: str, question: Question, phase: Phase) -> Release:
+    def _answer(self, name: str, question: RoundQuestion, phase: Phase) -> Release:
         if self._log is not None:
             self._log.note("begin", question, name, self._silos[name].computed)
         # A warning turned into an exception would be an outcome that depends on records.
@@ -191,7 +193,7 @@ class Site:
             self._log.note("end", question, name, self._silos[name].computed)
         return release
 
-    def _together(self, query: Query, names: list[str], phase: Phase) -> Together | None:
+    def _batched_sums(self, query: Query, names: list[str], phase: Phase) -> BatchedSums | None:
         """The sums of these silos in this round, where they are asked the same and can be summed together."""
         if query.own:
             return None
@@ -200,11 +202,11 @@ class Site:
         key = (query.phase, kind, block, tuple(names))
         found, stack = self._stacks.get(query.run, (None, None))
         if found != key:
-            question = Question(query.run, query.phase, query.round, query.arrays, b"")
+            question = RoundQuestion(query.run, query.phase, query.round, query.arrays, b"")
             parts = {name: told(name, self._silos[name].part, question, phase) for name in names}
             stack = Stack.of(parts)
             self._stacks[query.run] = key, stack
-        return None if stack is None else Together(stack, query.arrays)
+        return None if stack is None else BatchedSums(stack, query.arrays)
 
     def _round_noise(self, query: Query, names: list[str], phase: Phase, plan: Plan | None) -> RoundNoise | None:
         """The noise of the simulated silos among these, drawn in one pass; None if there are none."""

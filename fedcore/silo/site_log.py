@@ -8,7 +8,7 @@ import weakref
 from pathlib import Path
 
 from fedcore.errors import SiloError
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 
 
 class SiteLog:
@@ -18,7 +18,7 @@ class SiteLog:
         self._file = _opened(silo, path)
         self._closing = weakref.finalize(self, os.close, self._file)
 
-    def note(self, what: str, question: Question, silo: str, computed: int) -> None:
+    def note(self, what: str, question: RoundQuestion, silo: str, computed: int) -> None:
         """Appends process, `what`, address of the question, silo and its number of computed answers.
 
         Raises SiloError if that cannot be written.

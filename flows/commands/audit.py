@@ -21,7 +21,7 @@ PARTS = {
     "evaluation": "released about held-out records",
     "statistics": "released before it",
 }
-"""What is audited beside the first kind of answer, in the order in which it is shown."""
+"""What is outcome beside the first kind of answer, in the order in which it is shown."""
 STAMP = (
     "synthetic records and keys only: no record of a silo was read; a pass is not a proof (docs/explanation/audits.md)"
 )
@@ -58,7 +58,7 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     import numpy as np
     from threadpoolctl import threadpool_limits
 
-    from fedcore.audit.subject import Subject, auditable
+    from fedcore.audit.audited_silo import AuditedSilo, auditable
     from fedcore.audit.suite import audit as run_audit
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.problem import training_loss
@@ -74,16 +74,16 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     name = silo if silo is not None else min(plan.problem.silos, key=lambda facts: facts.n).name
     opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
     loss = training_loss(experiment, plan.problem)
-    of_training = Subject(plan, experiment.algorithm, loss, name, rng.bytes(32), opener, PrivateSilo)
-    kinds = of_training.kinds  # all of them: what no subject is about would pass unseen
-    subjects = [replace(of_training, kind=kind) for kind in kinds]
+    of_training = AuditedSilo(plan, experiment.algorithm, loss, name, rng.bytes(32), opener, PrivateSilo)
+    kinds = of_training.kinds  # all of them: what no audited is about would pass unseen
+    audited_silos = [replace(of_training, kind=kind) for kind in kinds]
     parts = [("evaluation" if kind == EVALUATION else kind, kind) for kind in kinds[1:]]
     if before is not None:
         asked, planned = before
-        subjects.append(Subject(planned, asked, None, name, rng.bytes(32), opener, PrivateSilo))
+        audited_silos.append(AuditedSilo(planned, asked, None, name, rng.bytes(32), opener, PrivateSilo))
         parts.append(("statistics", asked.name))
-    for subject in subjects:
-        auditable(subject)
+    for audited in audited_silos:
+        auditable(audited)
     done: list[Any] = []
     # As a site: the number of BLAS threads changes the last bits of a sum, and noise is keyed by them.
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
@@ -95,12 +95,12 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
             place.mkdir()
             return SqliteLedger(of, place / f"{of}.sqlite", place / f"{of}.anchor")
 
-        for subject in subjects:
-            done.append(run_audit(subject, rng, ledger, len(subjects)))
+        for audited in audited_silos:
+            done.append(run_audit(audited, rng, ledger, len(audited_silos)))
     about = {"experiment": experiment.name, "method": experiment.algorithm.name, "seed": seed}
     values = {**about, "unit": plan.problem.unit, **done[0].as_json()}
-    for (part, method), audited in zip(parts, done[1:], strict=True):
-        values[part] = {"method": method, **audited.as_json()}
+    for (part, method), outcome in zip(parts, done[1:], strict=True):
+        values[part] = {"method": method, **outcome.as_json()}
     values["passed"] = all(each.passed for each in done)
     return values
 

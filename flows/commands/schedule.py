@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
     from fedcore.experiment.config import ExperimentConfig
-    from flows.schedules.kept import Schedule
     from flows.schedules.orders import Kind
+    from flows.schedules.schedule import Schedule
 
 app = typer.Typer(
     name="schedule",
@@ -45,8 +45,8 @@ def add(
 ) -> None:
     """Schedule an experiment or a sweep, and say what each firing adds to the accounts of silos."""
     from flows.schedules.adds import firing_adds
-    from flows.schedules.kept import When
-    from flows.schedules.kept import add as keep
+    from flows.schedules.schedule import When
+    from flows.schedules.schedule import add as keep
 
     if name is not None:
         plain_name(name, "--name")
@@ -66,7 +66,7 @@ def add(
 def list_(as_json: AsJson = False) -> None:
     """All schedules, with when each fires next."""
     from flows.reports.table import plain_table
-    from flows.schedules.kept import schedules
+    from flows.schedules.schedule import schedules
 
     with _prefect() as client:
         found = schedules(client)
@@ -103,8 +103,8 @@ def resume(name: Name) -> None:
 @app.command()
 def remove(name: Name) -> None:
     """Delete a schedule. Runs that it started stay."""
-    from flows.schedules.kept import find
-    from flows.schedules.kept import remove as delete
+    from flows.schedules.schedule import find
+    from flows.schedules.schedule import remove as delete
 
     with _prefect() as client:
         delete(client, find(client, name))
@@ -112,7 +112,7 @@ def remove(name: Name) -> None:
 
 
 def _set_active(name: str, active: bool) -> None:
-    from flows.schedules.kept import find, set_active
+    from flows.schedules.schedule import find, set_active
 
     with _prefect() as client:
         schedule = find(client, name)

@@ -17,7 +17,7 @@ from flows.pages.sweeps import as_printed, budget_table, sweep_metrics, sweep_vi
 from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, cells_path, markdown
-from flows.sweep_files import sweep_id, told_totals
+from flows.sweep_files import sweep_id, totals_or_reason
 from tasks.tracking.run_writer import Status
 
 
@@ -49,7 +49,7 @@ class SweepPublication:
         """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the
         best one registered."""
         config, session = self._config, self._session
-        self._totals, self._statement = told_totals(session.home, config, finished, self._runs)
+        self._totals, self._statement = totals_or_reason(session.home, config, finished, self._runs)
         if not self._tracked:
             return
         self._register_best(finished)

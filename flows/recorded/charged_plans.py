@@ -19,7 +19,7 @@ from flows.runs import statistics_path, store_path
 from tasks.run_file import read_meta
 
 
-class UntoldTotalError(InputError):
+class UnknownTotalError(InputError):
     """What a sweep costs together cannot be told: a run of it was charged by a plan that cannot be made here."""
 
 
@@ -27,7 +27,7 @@ def charged_plan(home: Home, run: str, config: ExperimentConfig, silos: Sequence
     """The plan by which the run was charged, or would be if it was not begun. `silos`: what it says of them once it has
     ended.
 
-    Raises UntoldTotalError where its checkpoint is bound to another plan, InputError as `make_plan`.
+    Raises UnknownTotalError where its checkpoint is bound to another plan, InputError as `make_plan`.
     """
     plan = make_plan(config, _sizes(silos) if silos is not None and has_paths(config) else None)
     if not has_paths(config):
@@ -38,7 +38,7 @@ def charged_plan(home: Home, run: str, config: ExperimentConfig, silos: Sequence
     else:  # its plan has a smoothness that silos released, which no charge follows from
         other = silos is None and "plan" in meta and changed(meta, config) is not None
     if other:
-        raise _untold(f"run {run}")
+        raise _unknown_total(f"run {run}")
     return plan
 
 
@@ -55,10 +55,10 @@ def charged_statistics(home: Home, statistics: str, config: ExperimentConfig) ->
         try:
             sizes = _sizes(StatisticsResult.model_validate_json(meta["result"]).silos)
         except ValidationError:
-            raise _untold(statistics) from None
+            raise _unknown_total(statistics) from None
     plan = make_statistics_plan(config, sizes)
     if plan is not None and has_paths(config) and meta.get("plan", plan.digest) != plan.digest:
-        raise _untold(statistics)
+        raise _unknown_total(statistics)
     return plan
 
 
@@ -66,8 +66,8 @@ def _sizes(silos: Sequence[SiloResult]) -> Mapping[str, int]:
     return {silo.silo: silo.n for silo in silos}
 
 
-def _untold(what: str) -> UntoldTotalError:
-    return UntoldTotalError(
+def _unknown_total(what: str) -> UnknownTotalError:
+    return UnknownTotalError(
         f"What all cells together cost cannot be told here: {what} was charged by another plan than its config makes "
         "now, since sizes of silos changed, or the version did; the silos' ledgers have what it spent."
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
-from fedcore.experiment.kept.binding import ways_on
+from fedcore.experiment.stored.binding import ways_on
 from fedcore.home import Home
 from fedcore.paths import path_keys
 from flows.recorded.former_runs import FormerRuns

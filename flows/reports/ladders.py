@@ -8,11 +8,11 @@ from rich.table import Table
 
 from fedcore.directed_rounding import in_full
 from fedcore.experiment.patience import PatienceConfig
-from flows.ladders import LadderStanding, Rung
+from flows.ladders import LadderState, Rung
 from flows.reports.table import plain_table
 
 
-def ladder_table(ladders: Sequence[LadderStanding], rule: PatienceConfig) -> Table:
+def ladder_table(ladders: Sequence[LadderState], rule: PatienceConfig) -> Table:
     """A line for each ladder; the caption says how values were chosen."""
     shown = plain_table(f"{rule.key}: the largest value that survives")
     shown.caption_justify = "left"
@@ -36,7 +36,7 @@ def ladder_table(ladders: Sequence[LadderStanding], rule: PatienceConfig) -> Tab
     return shown
 
 
-def without_a_survivor(ladders: Sequence[LadderStanding]) -> str | None:
+def without_a_survivor(ladders: Sequence[LadderState]) -> str | None:
     """A sentence about ladders of which no value survived; None if there is none."""
     lost = [ladder for ladder in ladders if ladder.decided and ladder.chosen is None]
     if not lost:

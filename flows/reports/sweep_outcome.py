@@ -8,7 +8,7 @@ from typing import Any
 
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
-from flows.ladders import LadderStanding
+from flows.ladders import LadderState
 from flows.reports.settings import Settings
 
 
@@ -27,7 +27,7 @@ class SweepOutcome:
     settings: Mapping[str, Settings] = field(default_factory=dict)
     """By run, what the sweep varies beside method, target, seed and repetition."""
     patience: PatienceConfig | None = None
-    ladders: tuple[LadderStanding, ...] = ()
+    ladders: tuple[LadderState, ...] = ()
     """Of patience: what is chosen, what was abandoned and why, what was not tried. `cells` are the most that are run.
     """
 

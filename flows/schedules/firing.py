@@ -10,8 +10,8 @@ from uuid import UUID
 
 from fedcore.errors import BusyError, SiloError
 from flows.runs import REFUSALS
-from flows.schedules.kept import schedules, set_active
 from flows.schedules.overdue import schedule_of
+from flows.schedules.schedule import schedules, set_active
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

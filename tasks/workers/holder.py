@@ -18,7 +18,7 @@ from tasks.shuffling.calls import carry
 from tasks.workers import open_sites
 from tasks.workers.open_sites import OpenSite
 
-TOGETHER = ("answer", "simulated", "accounts", "end_run")
+SITE_CALLS = ("answer", "simulated", "accounts", "end_run")
 """What the runs of a driver may ask of a site in one call."""
 
 # Of driver and workers: both import this file, and would print what Dask has to say of lost connections.
@@ -87,11 +87,11 @@ class Holder:
 
     def each(self, calls: list[tuple[bytes, str, tuple[Any, ...]]]) -> list[Any]:
         """What several runs ask at once, of this or another site that their driver has open in this process
-        (`site_key`): of each call, one of `TOGETHER`, its answer, or a refusal as silo, code and sentence, which is
+        (`site_key`): of each call, one of `SITE_CALLS`, its answer, or a refusal as silo, code and sentence, which is
         that run's alone."""
         found = []
         for key, method, arguments in calls:
-            if method not in TOGETHER:
+            if method not in SITE_CALLS:
                 raise SiloError(self._site.silos[0], "call", "its site is asked for something else together")
             try:
                 found.append(self._asked(self._other(key), method, arguments))
@@ -131,7 +131,7 @@ class Holder:
 
     @staticmethod
     def _asked(opened: OpenSite, method: str, arguments: tuple[Any, ...]) -> Any:
-        """What the site answers to a call of `TOGETHER`."""
+        """What the site answers to a call of `SITE_CALLS`."""
         site = opened.site
         if method != "end_run" or site is None:
             return getattr(site, method)(*arguments)

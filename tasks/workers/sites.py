@@ -110,7 +110,7 @@ class DaskSites:
         return (id(self._at.client), *(place.worker for place in self._places))
 
     @staticmethod
-    def together(asked: Sequence[tuple[DaskSites, str, tuple[Any, ...]]]) -> Callable[[], list[Any]]:
+    def batched(asked: Sequence[tuple[DaskSites, str, tuple[Any, ...]]]) -> Callable[[], list[Any]]:
         """Asks what several runs ask of sites at the same workers (`company`): one message per worker goes out.
 
         The function that it returns waits: of each call (`ask`, `simulated`, `accounts`, `close_run`) it returns the

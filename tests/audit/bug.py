@@ -19,8 +19,9 @@ Change = tuple[str, Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Bug:
-    """`plant()` is entered before the plan is made and left after the audit; `kind`: a key of `subjects.KINDS`, or of
-    `subjects.PLANNED`, in which the bug shows. `opener`, if there is one, opens the silos instead of `PrivateSilo`.
+    """`plant()` is entered before the plan is made and left after the audit; `kind`: a key of `audited_silos.KINDS`,
+    or of `audited_silos.PLANNED`, in which the bug shows. `opener`, if there is one, opens the silos instead of
+    `PrivateSilo`.
     """
 
     name: str

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fedcore.audit.subject import Subject
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit import planted_noise
-from tests.audit.subjects import make
+from tests.audit.audited_silos import make
 
 
 @pytest.fixture
-def subject():
-    """subject(seed, bug=None, method="mbsgd", hyper={...}, loss=Logistic(), n=, dim=, ...): what is audited."""
+def audited():
+    """audited(seed, bug=None, method="mbsgd", hyper={...}, loss=Logistic(), n=, dim=, ...): what is audited."""
 
-    def made(seed, bug=None, hyper=None, **rest) -> Subject:
+    def made(seed, bug=None, hyper=None, **rest) -> AuditedSilo:
         opener = PrivateSilo if bug is None else planted_noise.OLD[bug].opener
         return make(seed, hyper={"rounds": 6} if hyper is None else hyper, opener=opener, **rest)
 

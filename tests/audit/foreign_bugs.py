@@ -8,8 +8,9 @@ How to plant one more. Write a module in `tests/audit/foreign/` with a tuple `BU
 `as_if` (same module) is the product as if its source said so: functions are replaced wherever they were imported,
 methods by "module:Class.method"; new(old) makes the new one. Any context manager does; or `opener=`, as below.
 Change any code of fedcore but `fedcore.audit`; nothing that an audit could be told by (its names, a constant key).
-`kind` is a plan in which the bug breaks the guarantee: a key of `KINDS` in tests/audit/subjects.py. The plan is made
-with the bug planted, so bugs of planning and accounting are welcome, as are those of ledgers and of how a silo fails.
+`kind` is a plan in which the bug breaks the guarantee: a key of `KINDS` in tests/audit/audited_silos.py. The plan is
+made with the bug planted, so bugs of planning and accounting are welcome, as are those of ledgers and of how a silo
+fails.
 Say in `breaks` the class and what is lost. A bug must break the guarantee: for some neighbours, or for some plan, more
 is released than the silo charges, or charged less than was agreed. It should do so in every run, not one in 10,000.
 Each is audited in a process of its own:  .venv/bin/python -m tests.audit.foreign_runner [NAME ...]
@@ -41,11 +42,11 @@ from fedcore.models.linear import row_norms
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.randomness import derive
-from fedcore.silo.answers import Gradient, Piece
+from fedcore.silo.answers import Gradient, Shard
 from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.keys import Keys
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 
 Opener = Callable[[str, Records, Keys, Ledger], PrivateSilo]
 
@@ -108,18 +109,18 @@ def scales_by_longest_record(name: str, records: Records, keys: Keys, ledger: Le
 
 @dataclass(frozen=True)
 class _Sampled(Gradient):
-    choose: Callable[[Piece, np.ndarray], np.ndarray]
+    choose: Callable[[Shard, np.ndarray], np.ndarray]
 
     def clipped_sum(
-        self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
+        self, w: Vector, shard: Shard, chosen: np.ndarray | None = None, shifts: Vector | None = None
     ) -> Vector:
-        return super().clipped_sum(w, piece, None if chosen is None else self.choose(piece, chosen), shifts)
+        return super().clipped_sum(w, shard, None if chosen is None else self.choose(shard, chosen), shifts)
 
 
 class _OtherSamples(PrivateSilo):
     """Draws its samples by `_choose`; `_question` and `_asked` are those of the answer under way."""
 
-    _question: Question
+    _question: RoundQuestion
     _asked = 0
 
     def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective | None, lease: int = 0) -> None:
@@ -128,29 +129,29 @@ class _OtherSamples(PrivateSilo):
         known: dict[str, Any] = {field.name: getattr(answers["gradient"], field.name) for field in fields(Gradient)}
         answers["gradient"] = _Sampled(**known, choose=self._chosen)
 
-    def answer(self, question: Question, phase: Phase) -> Release:
+    def answer(self, question: RoundQuestion, phase: Phase) -> Release:
         self._question, self._asked = question, 0
         return super().answer(question, phase)
 
-    def _chosen(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+    def _chosen(self, shard: Shard, chosen: np.ndarray) -> np.ndarray:
         self._asked += 1
-        return self._choose(piece, chosen)
+        return self._choose(shard, chosen)
 
-    def _choose(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+    def _choose(self, shard: Shard, chosen: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
 
-def public_sample(question: Question, asked: int, piece: Piece) -> np.ndarray:
+def public_sample(question: RoundQuestion, asked: int, shard: Shard) -> np.ndarray:
     """The sample of `samples_without_run_key`: anybody who knows the question can draw it."""
     stream = sample_stream(b"", question.digest + asked.to_bytes(8, "little"))
-    if piece.event.sampling == "poisson":
-        return poisson_sample(stream, piece.event.rate, len(piece.y))
-    return fixed_size_sample(stream, int(piece.count), len(piece.y))
+    if shard.event.sampling == "poisson":
+        return poisson_sample(stream, shard.event.rate, len(shard.y))
+    return fixed_size_sample(stream, int(shard.count), len(shard.y))
 
 
 class _PublicSamples(_OtherSamples):
-    def _choose(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
-        return public_sample(self._question, self._asked, piece)
+    def _choose(self, shard: Shard, chosen: np.ndarray) -> np.ndarray:
+        return public_sample(self._question, self._asked, shard)
 
 
 def samples_without_run_key(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
@@ -166,14 +167,14 @@ def samples_without_run_key(name: str, records: Records, keys: Keys, ledger: Led
 
 
 class _FirstPiece(PrivateSilo):
-    def _piece(self, question: Question, run: ApprovedRun, phase: Phase) -> Piece:
-        piece = super()._piece(question, run, phase)
-        m = len(piece.y)
-        return replace(piece, at=slice(0, m), X=run.X[:m], y=run.y[:m])
+    def _shard(self, question: RoundQuestion, run: ApprovedRun, phase: Phase) -> Shard:
+        shard = super()._shard(question, run, phase)
+        m = len(shard.y)
+        return replace(shard, at=slice(0, m), X=run.X[:m], y=run.y[:m])
 
 
 def pieces_all_start_at_zero(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """A piece is cut by its length and not by its start: each fresh block is the first one, each phase's piece too.
+    """A shard is cut by its length and not by its start: each fresh block is the first one, each phase's shard too.
 
     What is charged in parallel composes in sequence: a record of the first block is in all R rounds, mu grows by
     sqrt(R). With 100 blocks mu is 5.0 and epsilon 33 instead of 2 for a record that stands there, and 5.7 for one whose
@@ -204,10 +205,10 @@ class _NoiseByRound(PrivateSilo):
 
     def __init__(self, name: str, records: Records, keys: Keys, ledger: Ledger) -> None:
         super().__init__(name, records, keys, ledger)
-        self.question = Question("", 1, 1, {}, b"")  # of noise that is drawn for no answer
+        self.question = RoundQuestion("", 1, 1, {}, b"")  # of noise that is drawn for no answer
         self._noise = _SharedByPhases(self)
 
-    def answer(self, question: Question, phase: Phase) -> Release:
+    def answer(self, question: RoundQuestion, phase: Phase) -> Release:
         self.question, self.drawn = question, 0
         return super().answer(question, phase)
 
@@ -231,13 +232,13 @@ def _words(stream: Keystream, records: int) -> np.ndarray:
 
 
 class _LastAlways(_OtherSamples):
-    def _choose(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+    def _choose(self, shard: Shard, chosen: np.ndarray) -> np.ndarray:
         address = f"{self._question.phase}.{self._question.round}.{self._asked}"
         key = self._runs[self._question.run].key
-        words = _words(Keystream(derive(key, address, self._question.digest, "sample")), len(piece.y))
-        if piece.event.sampling == "poisson":
-            return np.flatnonzero(words < piece.event.rate * 2.0**32)
-        return np.sort(np.argsort(words, kind="stable")[: int(piece.count)])
+        words = _words(Keystream(derive(key, address, self._question.digest, "sample")), len(shard.y))
+        if shard.event.sampling == "poisson":
+            return np.flatnonzero(words < shard.event.rate * 2.0**32)
+        return np.sort(np.argsort(words, kind="stable")[: int(shard.count)])
 
 
 def last_of_odd_records_always_sampled(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
@@ -246,7 +247,7 @@ def last_of_odd_records_always_sampled(name: str, records: Records, keys: Keys, 
     The record at the last place of the split is in every sample, and its answers are charged as if by chance. With 20
     rounds at rate 4/41, mu is 5.0 and epsilon 33 for that place, 8.2 for a record whose place in the secret split
     nobody knows. All other places are sampled as they should (of fixed-size samples, one less). Shows in plans that
-    sample, Poisson or fixed-size, where the piece has an odd number of records.
+    sample, Poisson or fixed-size, where the shard has an odd number of records.
     """
     return _LastAlways(name, records, keys, ledger)
 
@@ -254,7 +255,7 @@ def last_of_odd_records_always_sampled(name: str, records: Records, keys: Keys, 
 class _OneSamplePerTurn(_OtherSamples):
     _first: np.ndarray
 
-    def _choose(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+    def _choose(self, shard: Shard, chosen: np.ndarray) -> np.ndarray:
         if self._asked == 1:
             self._first = chosen
         return self._first

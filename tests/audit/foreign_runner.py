@@ -21,8 +21,8 @@ import numpy as np
 
 from fedcore.audit.bench import Bench
 from fedcore.audit.suite import INSTRUMENTS, look
+from tests.audit.audited_silos import KINDS, PLANNED
 from tests.audit.bug import Bug
-from tests.audit.subjects import KINDS, PLANNED
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def audited(job: tuple[Bug, int]) -> Outcome:
             made = {**KINDS, **PLANNED}[bug.kind](seed, **chosen)
             # As the command does it: every kind of answer of the plan, by itself.
             for kind in made.kinds if len(made.kinds) > 1 else (made.kind,):
-                bench = Bench(replace(made, kind=kind), np.random.default_rng(seed), together=max(1, len(made.kinds)))
+                bench = Bench(replace(made, kind=kind), np.random.default_rng(seed), audits=max(1, len(made.kinds)))
                 found = [each.name for each in INSTRUMENTS if not look(each, bench).passed]
                 alarmed += [name for name in found if name not in alarmed]
         except Exception as raised:  # the bug's own failure: told, and no alarm

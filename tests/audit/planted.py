@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.subjects import KINDS, PLANNED
+from tests.audit.audited_silos import KINDS, PLANNED
 
 SILO = "fedcore.silo.private_silo."
 VIEW = "fedcore.silo.round_view."
@@ -27,7 +27,7 @@ class Planted:
     ledger: Callable[[str], Any] = MemoryLedger
 
     @contextmanager
-    def subject(self, seed):
+    def audited(self, seed):
         """What is audited; the bug is planted as long as the context lasts."""
         chosen = {} if self.opener is None else {"opener": self.opener}
         with ExitStack() as planted:

@@ -153,12 +153,12 @@ NAMED = {
 }
 OWN = {
     "one coordinate times 0.05, in the last phase": Planted(
-        "pieces", with_noise(bent(lambda z, total, number: one(z, 4, 0.05) if number >= 32 else z))
+        "shards", with_noise(bent(lambda z, total, number: one(z, 4, 0.05) if number >= 32 else z))
     ),
     "one coordinate times 0.6": _(bent(lambda z, total, number: one(z, 11, 0.6))),
     "last coordinate without noise": _(bent(lambda z, total, number: one(z, -1, 0.0))),
     "noise times 0.9 in the last phase": Planted(
-        "pieces", with_noise(bent(lambda z, total, number: z * (0.9 if number >= 32 else 1.0)))
+        "shards", with_noise(bent(lambda z, total, number: z * (0.9 if number >= 32 else 1.0)))
     ),
     "less noise in later rounds": _(bent(lambda z, total, number: z * (1.1 - 0.2 * number / 119))),
     "less noise on large sums": _(bent(lambda z, total, number: z * (0.9 if np.abs(total).sum() > 1.0 else 1.0))),

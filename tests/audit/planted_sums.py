@@ -43,8 +43,8 @@ def with_rows(change):
 
 
 class Summing(Gradient):
-    def clipped_sum(self, w, piece, chosen=None, shifts=None):
-        total = super().clipped_sum(w, piece, chosen, shifts)
+    def clipped_sum(self, w, shard, chosen=None, shifts=None):
+        total = super().clipped_sum(w, shard, chosen, shifts)
         total[-1] *= 1.5
         return total
 
@@ -58,8 +58,8 @@ class BiasOfHalfAgain(PrivateSilo):
 
 
 class Heavier(Histogram):
-    def sum(self, phase, piece, chosen, draw, *asked):
-        return 1.5 * super().sum(phase, piece, chosen, draw, *asked)
+    def sum(self, phase, shard, chosen, draw, *asked):
+        return 1.5 * super().sum(phase, shard, chosen, draw, *asked)
 
 
 class HalfAgainInHistograms(PrivateSilo):
@@ -73,9 +73,9 @@ class HalfAgainInHistograms(PrivateSilo):
 class TrueSize(Gradient):
     """Divides by the size of the sample that it drew, not by what is expected of it."""
 
-    def clipped_sum(self, w, piece, chosen=None, shifts=None):
-        total = super().clipped_sum(w, piece, chosen, shifts)
-        return total if chosen is None else total * (piece.count / max(len(chosen), 1))
+    def clipped_sum(self, w, shard, chosen=None, shifts=None):
+        total = super().clipped_sum(w, shard, chosen, shifts)
+        return total if chosen is None else total * (shard.count / max(len(chosen), 1))
 
 
 class OfTrueSize(PrivateSilo):
@@ -87,8 +87,8 @@ class OfTrueSize(PrivateSilo):
 class Near(Gradient):
     """Clips at a bound that grows with the model."""
 
-    def clipped_sum(self, w, piece, chosen=None, shifts=None):
-        return super().clipped_sum(w, piece, chosen, shifts) * (1.0 + 0.5 * (np.linalg.norm(w) > 4.0))
+    def clipped_sum(self, w, shard, chosen=None, shifts=None):
+        return super().clipped_sum(w, shard, chosen, shifts) * (1.0 + 0.5 * (np.linalg.norm(w) > 4.0))
 
 
 class OfLargeModels(PrivateSilo):
@@ -108,11 +108,11 @@ class BoundsOfTheFirstRun(PrivateSilo):
 
 
 def of_differences(change):
-    """A silo whose sums of differences are `change(answer, phase, piece, w, before)`."""
+    """A silo whose sums of differences are `change(answer, phase, shard, w, before)`."""
 
     class Differences(GradientDifference):
-        def sum(self, phase, piece, chosen, draw, *asked):
-            return change(self, phase, piece, *asked)
+        def sum(self, phase, shard, chosen, draw, *asked):
+            return change(self, phase, shard, *asked)
 
     class Silo(PrivateSilo):
         def approve(self, run, *terms):
@@ -125,27 +125,27 @@ def of_differences(change):
 def summed(factor):
     """Differences are clipped at `factor(step)` times C_2."""
 
-    def change(answer, phase, piece, w, before):
+    def change(answer, phase, shard, w, before):
         bound = factor(np.linalg.norm(w - before)) * phase.question.clip
-        return answer.model.clipped_difference_sum(w, before, piece.X, piece.y, bound)
+        return answer.model.clipped_difference_sum(w, before, shard.X, shard.y, bound)
 
     return of_differences(change)
 
 
-def before_subtraction(answer, phase, piece, w, before):
+def before_subtraction(answer, phase, shard, w, before):
     """Both gradients of a record are clipped at C_2, and their difference is not: it does not shrink with the step."""
-    bounds = answer.model.bounds(piece.X, piece.y, phase.question.clip)
-    return answer.model.clipped_gradient_sum(w, piece.X, piece.y, bounds) - answer.model.clipped_gradient_sum(
-        before, piece.X, piece.y, bounds
+    bounds = answer.model.bounds(shard.X, shard.y, phase.question.clip)
+    return answer.model.clipped_gradient_sum(w, shard.X, shard.y, bounds) - answer.model.clipped_gradient_sum(
+        before, shard.X, shard.y, bounds
     )
 
 
-def kept(answer, phase, piece, w, before):
+def kept(answer, phase, shard, w, before):
     """The silo takes the model that it was last asked about for the one before."""
     last = getattr(answer, "last", before)
     object.__setattr__(answer, "last", w)
     bound = phase.question.clip * np.linalg.norm(w - last)
-    return answer.model.clipped_difference_sum(w, last, piece.X, piece.y, bound)
+    return answer.model.clipped_difference_sum(w, last, shard.X, shard.y, bound)
 
 
 def at(where, value):
@@ -157,7 +157,7 @@ def at(where, value):
 
 
 def farther(X, y):
-    """Pieces begin and end one record too late."""
+    """Shards begin and end one record too late."""
     return np.roll(X, -1, axis=0), np.roll(y, -1)
 
 
@@ -197,8 +197,8 @@ OLD = {
 }
 OWN = {
     "first record of a run not clipped": Planted(opener=with_bounds(at(lambda b, X, y: 0, np.inf))),
-    "last record of a piece not clipped": Planted("pieces", with_bounds(at(lambda b, X, y: 13, np.inf))),
-    "a record of the last piece not clipped": Planted("pieces", with_bounds(at(lambda b, X, y: 23, np.inf))),
+    "last record of a shard not clipped": Planted("shards", with_bounds(at(lambda b, X, y: 13, np.inf))),
+    "a record of the last shard not clipped": Planted("shards", with_bounds(at(lambda b, X, y: 23, np.inf))),
     "last record not clipped, local steps": Planted("local steps", with_bounds(at(lambda b, X, y: -1, np.inf))),
     "one class not clipped": Planted(opener=with_bounds(at(lambda b, X, y: y > 0, np.inf))),
     "records of huge norm not clipped": Planted(
@@ -235,7 +235,7 @@ OWN = {
     "divided by the true size of a sample": Planted("coins", OfTrueSize),
     "more weight where models are large": Planted(opener=OfLargeModels),
     "last coordinate added after clipping": Planted(opener=BiasOfHalfAgain),
-    "pieces one record too late": Planted("pieces", with_rows(farther)),
+    "shards one record too late": Planted("shards", with_rows(farther)),
     "blocks one record too late": Planted("disjoint blocks", with_rows(farther)),
     "a record counted twice": Planted(opener=with_rows(twice)),
     "bounds kept for all runs": Planted(opener=BoundsOfTheFirstRun),

@@ -13,9 +13,9 @@ import numpy as np
 from fedcore.audit.bench import Bench
 from fedcore.audit.suite import INSTRUMENTS, look
 from tests.audit import planted_noise, planted_outcomes, planted_samples, planted_sums
+from tests.audit.audited_silos import KINDS, PLANNED
 from tests.audit.foreign_bugs import FOREIGN
 from tests.audit.planted import Planted
-from tests.audit.subjects import KINDS, PLANNED
 
 CLEAN = {f"clean: {kind}": Planted(kind) for kind in (*KINDS, *PLANNED)}
 NAMED = {**planted_noise.NAMED, **planted_samples.NAMED, **planted_outcomes.NAMED}
@@ -29,8 +29,8 @@ ALL = {**CLEAN, **OLD, **NAMED, **BLIND, **OWN}
 def alarms(name: str, seed: int) -> list[str]:
     """The instruments that alarm in a whole audit of silos with this bug."""
     bug = ALL[name]
-    with bug.subject(seed) as subject:
-        bench = Bench(subject, np.random.default_rng(seed), bug.ledger)
+    with bug.audited(seed) as audited:
+        bench = Bench(audited, np.random.default_rng(seed), bug.ledger)
         return [instrument.name for instrument in INSTRUMENTS if not look(instrument, bench).passed]
 
 

@@ -8,7 +8,7 @@ ONCE_MISSED = {
     "samples of records that are not zero": "samples",
     "column moments as of values alone": "sensitivity",
     "rows in the order of rounds": "second release",
-    "a piece for all runs": "company",
+    "a shard for all runs": "company",
     "a run's name in every version": "accounts",
 }
 """Some of the second and the third outsider, with what finds them now."""

@@ -38,7 +38,7 @@ from fedcore.randomness import generator
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 from fedcore.silo.site import Site
 from tests.audit.foreign_bugs import FIVE, FOREIGN, PLANS, SHOWS
 from tests.epsilon_shown import epsilon_shown
@@ -58,13 +58,13 @@ def agreed(bug: str) -> tuple[Any, Plan]:
     return method, method.plan(problem_of((SiloFacts("ash", n),), dim, 1.0, 0.25, 10.0, 1, Budget(EPSILON, DELTA)))
 
 
-def question(plan: Plan, phase: int, round: int, w: Vector) -> Question:
+def question(plan: Plan, phase: int, round: int, w: Vector) -> RoundQuestion:
     query = Query("run", plan.digest, phase, round, ("ash",), {"w": w})
-    return Question("run", phase, round, query.arrays, query.digests(["ash"])["ash"])
+    return RoundQuestion("run", phase, round, query.arrays, query.digests(["ash"])["ash"])
 
 
 @cache
-def constant(bug: str) -> tuple[Question, ...]:
+def constant(bug: str) -> tuple[RoundQuestion, ...]:
     """All rounds, each about the model 0."""
     plan = agreed(bug)[1]
     zero = np.zeros(plan.problem.objective.dim)
@@ -72,7 +72,7 @@ def constant(bug: str) -> tuple[Question, ...]:
 
 
 @cache
-def ground(bug: str) -> tuple[Question, ...]:
+def ground(bug: str) -> tuple[RoundQuestion, ...]:
     """Models next to 0 of which the public draw of `samples_without_run_key` has place 0 in its sample, always."""
     plan = agreed(bug)[1]
     event, found = plan.phases[0].event("ash", 1), []
@@ -95,7 +95,7 @@ def opened(bug: str, opener: Callable[..., PrivateSilo], number: int, X: np.ndar
     return silo
 
 
-def answers(bug: str, silo: PrivateSilo, questions: tuple[Question, ...]) -> list[Vector]:
+def answers(bug: str, silo: PrivateSilo, questions: tuple[RoundQuestion, ...]) -> list[Vector]:
     plan = agreed(bug)[1]
     return [silo.answer(asked, plan.phases[asked.phase - 1]).payload for asked in questions]
 
@@ -198,17 +198,17 @@ def test_attack_shows_more_than_the_charge_and_nothing_of_a_plain_silo(bug):
 
 
 def without_noise(
-    bug: str, opener: Callable[..., PrivateSilo], number: int, place: int, asked: Question
+    bug: str, opener: Callable[..., PrivateSilo], number: int, place: int, asked: RoundQuestion
 ) -> tuple[float, PrivateSilo]:
     """In how many of the answers to `asked` the record at `place` takes part, by one answer without noise; the silo."""
     plan = agreed(bug)[1]
     (X, y), _ = one_record(bug, number, place)
     silo = opened(bug, opener, number, X, y)
     phase = plan.phases[asked.phase - 1]
-    piece = silo._piece(asked, silo._runs["run"], phase)
-    piece.noise = 0.0
-    silo._piece = lambda *_: piece
-    return float(np.rint(-silo.answer(asked, phase).payload[0] * piece.count * phase.schedule.answers)), silo
+    shard = silo._shard(asked, silo._runs["run"], phase)
+    shard.noise = 0.0
+    silo._shard = lambda *_: shard
+    return float(np.rint(-silo.answer(asked, phase).payload[0] * shard.count * phase.schedule.answers)), silo
 
 
 def delta_of_means(weights: np.ndarray, steps: int, sigma: float, clip: float, epsilon: float) -> float:

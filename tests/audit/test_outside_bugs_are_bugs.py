@@ -28,9 +28,9 @@ from fedcore.messages import Receipt
 from fedcore.models import model_of
 from fedcore.silo.account import account
 from fedcore.silo.keys import SecretKeys
-from fedcore.silo.question import Question, forms_of
+from fedcore.silo.question import RoundQuestion, forms_of
+from tests.audit.audited_silos import KINDS, NAME
 from tests.audit.bug import as_if
-from tests.audit.subjects import KINDS, NAME
 
 pytestmark = [pytest.mark.minutes, pytest.mark.hours]
 
@@ -68,27 +68,27 @@ def test_there_are_enough_and_each_has_its_name():
     assert all(bug.kind in KINDS and len(bug.breaks) > 20 for bug in BUGS)
 
 
-def features_of(subject):
-    dim = subject.plan.problem.objective.dim
-    if subject.loss is None:
-        kind = subject.plan.phases[0].question.kind
+def features_of(audited):
+    dim = audited.plan.problem.objective.dim
+    if audited.loss is None:
+        kind = audited.plan.phases[0].question.kind
         return {"moments": 7, "column-moments": dim // 2, "largest-eigenvalue": 5}[kind]
-    return next(p for p in range(1, dim + 1) if model_of(subject.loss).weights(p) == dim)
+    return next(p for p in range(1, dim + 1) if model_of(audited.loss).weights(p) == dim)
 
 
-def records(subject, seed=0):
+def records(audited, seed=0):
     """Labels of all kinds of losses at once: 0 and 1 are classes, numbers, and of the rest -1 and 1 are."""
     generator = np.random.default_rng(seed)
-    n, p = subject.plan.problem.sizes[NAME], features_of(subject)
+    n, p = audited.plan.problem.sizes[NAME], features_of(audited)
     X = generator.standard_normal((n, p)) * 0.6
-    many = type(subject.loss).__name__ in ("SoftmaxRegression", "OneHiddenLayer", "RegressionNetwork")
+    many = type(audited.loss).__name__ in ("SoftmaxRegression", "OneHiddenLayer", "RegressionNetwork")
     y = generator.integers(0, 3, n).astype(float) if many else np.where(generator.random(n) < 0.5, -1.0, 1.0)
     return X, y
 
 
-def neighbours(subject, factor=1.0):
+def neighbours(audited, factor=1.0):
     """Data sets that differ from the first in one record, or from each other: unusual ones."""
-    X, y = records(subject)
+    X, y = records(audited)
     X = X * factor
     p = X.shape[1]
     axis = np.zeros(p)
@@ -104,19 +104,19 @@ def neighbours(subject, factor=1.0):
     return found
 
 
-def opened(subject, X, y, cap=None):
-    silo = subject.open(NAME, Records(X, y, 1.5), SecretKeys(subject.key), MemoryLedger(NAME), cap)
-    silo.approve("run", subject.plan, subject.method, subject.loss)
+def opened(audited, X, y, cap=None):
+    silo = audited.open(NAME, Records(X, y, 1.5), SecretKeys(audited.key), MemoryLedger(NAME), cap)
+    silo.approve("run", audited.plan, audited.method, audited.loss)
     return silo
 
 
-def question(subject, phase, round, seed=0, shape=0.4):
-    method = evaluated(subject.method, subject.plan.problem)
-    form = forms_of(method, subject.plan)[phase, subject.plan.phases[phase - 1].kind(round)]
+def question(audited, phase, round, seed=0, shape=0.4):
+    method = evaluated(audited.method, audited.plan.problem)
+    form = forms_of(method, audited.plan)[phase, audited.plan.phases[phase - 1].kind(round)]
     generator = np.random.default_rng([seed, phase, round])
     arrays = {name: generator.standard_normal(form.dim) * shape for name in sorted(form.common | form.own)}
     digest = np.random.default_rng([seed, phase, round, 7]).bytes(32)
-    return Question("run", phase, round, arrays, digest)
+    return RoundQuestion("run", phase, round, arrays, digest)
 
 
 def addresses(plan):
@@ -127,8 +127,8 @@ def addresses(plan):
                 yield phase.index, round
 
 
-def asked(silo, subject, phase, round, seed=0, shape=0.4):
-    return silo.answer(question(subject, phase, round, seed, shape), subject.plan.phases[phase - 1].at(round))
+def asked(silo, audited, phase, round, seed=0, shape=0.4):
+    return silo.answer(question(audited, phase, round, seed, shape), audited.plan.phases[phase - 1].at(round))
 
 
 def said(act):
@@ -140,8 +140,8 @@ def said(act):
 
 def trace(kind, everything=True):
     """All that is seen of silos of this kind: plan, charge, answers, refusals, refunds, warnings and log."""
-    subject = KINDS[kind](1)
-    seen = [subject.plan.digest, subject.plan.epsilon_accounted]
+    audited = KINDS[kind](1)
+    seen = [audited.plan.digest, audited.plan.epsilon_accounted]
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
@@ -150,17 +150,17 @@ def trace(kind, everything=True):
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            for number, (X, y) in enumerate(neighbours(subject) if everything else neighbours(subject)[:1]):
-                found = said(lambda X=X, y=y, number=number: _life(subject, X, y, number == 0))
+            for number, (X, y) in enumerate(neighbours(audited) if everything else neighbours(audited)[:1]):
+                found = said(lambda X=X, y=y, number=number: _life(audited, X, y, number == 0))
                 if number == 0 and isinstance(found, tuple):
                     raise AssertionError(f"a silo with common records does not answer: {found}")
                 seen.append(found)
-            X, y = records(subject)
+            X, y = records(audited)
             for factor, shape in ((0.2, 0.4), (1e-4, 0.4), (10.0, 0.01), (0.0, 0.4)):
-                silo = opened(subject, X * factor, y)
-                first = list(addresses(subject.plan))[:2]
+                silo = opened(audited, X * factor, y)
+                first = list(addresses(audited.plan))[:2]
                 seen += [
-                    said(lambda at=at, silo=silo, shape=shape: asked(silo, subject, *at, shape=shape).payload.tobytes())
+                    said(lambda at=at, silo=silo, shape=shape: asked(silo, audited, *at, shape=shape).payload.tobytes())
                     for at in first
                 ]
             seen += [str(each.message) for each in caught if each.category is RuntimeWarning]
@@ -168,7 +168,7 @@ def trace(kind, everything=True):
         log.removeHandler(handler)
     cap = Cap(3.0, 0.01)
     charge = Charge(0.3, 1.0, 1e-3)
-    seen += [cap.admits([charge] * k) for k in range(1, 8)], lines, _limits(subject.plan)
+    seen += [cap.admits([charge] * k) for k in range(1, 8)], lines, _limits(audited.plan)
     return seen
 
 
@@ -176,29 +176,29 @@ def _limits(plan):
     return [plan.has(phase.index, phase.rounds + more) for phase in plan.phases for more in range(3)]
 
 
-def _life(subject, X, y, whole):
-    silo = opened(subject, X, y)
+def _life(audited, X, y, whole):
+    silo = opened(audited, X, y)
     seen = [silo.ledger.charges()]
-    order = list(addresses(subject.plan))
+    order = list(addresses(audited.plan))
     for phase, round in order if whole else order[:1]:
-        seen.append(asked(silo, subject, phase, round).payload.tobytes())
+        seen.append(asked(silo, audited, phase, round).payload.tobytes())
     if not whole:
-        return [*seen, account(silo, subject.plan, "run")]
+        return [*seen, account(silo, audited.plan, "run")]
     rows = silo.ledger.rows("run")
     seen += [row.event for row in rows]
     phase, round = order[0]
-    seen.append(said(lambda: asked(silo, subject, phase, round, seed=5).payload.tobytes()))
-    silo.approve("run", subject.plan, subject.method, subject.loss, lease=1)
-    seen += [said(lambda each=each: asked(silo, subject, *each).payload.tobytes()) for each in order[:3]]
+    seen.append(said(lambda: asked(silo, audited, phase, round, seed=5).payload.tobytes()))
+    silo.approve("run", audited.plan, audited.method, audited.loss, lease=1)
+    seen += [said(lambda each=each: asked(silo, audited, *each).payload.tobytes()) for each in order[:3]]
     tenth = next((each for each in order if each[1] == 10), order[0])
-    seen += [said(lambda: asked(silo, subject, *tenth, seed=6).payload.tobytes())]
+    seen += [said(lambda: asked(silo, audited, *tenth, seed=6).payload.tobytes())]
     silo.close_run("run")
     seen += [silo.ledger.charges(), silo.ledger.is_closed("run")]
-    left = [each for each in ((1, round) for round in range(1, subject.plan.phases[0].rounds)) if each not in order]
-    seen += [said(lambda each=each: asked(silo, subject, *each).payload.tobytes()) for each in left[:1]]
-    other = opened(subject, X, y)
+    left = [each for each in ((1, round) for round in range(1, audited.plan.phases[0].rounds)) if each not in order]
+    seen += [said(lambda each=each: asked(silo, audited, *each).payload.tobytes()) for each in left[:1]]
+    other = opened(audited, X, y)
     other.ledger.restore("run", [(Receipt(NAME, *row[:3], row.payload_digest), row.event) for row in rows])
-    return [*seen, len(other.ledger.rows("run")), account(silo, subject.plan, "run")]
+    return [*seen, len(other.ledger.rows("run")), account(silo, audited.plan, "run")]
 
 
 @cache
@@ -217,22 +217,22 @@ def test_it_runs_and_changes_what_is_seen(bug):
 def test_long_records_take_longer():
     bug = KEYS["slow at long records"]
     with planted(bug):
-        subject = KINDS[bug.kind](1)
-        X, y = records(subject)
+        audited = KINDS[bug.kind](1)
+        X, y = records(audited)
         took = []
         for factor in (0.1, 1e3):
-            silo = opened(subject, X * factor, y)
+            silo = opened(audited, X * factor, y)
             began = time.perf_counter()
-            asked(silo, subject, 1, 1)
+            asked(silo, audited, 1, 1)
             took.append(time.perf_counter() - began)
     assert took[1] >= 0.002 * len(y)
 
 
-def exact(subject, X, y, phase, round, shape):
+def exact(audited, X, y, phase, round, shape):
     """The sum before noise, and the event that was committed for it."""
-    silo = opened(subject, X, y)
-    release = asked(silo, subject, phase, round, shape=shape)
-    count = subject.plan.phases[phase - 1].at(round).by_silo[NAME].batch
+    silo = opened(audited, X, y)
+    release = asked(silo, audited, phase, round, shape=shape)
+    count = audited.plan.phases[phase - 1].at(round).by_silo[NAME].batch
     return release.payload * count, silo.ledger.rows("run")[-1].event, count
 
 
@@ -265,27 +265,27 @@ MOVES = [
 def moved(kind, planted_bug):
     """How far one record moves an exact sum, over what the committed event charges for it: at most 1 if all is well."""
     with planted(planted_bug), silent():
-        subject, worst = KINDS[kind](1), 0.0
-        address = next(iter(addresses(subject.plan)))
+        audited, worst = KINDS[kind](1), 0.0
+        address = next(iter(addresses(audited.plan)))
         if kind.startswith("differences"):
             address = (1, 2)
         if kind.startswith("evaluations"):
-            address = (subject.plan.phases[-1].index, 1)
-        sets = neighbours(subject)
-        if kind.startswith("evaluations") or kind in ("pieces", "disjoint blocks"):
+            address = (audited.plan.phases[-1].index, 1)
+        sets = neighbours(audited)
+        if kind.startswith("evaluations") or kind in ("shards", "disjoint blocks"):
             sets += [_changed_everywhere(sets[0], place) for place in range(len(sets[0][1]))]
-        base = len(neighbours(subject))
-        for factor, shape in ((1.0, 0.05), (1.0, 3.0 / np.sqrt(subject.plan.problem.objective.dim)), (0.2, 0.05)):
+        base = len(neighbours(audited))
+        for factor, shape in ((1.0, 0.05), (1.0, 3.0 / np.sqrt(audited.plan.problem.objective.dim)), (0.2, 0.05)):
             if factor < 1.0:
-                sets = neighbours(subject, factor)
+                sets = neighbours(audited, factor)
             sums = []
             for X, y in sets:
-                total = said(lambda X=X, y=y, shape=shape: exact(subject, X, y, *address, shape))
+                total = said(lambda X=X, y=y, shape=shape: exact(audited, X, y, *address, shape))
                 if not isinstance(total[0], str):
                     sums.append(total)
             scale = 1.0
             if kind.startswith("differences"):
-                arrays = question(subject, *address, shape=shape).arrays
+                arrays = question(audited, *address, shape=shape).arrays
                 scale = float(np.linalg.norm(np.subtract(*arrays.values())))
             allowed = sums[0][1].sensitivity * sums[0][2] * scale
             totals = [total for total, *_ in sums]
@@ -319,8 +319,8 @@ def test_one_record_of_a_mixture_moves_a_sum_by_more_than_is_charged(name):
     found = {}
     for bug in (KEYS[name], None):
         with planted(bug), silent():
-            subject = KINDS[KEYS[name].kind](1)
-            sums = [exact(subject, *_mixed(name, 20, features_of(subject), turned), 1, 1, 0.001) for turned in (0, 1)]
+            audited = KINDS[KEYS[name].kind](1)
+            sums = [exact(audited, *_mixed(name, 20, features_of(audited), turned), 1, 1, 0.001) for turned in (0, 1)]
             change = float(np.linalg.norm(sums[0][0] - sums[1][0]))
             found[bug] = change / (sums[0][1].sensitivity * sums[0][2])
     assert found[None] <= 1.0 + 1e-9
@@ -358,16 +358,16 @@ UNDERCHARGED = [
 @pytest.mark.parametrize("bug", UNDERCHARGED, ids=lambda bug: bug.name)
 def test_the_right_accountant_finds_more_than_was_charged(bug):
     with planted(bug):
-        subject = KINDS[bug.kind](1)
-        silo = opened(subject, *records(subject))
-        asked_for = list(addresses(subject.plan))
+        audited = KINDS[bug.kind](1)
+        silo = opened(audited, *records(audited))
+        asked_for = list(addresses(audited.plan))
         for address in asked_for:
-            asked(silo, subject, *address)
+            asked(silo, audited, *address)
         approved = silo.ledger.charges()["run"]
         silo.close_run("run")
         closed = silo.ledger.charges()["run"]
     with planted(None):
-        plan = subject.plan
+        plan = audited.plan
         delta = min(plan.problem.budget.delta(silo.n), approved.delta)
         whole = plan.charged_events(NAME)
         given = [plan.phases[phase - 1].event(NAME, round) for phase, round in asked_for]
@@ -379,13 +379,13 @@ def test_the_right_accountant_finds_more_than_was_charged(bug):
         )
 
 
-@pytest.mark.parametrize("kind", ["full batches", "coins", "local steps", "pieces", "differences", "moments"])
+@pytest.mark.parametrize("kind", ["full batches", "coins", "local steps", "shards", "differences", "moments"])
 def test_it_finds_no_more_without_a_bug(kind):
     with planted(None):
-        subject = KINDS[kind](1)
-        silo = opened(subject, *records(subject))
-        delta = subject.plan.problem.budget.delta(silo.n)
-        assert silo.ledger.charges()["run"].epsilon >= spent(subject.plan.charged_events(NAME), delta) * (1 - 1e-9)
+        audited = KINDS[kind](1)
+        silo = opened(audited, *records(audited))
+        delta = audited.plan.problem.budget.delta(silo.n)
+        assert silo.ledger.charges()["run"].epsilon >= spent(audited.plan.charged_events(NAME), delta) * (1 - 1e-9)
 
 
 def context(phase, round, number=1, query=b"q" * 32):

@@ -15,8 +15,8 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import LOSSES
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit import planted_outcomes
+from tests.audit.audited_silos import KINDS, make
 from tests.audit.planted import Planted
-from tests.audit.subjects import KINDS, make
 from tests.audit.table import ALL, NAMED, OLD
 from tests.selection import some_in_make_test
 
@@ -69,8 +69,8 @@ ONE_EACH = {
 def finds(name, bug, seed):
     """Whether this instrument alarms at this bug."""
     (instrument,) = [one for one in suite.INSTRUMENTS if one.name == name]
-    with ALL[bug].subject(seed) as subject:
-        return not suite.look(instrument, Bench(subject, np.random.default_rng(seed), ALL[bug].ledger)).passed
+    with ALL[bug].audited(seed) as audited:
+        return not suite.look(instrument, Bench(audited, np.random.default_rng(seed), ALL[bug].ledger)).passed
 
 
 def test_every_named_bug_is_in_the_list():
@@ -104,7 +104,7 @@ def test_a_correct_silo_passes_every_instrument(kind):
 @pytest.mark.hours
 @pytest.mark.minutes
 def test_audits_that_are_read_together_share_the_error_probabilities():
-    alone, four = (suite.audit(KINDS["pieces"](3), np.random.default_rng(3), together=n) for n in (1, 4))
+    alone, four = (suite.audit(KINDS["shards"](3), np.random.default_rng(3), audits=n) for n in (1, 4))
     for one, other in zip(alone.findings, four.findings, strict=True):
         assert other.false_alarm == pytest.approx(one.false_alarm / 4)
     assert four.findings[-1].false_alarm == pytest.approx(BOUNDS / 4)
@@ -125,22 +125,22 @@ def test_both_ledgers_pass_the_probe(tmp_path):
         return SqliteLedger(silo, tmp_path / "a.sqlite", tmp_path / "a.anchor")
 
     for ledger in (MemoryLedger, durable):
-        bench = Bench(KINDS["pieces"](0), np.random.default_rng(0), ledger)
+        bench = Bench(KINDS["shards"](0), np.random.default_rng(0), ledger)
         assert bench.addresses().passed
 
 
 def test_a_noise_plan_that_guarded_silos_refuse_is_opened_as_a_simulation():
     """Sums are checked without noise, and a guarded silo has no such plan: its code is opened without the guard."""
-    with Planted("guarded").subject(0) as subject:
-        finding = exact_sums(subject, np.random.default_rng(0))
+    with Planted("guarded").audited(0) as audited:
+        finding = exact_sums(audited, np.random.default_rng(0))
     assert finding.passed and finding.statistic < 1e-12
 
 
 @pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd"])
-def test_a_training_without_noise_is_found_by_one_run(subject, method):
+def test_a_training_without_noise_is_found_by_one_run(audited, method):
     """480 canaries can show more than epsilon 1: without noise every guess is right."""
     for seed in range(10):
-        audited = subject(seed, "no noise", method=method, n=480, dim=480, epsilon=1.0)
+        audited = audited(seed, "no noise", method=method, n=480, dim=480, epsilon=1.0)
         power = plan_one_run(audited)
         finding = check_one_run(audited, np.random.default_rng(seed), power)
         assert not finding.passed and finding.statistic > 1.0 == pytest.approx(finding.threshold)

@@ -8,7 +8,7 @@ import pytest
 from fedcore.accounting.divergences import renyi
 from fedcore.audit.accounts.caps import capped
 from fedcore.audit.accounts.known_account import KnownAccount
-from tests.audit.subjects import make
+from tests.audit.audited_silos import make
 
 SUBJECTS = {
     "poisson": {"hyper": {"rounds": 12, "batch": 4}, "n": 40, "dim": 3, "delta": 1e-4},

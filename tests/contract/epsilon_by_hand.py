@@ -90,7 +90,7 @@ def _fixed_size(z, rate):
 
 
 def _library_epsilon(plan, phase, silo, delta):
-    """Of one phase: pieces are disjoint, which another test looks at."""
+    """Of one phase: shards are disjoint, which another test looks at."""
     share = phase.by_silo[silo]
     if phase.schedule.sampling == "without-replacement":
         z = share.sigma * share.batch / (2 * plan.problem.objective.clip * (1 + 1e-6))

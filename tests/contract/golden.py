@@ -2,7 +2,7 @@
 
     python -m tests.contract.golden
 
-writes the file anew, once ARITHMETIC or FORMAT of `fedcore/experiment/kept/binding.py` is raised for what has
+writes the file anew, once ARITHMETIC or FORMAT of `fedcore/experiment/stored/binding.py` is raised for what has
 changed; new methods need no raise. Stopped runs are bound to these versions, so a bit that changes under the same
 version would let a run go on to something that no version computes.
 
@@ -30,7 +30,7 @@ from fedcore.algorithms import ALGORITHMS, METHODS
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import pack
 from fedcore.data.records import Records
-from fedcore.experiment.kept import binding
+from fedcore.experiment.stored import binding
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.memory import MemoryLedger
@@ -300,7 +300,7 @@ def faults(golden: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for version in ("arithmetic", "format"):
         changed = [f"{kind} of {name}" for kind, name, theirs in differences(golden, now) if theirs == version]
         raised = now[version] > golden[version]
-        constant = f"{version.upper()} in fedcore/experiment/kept/binding.py"
+        constant = f"{version.upper()} in fedcore/experiment/stored/binding.py"
         if now[version] < golden[version]:
             found.append(f"{constant} is {now[version]}, and was {golden[version]} before: it is only raised")
         elif changed and not raised:

@@ -65,7 +65,7 @@ EXACT = {
 """Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
 
 EXPECTED = 3
-"""Records expected of a sample: of pieces of 8 and 4 records in the first phases of `toy`, of 2 there is no sample."""
+"""Records expected of a sample: of shards of 8 and 4 records in the first phases of `toy`, of 2 there is no sample."""
 
 
 def quick(name):
@@ -83,7 +83,7 @@ FULL = sorted(
     for name, kind in ALGORITHMS.items()
     if kind.sends_sums and GRADIENTS.issuperset(kind.asks) and ONLY in (None, name)
 )
-"""Methods whose messages are means of gradients, all of which can be about all records of a piece."""
+"""Methods whose messages are means of gradients, all of which can be about all records of a shard."""
 
 
 def named(name):

@@ -24,10 +24,10 @@ from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo.agreement import Agreement
-from fedcore.silo.answers import ANSWERS, Piece
+from fedcore.silo.answers import ANSWERS, Shard
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 from fedcore.silo.site import Site
 from tests.problems import changed_phase, problem_of, question_of
 
@@ -158,13 +158,13 @@ def asked_about(kind, plan, rng):
 
 
 def answer(kind, X, y, noise=1.0):
-    """The answer about records X, y, with its plan, and a piece of all of them."""
+    """The answer about records X, y, with its plan, and a shard of all of them."""
     loss = ASKED[kind][1]
     plan, phase = planned(kind, problem(kind))
     norms = np.linalg.norm(X, axis=1)
     made = ANSWERS[kind].of(plan.problem, loss, X, y, float(norms.max()))
     event = GaussianRelease(0, len(y), 1.0, noise)
-    return made, plan, phase, Piece(event, slice(0, len(y)), X, y, float(len(y)), noise, None)
+    return made, plan, phase, Shard(event, slice(0, len(y)), X, y, float(len(y)), noise, None)
 
 
 def records(rng, n=N, features=3):
@@ -190,16 +190,16 @@ def test_the_sum_is_the_naive_one_over_all_records_and_over_a_sample(kind, seed)
     rng = np.random.default_rng(seed)
     X, y = records(rng)
     y = labelled(kind, y)
-    made, plan, phase, piece = answer(kind, X, y)
+    made, plan, phase, shard = answer(kind, X, y)
     asked = asked_about(kind, plan, rng)
     about_both = np.concatenate(asked) if asked else np.zeros(plan.problem.objective.dim)
     parts = AUDITED[kind](plan, ASKED[kind][1]).parts(about_both, X, y)
-    total = made.sum(phase, piece, None, draw, *asked)
+    total = made.sum(phase, shard, None, draw, *asked)
     assert (total.dtype, total.shape) == (np.float64, (phase.question.length(plan.problem.objective.dim),))
     np.testing.assert_allclose(total, folded(kind, plan, parts), rtol=1e-9, atol=1e-9)
     if ANSWERS[kind].samples:
         for chosen in (np.arange(0), np.array([3]), np.flatnonzero(rng.random(N) < 0.5)):
-            of_sample = made.sum(phase, piece, chosen, draw, *asked)
+            of_sample = made.sum(phase, shard, chosen, draw, *asked)
             np.testing.assert_allclose(of_sample, folded(kind, plan, parts[chosen]), rtol=1e-9, atol=1e-9)
 
 
@@ -220,8 +220,8 @@ def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair
         asked = asked_about(kind, plan, rng)
         alone = []
         for at in range(2):
-            made, _, _, piece = answer(kind, X[at : at + 1], y[at : at + 1])
-            alone.append(made.sum(phase, piece, None, draw, *asked) / unit(kind, plan, asked))
+            made, _, _, shard = answer(kind, X[at : at + 1], y[at : at + 1])
+            alone.append(made.sum(phase, shard, None, draw, *asked) / unit(kind, plan, asked))
             longest = max(longest, float(np.linalg.norm(alone[-1])))
         largest = max(largest, float(np.linalg.norm(alone[0] - alone[1])))
     least = ATTAINED.get(kind, 0.999)
@@ -259,7 +259,7 @@ def opened(kind, **budget):
     if "before" in arrays:
         arrays = {**arrays, "before": np.array([0.3, 0.0, -0.4])}  # a step of 1/2
     rows = about(kind)
-    return silo, plan, phase, X[rows], y[rows], Question("run", phase.index, round, arrays, b"q" * 32)
+    return silo, plan, phase, X[rows], y[rows], RoundQuestion("run", phase.index, round, arrays, b"q" * 32)
 
 
 def asked_in(question, dim, kind=None):

@@ -1,6 +1,6 @@
 """Bits that stopped runs rely on: where one changes, the version that checkpoints are bound to has to be raised.
 
-A change that is meant: raise ARITHMETIC (or FORMAT) in `fedcore/experiment/kept/binding.py`, then `python -m
+A change that is meant: raise ARITHMETIC (or FORMAT) in `fedcore/experiment/stored/binding.py`, then `python -m
 tests.contract.golden`. One that is not meant is a mistake, which this is here to find.
 """
 
@@ -16,7 +16,7 @@ import pytest
 
 from fedcore.algorithms import METHODS
 from fedcore.data.records import Records
-from fedcore.experiment.kept import binding
+from fedcore.experiment.stored import binding
 from fedcore.losses import Logistic
 from fedcore.planning.plan import Plan
 from fedcore.silo.keys import secret, seeded
@@ -62,7 +62,7 @@ def test_the_sentence_says_what_changed_what_to_raise_and_how_to_go_on(golden, n
     name = sorted(now[kind])[0]
     other, version = changed(now, kind, name), KINDS[kind]
     (said,) = faults(golden, other)
-    assert f"{kind} of {name}" in said and f"raise {version.upper()} in fedcore/experiment/kept/binding.py" in said
+    assert f"{kind} of {name}" in said and f"raise {version.upper()} in fedcore/experiment/stored/binding.py" in said
     assert COMMAND in said
     raised = other | {version: other[version] + 1}
     (left,) = faults(golden, raised)

@@ -31,14 +31,14 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.silo.agreement import Agreement
-from fedcore.silo.answers import ANSWERS, Piece
+from fedcore.silo.answers import ANSWERS, Shard
 from fedcore.silo.approval import check_answers
+from fedcore.silo.batched_sums import BatchedSums, Stack
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 from fedcore.silo.round_view import RoundView
 from fedcore.silo.site import Site
-from fedcore.silo.together import Stack, Together
 from fedcore.summation import BLOCK, UNIT, rho
 from tests.contract import test_answers
 from tests.fedcore.test_summation import of_one_product, of_sequences, of_the_tree
@@ -108,7 +108,7 @@ class Opened:
 
         with monkeypatch.context() as patched:
             patched.setattr(RoundView, "_released", noting)
-            self.silo.answer(Question("run", self.phase.index, self.round, self.arrays, b"q" * 32), self.phase)
+            self.silo.answer(RoundQuestion("run", self.phase.index, self.round, self.arrays, b"q" * 32), self.phase)
         return noted[0]
 
     @property
@@ -123,7 +123,7 @@ class Opened:
 
 
 def placed(case, wanted, labels):
-    """The silo whose answer is about these rows in this order, at the front of its piece.
+    """The silo whose answer is about these rows in this order, at the front of its shard.
 
     The split of a run depends on its plan and the number of records alone, so a silo of numbered rows shows it.
     """
@@ -178,11 +178,11 @@ def test_a_million_records_move_an_answer_by_no_more_than_the_theorem_says(case,
     alone = []
     for each, (rows, labels) in zip(opened, ((X, y), (other, theirs)), strict=True):
         made = ANSWERS[kind].of(problem, loss, rows[:1], labels[:1], 1.5)
-        piece = Piece(phase.event("ash", each.round), slice(0, 1), rows[:1], labels[:1], 1.0, 1.0, None)
+        shard = Shard(phase.event("ash", each.round), slice(0, 1), rows[:1], labels[:1], 1.0, 1.0, None)
         asked = [each.arrays[name] for name in each.arrays]
         if kind == "gradient-and-hessian-vector":
             asked = mask_and_step(asked[0], each)
-        alone.append(made.sum(phase, piece, None, None, *asked))
+        alone.append(made.sum(phase, shard, None, None, *asked))
     assert np.linalg.norm(alone[0] - alone[1]) > 0.1 * longest
     drift = np.linalg.norm((one - two) - (alone[0] - alone[1]))
     assert drift <= bound + 1e-14 * longest
@@ -262,8 +262,8 @@ def test_a_block_depends_on_its_rows_alone(case):
 
     def summed(rows):
         made = ANSWERS[kind].of(problem, loss, X, y, 1e7)
-        piece = Piece(event, rows, X[rows], y[rows], 1.0, 1.0, None)
-        return made.sum(phase, piece, None, None, *asked)
+        shard = Shard(event, rows, X[rows], y[rows], 1.0, 1.0, None)
+        return made.sum(phase, shard, None, None, *asked)
 
     blocks = [summed(slice(start, min(start + BLOCK, n))) for start in range(0, n, BLOCK)]
     whole = summed(slice(0, n))
@@ -281,11 +281,11 @@ def test_sums_of_several_silos_together_have_the_bits_of_each_alone():
         problem = problem_of((SiloFacts("ash", n),), 5, 0.8, math.inf, 4.0, 1, Budget(None, 1e-6))
         phase = Mbsgd(rounds=2).plan(problem).phases[0]
         made = ANSWERS["gradient"].of(problem, Squared(), X, y, 10.0)
-        parts[str(number)] = made, Piece(phase.event("ash", 1), slice(0, n), X, y, float(n), 1.0, None)
+        parts[str(number)] = made, Shard(phase.event("ash", 1), slice(0, n), X, y, float(n), 1.0, None)
     w = rng.standard_normal(5)
-    together, taken = Together(Stack.of(parts), {"w": w}), 0
-    for silo, (made, piece) in parts.items():
-        alone, joint = made.sum(phase, piece, None, None, w), together.take(silo, [w])
+    batched, taken = BatchedSums(Stack.of(parts), {"w": w}), 0
+    for silo, (made, shard) in parts.items():
+        alone, joint = made.sum(phase, shard, None, None, w), batched.take(silo, [w])
         assert joint is None or joint.tobytes() == alone.tobytes()
         taken += joint is not None
     assert taken == 5  # of at most 8 blocks
@@ -305,7 +305,7 @@ def sums_of_a_site():
     problem = problem_of((SiloFacts("ash", 10000),), 40, 0.8, math.inf, 4.0, 1, Budget(None, 1e-6))
     opened = Opened("gradient", Mbsgd(rounds=2), Squared(), problem, X, rng.standard_normal(10000))
     opened.arrays = {"w": np.full(40, 0.1)}
-    release = opened.silo.answer(Question("run", 1, 1, opened.arrays, b"q" * 32), opened.phase)
+    release = opened.silo.answer(RoundQuestion("run", 1, 1, opened.arrays, b"q" * 32), opened.phase)
     return hashlib.sha256(release.payload.tobytes()).hexdigest()
 
 

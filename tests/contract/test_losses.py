@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from fedcore.losses import LOSSES, Absolute, Convolution, Hinge, Huber, Moreau, Quantile, Smoothable
-from fedcore.models.config import ModelConfig
 from fedcore.models.linear import Linear, clipped_gradient_sum, residual_bounds, row_norms
+from fedcore.models.model_config import ModelConfig
 from tests.contract.drawn_labels import drawn, nearest
 
 NAMED = [loss() for loss in LOSSES.values()] + [Huber(width=0.2), Huber(width=3.0), Quantile(tau=0.1)]

@@ -29,7 +29,7 @@ from fedcore.models import (
     SoftmaxRegression,
     model_of,
 )
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.optim.averaging import Messages
 from fedcore.state import dump_state, load_state
 from tests.contract.epsilon_by_hand import events_by_hand
@@ -359,7 +359,7 @@ def test_one_silo_is_the_centralised_method(method, federate, flowers):
 
 
 def test_without_noise_it_reaches_the_minimiser(method, federate):
-    """Each silo repeats one record, so all of its pieces are the same problem; SciPy minimises it too."""
+    """Each silo repeats one record, so all of its shards are the same problem; SciPy minimises it too."""
     hyper, tolerance = EXACT.get(method.name, ({}, 0.1))
     X, y, ridge = sample(THREE, n=6, features=3, seed=4)[0] / 2, np.array([0.0, 1, 2, 0, 1, 2]), 0.3
 

@@ -35,7 +35,7 @@ from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.randomness import generator
-from fedcore.silo.answers import ANSWERS, Piece
+from fedcore.silo.answers import ANSWERS, Shard
 from tests.contract import test_answers
 from tests.contract.drawn_labels import nearest
 from tests.contract.test_models import gradient
@@ -101,8 +101,8 @@ def answered(loss, records, w, chosen=None, sampling="full"):
     made = ANSWERS["gradient"].of(problem(loss, records.n), loss, records.X, records.y, math.inf)
     event = GaussianRelease(0, records.n, 1.0, 1.0, sampling=sampling, rate=1.0 if sampling == "full" else 0.5)
     whole = slice(0, len(records.y))
-    piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
-    return made.sum(None, piece, chosen, lambda purpose: generator(b"k", purpose), w)
+    shard = Shard(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+    return made.sum(None, shard, chosen, lambda purpose: generator(b"k", purpose), w)
 
 
 def naive(loss, persons, places, w):
@@ -232,8 +232,8 @@ def answered_at(records, w, chosen=None, sampling="full"):
     )
     event = GaussianRelease(0, records.n, 1.0, 1.0, sampling=sampling, rate=1.0 if sampling == "full" else 0.5)
     whole = slice(0, len(records.y))
-    piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
-    return made.sum(None, piece, chosen, lambda purpose: generator(b"k", purpose), w)
+    shard = Shard(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+    return made.sum(None, shard, chosen, lambda purpose: generator(b"k", purpose), w)
 
 
 def test_persons_of_one_row_are_records_to_the_last_bit(loss):
@@ -262,8 +262,8 @@ def test_no_pair_of_persons_moves_moments_by_more_than_stated(sizes, of_one, of_
         records = opened(rng, persons, 5)
         event = plan.phases[0].event("ash", 1)
         whole = slice(0, len(records.y))
-        piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
-        sums.append(ANSWERS["moments"]().sum(plan.phases[0], piece, None, None))
+        shard = Shard(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+        sums.append(ANSWERS["moments"]().sum(plan.phases[0], shard, None, None))
         by_hand = np.zeros(9)
         for mine in persons:
             for x, _ in mine[:5]:
@@ -286,8 +286,8 @@ def test_no_pair_of_persons_moves_moments_of_columns_by_more_than_stated(sizes, 
         records = opened(rng, persons, 5)
         event = plan.phases[0].event("ash", 1)
         whole = slice(0, len(records.y))
-        piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
-        sums.append(ANSWERS["column-moments"]().sum(plan.phases[0], piece, None, None))
+        shard = Shard(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+        sums.append(ANSWERS["column-moments"]().sum(plan.phases[0], shard, None, None))
         by_hand = np.zeros(method.numbers)
         for mine in persons:
             for x, _ in mine[:5]:
@@ -309,8 +309,8 @@ def test_no_pair_of_persons_moves_a_histogram_by_more_than_stated(sizes, of_one,
         records = opened(rng, persons, 5)
         made = ANSWERS["histogram"].of(asked, Logistic(), records.X, records.y, math.inf)
         event, whole = GaussianRelease(0, records.n, 1.0, 1.0), slice(0, len(records.y))
-        piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
-        counts.append(made.sum(None, piece, None, None, w))
+        shard = Shard(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+        counts.append(made.sum(None, shard, None, None, w))
         assert counts[-1].sum() == pytest.approx(len(sizes))  # each person is one, all its labels being classes
     assert np.linalg.norm(counts[0] - counts[1]) <= math.sqrt(2.0) * (1 + 1e-12)
 
@@ -322,8 +322,8 @@ def test_the_worst_pair_of_persons_moves_a_histogram_by_the_root_of_two():
         records = opened(np.random.default_rng(0), [[(x, 1.0)] * 2, [(x, label)] * count], 5)
         made = ANSWERS["histogram"].of(asked, Logistic(), records.X, records.y, math.inf)
         event, whole = GaussianRelease(0, records.n, 1.0, 1.0), slice(0, len(records.y))
-        piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
-        counts.append(made.sum(None, piece, None, None, x))
+        shard = Shard(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+        counts.append(made.sum(None, shard, None, None, x))
     assert np.linalg.norm(counts[0] - counts[1]) == pytest.approx(math.sqrt(2.0))
 
 
@@ -337,9 +337,9 @@ def test_an_answer_that_says_that_it_weighs_rows_does(name):
         X, y = test_answers.records(rng)
         y = test_answers.labelled(name, y)
         weights = rng.choice([0.0, 0.25, 1.0], len(y))
-        made, plan, phase, piece = test_answers.answer(name, X, y)
+        made, plan, phase, shard = test_answers.answer(name, X, y)
         asked = test_answers.asked_about(name, plan, rng)
-        total = made.sum(phase, replace(piece, weights=weights), None, test_answers.draw, *asked)
+        total = made.sum(phase, replace(shard, weights=weights), None, test_answers.draw, *asked)
         audited = AUDITED[name](plan, test_answers.ASKED[name][1])
         parts = audited.parts(np.concatenate(asked or [np.zeros(plan.problem.objective.dim)]), X, y)
         by_hand = test_answers.folded(name, plan, weights[:, None] * parts)

@@ -5,7 +5,7 @@ import pytest
 
 import fedcore
 from fedcore.losses import LOSSES, REALS, Softmax
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from tests.contract.drawn_labels import drawn
 
 KINDS = {**LOSSES, "softmax": Softmax}

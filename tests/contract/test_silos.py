@@ -14,7 +14,7 @@ from fedcore.losses import Squared
 from fedcore.planning.questions.question import DifferenceQuestion
 from fedcore.silo.keys import SecretKeys, SeededKeys
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 from tests.contract.epsilon_by_hand import events_by_hand
 from tests.contract.methods import bare
 from tests.epsilon_shown import epsilon_of_scores
@@ -208,7 +208,9 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_
                 toward = (
                     (1.0 if phase.question.kind == DifferenceQuestion.kind else -1.0) * across / np.linalg.norm(across)
                 )
-                asked = Question(run, p, r, asked_about.get(phase.question.kind, asked_about["gradient"]), b"q" * 32)
+                asked = RoundQuestion(
+                    run, p, r, asked_about.get(phase.question.kind, asked_about["gradient"]), b"q" * 32
+                )
                 message = silo.answer(asked, phase).payload @ toward
                 score += phase.schedule.answers * message * 2 * phase.question.clip / K / sigma**2
             found.append(score)

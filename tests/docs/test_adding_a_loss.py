@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "add-loss.md").read_text()
 REGISTRY, FILE = Path("fedcore", "losses", "__init__.py"), Path("fedcore", "losses", "poisson.py")
 LISTED = (
-    "from fedcore.losses import LOSSES; from fedcore.models.config import ModelConfig;"
+    "from fedcore.losses import LOSSES; from fedcore.models.model_config import ModelConfig;"
     "from fedcore.silo.agreement import OBJECTIVES as agreed; from fedcore.silo.policies.policy import OBJECTIVES;"
     "found = ['poisson' in LOSSES, 'Poisson' in agreed, 'poisson' in OBJECTIVES];"
     "found += ['poisson' in str(ModelConfig.model_json_schema())]; print(found)"

@@ -28,7 +28,7 @@ from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.sweep import load_sweep
-from fedcore.planning.config import CapConfig
+from fedcore.planning.plan_config import CapConfig
 from fedcore.silo.policies.policy import METHODS, OBJECTIVES, Policy, RunLimit
 from fedcore.silo.policies.policy_file import read_policy
 from studies.study import registered

@@ -26,7 +26,7 @@ DEADLINE = 60.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class LedgerState:
     """A home, and the section `cluster` of configs whose runs go to the workers that stand."""
 
     home: Path
@@ -53,19 +53,19 @@ def own_client(cluster: dict[str, object]) -> Client:
 
 
 @contextlib.contextmanager
-def standing(kind: str, folder: Path) -> Iterator[Standing]:
+def state(kind: str, folder: Path) -> Iterator[LedgerState]:
     """Two workers with nannies, of this kind."""
     home = Home(folder / "home").make()
     if kind == "up":
         with ports_to_oneself():
             up(home, workers=2)
         try:
-            yield Standing(home.root, {"deadline": DEADLINE})
+            yield LedgerState(home.root, {"deadline": DEADLINE})
         finally:
             down(home)
         return
     with own_cluster(folder, ["--nworkers", "2", "--name", "own", "--nanny"]) as cluster:
-        yield Standing(home.root, cluster)
+        yield LedgerState(home.root, cluster)
 
 
 @contextlib.contextmanager

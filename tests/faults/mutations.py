@@ -77,7 +77,7 @@ DTYPES = ["<f4", "<f2", ">f8", "<i8", "<c16", "u1", "U3"]
 
 
 def bent_bytes(random: Random, data: bytes, other: bytes) -> bytes:
-    """Flipped, cut, extended, spliced with `other`, or a piece twice."""
+    """Flipped, cut, extended, spliced with `other`, or a shard twice."""
     at, to = sorted((random.randint(0, len(data)), random.randint(0, len(data))))
     kind = random.randrange(8)
     if kind == 0 and data:

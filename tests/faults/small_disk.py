@@ -57,7 +57,7 @@ class Tmpfs:
 class Limited:
     """No file of this process grows beyond the largest write-ahead file in `folder` now, and `room`.
 
-    All that a ledger writes goes there first; the ledger itself is made in one piece, and may be larger by then.
+    All that a ledger writes goes there first; the ledger itself is made in one shard, and may be larger by then.
     """
 
     def __init__(self, folder: Path) -> None:

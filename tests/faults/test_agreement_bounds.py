@@ -280,7 +280,7 @@ def test_a_run_id_of_another_type_is_refused_wherever_one_is_named(run):
 
 
 def test_composition_over_disjoint_pieces_is_the_sum_at_each_position():
-    """Against positions one by one, with pieces that begin, end and repeat anywhere; and many take no minutes."""
+    """Against positions one by one, with shards that begin, end and repeat anywhere; and many take no minutes."""
     rng = np.random.default_rng(4)
     for _ in range(50):
         at = np.sort(rng.integers(0, 12, (9, 2)), axis=1)

@@ -28,7 +28,7 @@ from fedcore.silo import round_view
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 from fedcore.silo.site import Site
 from tests.patience import HANGS
 from tests.problems import problem_of
@@ -139,7 +139,7 @@ def test_two_answers_of_one_digest_share_no_noise():
     for run in ("run", "other"):
         for phase in plan.phases:
             for round in range(1, 9):
-                question = Question(run, phase.index, round, {"w": np.ones(2)}, DIGEST)
+                question = RoundQuestion(run, phase.index, round, {"w": np.ones(2)}, DIGEST)
                 view = silo._view(question, phase)
                 drawn += [view.ask("gradient", np.ones(2)).tobytes() for _ in range(3)]
     assert len(set(drawn)) == len(drawn) == 48

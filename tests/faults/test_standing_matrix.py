@@ -30,7 +30,7 @@ from flows.driver.session import Session
 from flows.runs import store_path
 from flows.training import train
 from tasks.run_file import read_done
-from tests.faults.clusters import Standing, standing
+from tests.faults.clusters import LedgerState, state
 from tests.faults.planted import DRIVER, RELEASE, STEPS, plant, plant_anew
 from tests.faults.test_matrix import PHASES, SILOS, sent
 from tests.patience import HANGS, SLOWNESS
@@ -65,8 +65,8 @@ def cells() -> Iterator[tuple[str, str, int]]:
 
 
 @pytest.fixture(scope="module", params=["up", "own"])
-def stands(request, tmp_path_factory) -> Iterator[Standing]:
-    with standing(request.param, tmp_path_factory.mktemp(request.param)) as found:
+def stands(request, tmp_path_factory) -> Iterator[LedgerState]:
+    with state(request.param, tmp_path_factory.mktemp(request.param)) as found:
         yield found
 
 
@@ -77,10 +77,10 @@ def processes():
     return context
 
 
-def config(stands: Standing, seed: int, phases: Sequence[int] = PHASES) -> ExperimentConfig:
+def config(stands: LedgerState, seed: int, phases: Sequence[int] = PHASES) -> ExperimentConfig:
     return ExperimentConfig.model_validate(
         {
-            "name": "standing",
+            "name": "state",
             "seed": seed,
             "cluster": stands.cluster,
             "tracking": {"mlflow": False},
@@ -92,7 +92,7 @@ def config(stands: Standing, seed: int, phases: Sequence[int] = PHASES) -> Exper
 
 
 def child(
-    stands: Standing,
+    stands: LedgerState,
     seed: int,
     environment: dict[str, str],
     step: str | None,
@@ -125,7 +125,7 @@ def undisturbed(made: ExperimentConfig, folder: Path) -> np.ndarray:
     return made.algorithm.output(last)
 
 
-def at_workers(stands: Standing, environment: dict[str, str], step: str | None, count: int) -> None:
+def at_workers(stands: LedgerState, environment: dict[str, str], step: str | None, count: int) -> None:
     with stands.client() as client:
         client.wait_for_workers(2, timeout=HANGS)
         client.run(plant_anew, environment, step, count)
@@ -135,7 +135,7 @@ def addresses(phases: Sequence[int]) -> list[tuple[int, int]]:
     return [(phase, round) for phase, count in enumerate(phases, 1) for round in range(1, count + 1)]
 
 
-def check(stands: Standing, made: ExperimentConfig, scratch: Path, phases: Sequence[int]) -> None:
+def check(stands: LedgerState, made: ExperimentConfig, scratch: Path, phases: Sequence[int]) -> None:
     """The bits are those of an undisturbed run, and every ledger is whole and shows each release once."""
     folder, planned = stands.home / "runs" / run_id(made), addresses(phases)
     weights = np.array(json.loads((folder / "model.json").read_text())["w"])

@@ -22,7 +22,7 @@ from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.storage.verify import faults
 from tasks.run_file import read_done
-from tests.faults.clusters import Standing, own_cluster, process_ids, standing
+from tests.faults.clusters import LedgerState, own_cluster, process_ids, state
 from tests.faults.federation import Federation
 from tests.patience import HANGS, SLOWNESS, SOON
 
@@ -34,8 +34,8 @@ QUIET = {"tracking": {"mlflow": False}, "privacy": {"epsilon": 4, "ledger": "sql
 
 
 @pytest.fixture(scope="module", params=["up", pytest.param("own", marks=pytest.mark.hours)])
-def stands(request, tmp_path_factory) -> Iterator[Standing]:
-    with standing(request.param, tmp_path_factory.mktemp(request.param)) as found:
+def stands(request, tmp_path_factory) -> Iterator[LedgerState]:
+    with state(request.param, tmp_path_factory.mktemp(request.param)) as found:
         yield found
 
 
@@ -69,7 +69,7 @@ def resumed(federation: Federation) -> tuple[subprocess.Popen[str], float]:
     return process, time.monotonic() - began
 
 
-def kills(stands: Standing, scratch: Path, name: str, rounds: int, count: int) -> list[float]:
+def kills(stands: LedgerState, scratch: Path, name: str, rounds: int, count: int) -> list[float]:
     """Kills drivers of a run at random rounds, `count` times; returns how long each resume took."""
     drawn, took = random.Random(name), list[float]()
     federation = Federation.make(stands.home, name, (rounds, 1, 1), cluster=stands.cluster, **QUIET)

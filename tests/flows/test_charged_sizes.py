@@ -16,7 +16,7 @@ from flows.launch import save_sweep_folder
 from flows.reports.silo_totals import totals_sentence
 from flows.runs import statistics_path, store_path
 from flows.sweep_budget import sweep_totals
-from flows.sweep_files import all_totals, told_totals
+from flows.sweep_files import all_totals, totals_or_reason
 from tasks.run_store import RunStore
 from tests.flows import test_former_sweeps
 from tests.flows.driving import run
@@ -74,16 +74,16 @@ def test_cells_of_two_sizes_add_up_at_the_smaller_delta(home):
 def test_of_a_stopped_run_that_was_begun_with_other_sizes_nobody_tells_a_total(home, capsys):
     made, name, ids = finished(home)
     stop(home, ids[1])
-    before = told_totals(home, made, [])
+    before = totals_or_reason(home, made, [])
     assert len(before[0]) == 2
     exchange(home, 80)
-    totals, said = told_totals(home, made, [])
+    totals, said = totals_or_reason(home, made, [])
     assert totals == [] and f"cannot be told here: run {ids[1]} was charged by another plan" in said
     report(name, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["silos"] == [] and told["statement"] == said and len(told["results"]) == 2
     exchange(home, 40)
-    assert told_totals(home, made, []) == before
+    assert totals_or_reason(home, made, []) == before
 
 
 def test_a_checkpoint_of_another_plan_is_none_of_this_one_s_costs(home):

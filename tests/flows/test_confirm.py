@@ -30,7 +30,7 @@ BASE = {
 }
 METHODS = {
     "full batches": {"name": "mbsgd", "rounds": BILLION, "step": 1},
-    "pieces": {"name": "localized-mbsgd", "rounds": BILLION // 2, "lam": 0.1, "step": 1},
+    "shards": {"name": "localized-mbsgd", "rounds": BILLION // 2, "lam": 0.1, "step": 1},
     "differences": {"name": "diff2", "rounds": BILLION, "period": 10, "step": 0.1},
     "samples": {"name": "mbsgd", "rounds": BILLION, "step": 1, "batch": 10},
     "local steps": {"name": "scaffold", "rounds": BILLION, "local_steps": 10, "sampling_rate": 0.2},

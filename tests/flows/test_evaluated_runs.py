@@ -116,12 +116,12 @@ def test_errors_are_those_of_the_held_out_records_and_cost_nothing_beside_traini
     assert last.error.high - last.error.low > 2 * deviation and result.error == last.error.value < result.baseline
     for silo in result.silos:
         events = plan.silo_events(silo.silo)
-        pieces = {}
+        shards = {}
         for event in events:
-            pieces.setdefault((event.start, event.stop), []).append(event)
+            shards.setdefault((event.start, event.stop), []).append(event)
         mus = [
             math.sqrt(sum(event.count * (event.sensitivity / event.sigma) ** 2 for event in mine))
-            for mine in pieces.values()
+            for mine in shards.values()
         ]
         assert silo.epsilon == pytest.approx(epsilon_by_hand(max(mus), silo.delta), rel=1e-5)
         assert silo.epsilon == pytest.approx(4.0, rel=1e-4) and silo.releases == 4 + 1 + 3 + 1

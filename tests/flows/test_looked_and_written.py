@@ -29,7 +29,7 @@ from flows.commands.accounts.budget import app as budget
 from flows.run_lock import drive_lock, store_path
 from flows.runs import read_run
 from flows.schedules import kept
-from flows.schedules.kept import When
+from flows.schedules.schedule import When
 from flows.services import database
 from tasks.run_file import mark
 from tasks.run_store import RunStore

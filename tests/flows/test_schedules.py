@@ -18,8 +18,8 @@ from fedcore.experiment.sweep import SweepConfig
 from flows.commands.app import app
 from flows.schedules.adds import capped_firings, firing_adds
 from flows.schedules.firing import Firing, next_repetition
-from flows.schedules.kept import When
 from flows.schedules.overdue import passed_over
+from flows.schedules.schedule import When
 
 NOW = datetime.now(UTC)
 

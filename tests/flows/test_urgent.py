@@ -74,7 +74,7 @@ def test_a_schedule_says_them_as_it_is_made(home, capsys, monkeypatch, tmp_path)
     path.write_text(yaml.safe_dump(TINY))
     made = []
     monkeypatch.setattr(schedule, "_prefect", nullcontext)
-    monkeypatch.setattr("flows.schedules.kept.add", lambda *given: made.append(given))
+    monkeypatch.setattr("flows.schedules.schedule.add", lambda *given: made.append(given))
     schedule.add(path, every="6h")
     told = capsys.readouterr()
     assert told.err.startswith(SAID) and len(made) == 1 and f"{datetime.now():%Y}" in told.out

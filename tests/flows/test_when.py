@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedcore.errors import InputError
-from flows.schedules.kept import When
+from flows.schedules.schedule import When
 
 REFUSED = [
     ({"cron": "0 3 31 2 *"}, "never comes"),

@@ -16,7 +16,7 @@ import fedcore
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
-from fedcore.experiment.kept import binding
+from fedcore.experiment.stored import binding
 from fedcore.home import Home
 from flows.driver.session import Session
 from flows.launch import launch_run

@@ -33,7 +33,7 @@ class Echo:
         return value
 
     @staticmethod
-    def together(asked):
+    def batched(asked):
         asked[0][0].messages.append([value for _, _, (value,) in asked])
         found = []
         for backend, method, (value,) in asked:
@@ -126,7 +126,7 @@ def test_a_signal_in_the_middle_of_a_call_stops_every_run():
 
     class Interrupted(Echo):
         @staticmethod
-        def together(asked):
+        def batched(asked):
             raise KeyboardInterrupt
 
     backend = Interrupted("sites")

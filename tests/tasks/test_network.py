@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from scipy.special import log_softmax, softmax
 
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.instruments.sums import exact_sums
-from fedcore.audit.subject import Subject
 from fedcore.data.constants.pca import Projection
 from fedcore.data.records import prepare_records
 from fedcore.data.silo_file import open_records
@@ -101,7 +101,7 @@ def test_a_start_outside_of_the_domain_is_refused_before_anything_is_asked(tmp_p
 def test_a_network_is_what_silos_agree_to_and_audits_can_read():
     made = config(SYNTHETIC)
     assert training_loss(made, None) == OneHiddenLayer(4, 6)
-    audited = Subject(make_plan(made), made.algorithm, OneHiddenLayer(4, 6), "silo-000", b"k" * 32)
+    audited = AuditedSilo(make_plan(made), made.algorithm, OneHiddenLayer(4, 6), "silo-000", b"k" * 32)
     assert audited.answer.features == 4 and exact_sums(audited, np.random.default_rng(0)).passed
 
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy.special import log_softmax
 
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.instruments.sums import exact_sums
-from fedcore.audit.subject import Subject
 from fedcore.data.constants.pca import Projection
 from fedcore.data.records import prepare_records
 from fedcore.data.silo_file import open_records
@@ -95,7 +95,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
 def test_the_loss_that_silos_agree_to_says_the_number_of_classes_and_audits_can_read_it():
     made = config(SYNTHETIC)
     assert training_loss(made, None) == SoftmaxRegression(4)
-    audited = Subject(make_plan(made), made.algorithm, SoftmaxRegression(4), "silo-000", b"k" * 32)
+    audited = AuditedSilo(make_plan(made), made.algorithm, SoftmaxRegression(4), "silo-000", b"k" * 32)
     assert audited.answer.features == 4 and exact_sums(audited, np.random.default_rng(0)).passed
 
 

@@ -20,7 +20,7 @@ Scheme = Sampling | Literal["once"]
 
 
 @dataclass(frozen=True)
-class Question:
+class FormulaInputs:
     """What the formulas may ask about one silo: `rounds` answers, each about `batch` (expected, poisson) of n records.
 
     `local_steps`: noised gradients per round (K of DP-SCAFFOLD and BVR-L-SGD, tau of GMSolver); `period`: T of DIFF2,

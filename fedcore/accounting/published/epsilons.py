@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedcore.accounting.published import noble
-from fedcore.accounting.published.claims import PaperFormula, Question
+from fedcore.accounting.published.claims import FormulaInputs, PaperFormula
 from fedcore.accounting.published.papers import PAPERS, published
 from fedcore.accounting.rounds_search import most_rounds
 
@@ -13,59 +13,59 @@ TOWARDS_SERVER = {"noble-2022": "noble-2022-server", "noble-2022-numeric": "nobl
 """Formulas about a third party, who sees a function of what the server sees; and the same about the server."""
 
 
-def claims(name: str, question: Question, sigma: float) -> dict[str, float]:
+def claims(name: str, inputs: FormulaInputs, sigma: float) -> dict[str, float]:
     """What the formula of that name would claim for sigma, by its name; one about a third party, and the server's too.
 
     What a third party learns is never more than what the server learns, so its value is at most the server's, though
     the published bound may exceed it (spec dp-scaffold, 5.8). `silos` and `silos_per_round` are facts of the
     federation: a formula that does not ask for them is about one silo. Raises InputError like `published`.
     """
-    return {one: min(view.epsilon(sigma) for view in views) for one, views in _views(name, question).items()}
+    return {one: min(view.epsilon(sigma) for view in views) for one, views in _views(name, inputs).items()}
 
 
-def monotone_claim(name: str, question: Question, sigma: float) -> float:
+def monotone_claim(name: str, inputs: FormulaInputs, sigma: float) -> float:
     """The less of what the formula claims for samples and for as many records that are no sample, at equal noise.
 
     A sample reveals no more than an answer about its records, all of them, does; the published bound for samples
     exceeds that one where rates are near 1. This one does not fall as the rate grows, sigma and batch being given.
     Raises InputError like `claims`.
     """
-    asked = [question]
-    if question.sampling != "full":
-        asked.append(replace(question, n=int(question.batch), sampling="full"))
+    asked = [inputs]
+    if inputs.sampling != "full":
+        asked.append(replace(inputs, n=int(inputs.batch), sampling="full"))
     return min(claims(name, each, sigma)[name] for each in asked)
 
 
-def largest_rounds(name: str, question: Question, epsilon: float, sigma: float) -> dict[str, int]:
+def largest_rounds(name: str, inputs: FormulaInputs, epsilon: float, sigma: float) -> dict[str, int]:
     """The largest number of rounds with `claims` at most epsilon, by formula; 0 if one is too many.
 
-    `question.rounds` is not looked at. Raises InputError like `published`, and if there is no bound below 10 million.
+    `inputs.rounds` is not looked at. Raises InputError like `published`, and if there is no bound below 10 million.
     """
-    found = {one: _largest_rounds(one, question, epsilon, sigma) for one in _views(name, question)}
+    found = {one: _largest_rounds(one, inputs, epsilon, sigma) for one in _views(name, inputs)}
     return {one: max(rounds, found.get(TOWARDS_SERVER.get(one, ""), 0)) for one, rounds in found.items()}
 
 
-def _largest_rounds(name: str, question: Question, epsilon: float, sigma: float) -> int:
+def _largest_rounds(name: str, inputs: FormulaInputs, epsilon: float, sigma: float) -> int:
     if name in ("noble-2022-numeric", "noble-2022-numeric-server"):
-        return noble.largest_rounds(question, epsilon, sigma, server=name.endswith("-server"))
+        return noble.largest_rounds(inputs, epsilon, sigma, server=name.endswith("-server"))
 
     def keeps(rounds: int) -> bool:
-        return published(name, _known(name, replace(question, rounds=rounds))).epsilon(sigma) <= epsilon
+        return published(name, _known(name, replace(inputs, rounds=rounds))).epsilon(sigma) <= epsilon
 
     return most_rounds(keeps)
 
 
-def _views(name: str, question: Question) -> dict[str, list[PaperFormula]]:
-    own = published(name, _known(name, question))
+def _views(name: str, inputs: FormulaInputs) -> dict[str, list[PaperFormula]]:
+    own = published(name, _known(name, inputs))
     if name not in TOWARDS_SERVER:
         return {name: [own]}
-    server = published(TOWARDS_SERVER[name], _known(TOWARDS_SERVER[name], question))
+    server = published(TOWARDS_SERVER[name], _known(TOWARDS_SERVER[name], inputs))
     return {name: [own, server], TOWARDS_SERVER[name]: [server]}
 
 
-def _known(name: str, question: Question) -> Question:
-    """The question without what this formula does not ask for about other silos."""
+def _known(name: str, inputs: FormulaInputs) -> FormulaInputs:
+    """The inputs without what this formula does not ask for about other silos."""
     used = PAPERS[name].options if name in PAPERS else ()
     if "silos_per_round" in used:
-        return question
-    return replace(question, silos=question.silos if "silos" in used else 1, silos_per_round=None)
+        return inputs
+    return replace(inputs, silos=inputs.silos if "silos" in used else 1, silos_per_round=None)

@@ -12,21 +12,21 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaln
 
-from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing, inverse
+from fedcore.accounting.published.claims import FormulaInputs, Kind, PaperFormula, crossing, inverse
 from fedcore.accounting.rounds_search import ROUNDS_LIMIT
 from fedcore.errors import InputError
 
 HIGHEST_ORDER = 100
 
 
-def closed(server: bool) -> Callable[[Question], PaperFormula]:
+def closed(server: bool) -> Callable[[FormulaInputs], PaperFormula]:
     """sigma_g = s sqrt(l T K ln(2 T l / delta) ln(2 / delta)) / (eps sqrt(M)), times S = 2 C / b for our unit.
 
     Against the server: eps sqrt(M/l) at delta (1/l + 1) / 2. Stated "up to constants" only; here all hidden constants
     are 1, also in Assumption 1: eps < 1, s = o(1) (no full batch), sigma_g >= s sqrt(K / ln(2 T l / delta)).
     """
 
-    def build(q: Question) -> PaperFormula:
+    def build(q: FormulaInputs) -> PaperFormula:
         if q.batch == q.n:
             raise InputError("the closed form of Noble et al. 2022 is for small samples (s = o(1)), not all n records")
         share, ratio = q.picked / q.silos, q.batch / q.n
@@ -42,7 +42,7 @@ def closed(server: bool) -> Callable[[Question], PaperFormula]:
     return build
 
 
-def numeric(server: bool) -> Callable[[Question], PaperFormula]:
+def numeric(server: bool) -> Callable[[FormulaInputs], PaperFormula]:
     """Renyi curve a / (2 m sigma_g^2) -> sample s -> K steps -> sample l -> T rounds -> least over integer orders a.
 
     sigma = sigma_g 2 C / b in our unit. Towards the server m = 1 and no sampling of silos. Orders 2 .. 100; between
@@ -50,7 +50,7 @@ def numeric(server: bool) -> Callable[[Question], PaperFormula]:
     are left out. Any epsilon down to `least`, which the bound keeps however much noise there is (spec, 5.6).
     """
 
-    def build(q: Question) -> PaperFormula:
+    def build(q: FormulaInputs) -> PaperFormula:
         unit = 2 * q.clip / q.batch
 
         def claim(sigma: float) -> float:
@@ -68,13 +68,13 @@ def numeric(server: bool) -> Callable[[Question], PaperFormula]:
     return build
 
 
-def largest_rounds(question: Question, epsilon: float, sigma: float, server: bool) -> int:
+def largest_rounds(inputs: FormulaInputs, epsilon: float, sigma: float, server: bool) -> int:
     """The largest number of rounds for which `numeric` claims at most `epsilon` with this noise; 0 if one is too many.
 
-    No search: at each order a it is (epsilon - ln(1/delta) / (a-1)) over what a round adds. `question.rounds` is not
+    No search: at each order a it is (epsilon - ln(1/delta) / (a-1)) over what a round adds. `inputs.rounds` is not
     looked at. Raises InputError if there is no bound below 10 million.
     """
-    curve, fixed = _of_a_round(question, sigma, server), _conversion(question.delta)
+    curve, fixed = _of_a_round(inputs, sigma, server), _conversion(inputs.delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.floor((epsilon - fixed) / curve)
         # A quotient that was rounded may be one off from what the claim itself, computed forwards, comes to.
@@ -95,7 +95,7 @@ def _conversion(delta: float) -> np.ndarray:
     return np.asarray(math.log(1 / delta) / (_orders() - 1))
 
 
-def _of_a_round(q: Question, sigma: float, server: bool) -> np.ndarray:
+def _of_a_round(q: FormulaInputs, sigma: float, server: bool) -> np.ndarray:
     """The Renyi epsilons of one round, at all orders."""
     with np.errstate(over="ignore", divide="ignore"):
         sigma_g = np.float64(sigma / (2 * q.clip / q.batch))

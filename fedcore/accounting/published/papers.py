@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fedcore.accounting.published import noble, shuffled
-from fedcore.accounting.published.claims import Kind, PaperFormula, Question, Scheme, crossing, inverse
+from fedcore.accounting.published.claims import FormulaInputs, Kind, PaperFormula, Scheme, crossing, inverse
 from fedcore.errors import InputError
 
 
-def _multi_pass(whose: str) -> Callable[[Question], PaperFormula]:
+def _multi_pass(whose: str) -> Callable[[FormulaInputs], PaperFormula]:
     """sigma^2 = 256 L^2 R ln(2.5 R / delta) ln(2 / delta) / (n eps)^2: the paper's unit is ours, K cancels.
 
     Limits: eps <= 2 ln(2/delta), and K >= eps n / (4 sqrt(2 R ln(2/delta))), which is eps <= 4 (K/n) sqrt(...): the
@@ -23,7 +23,7 @@ def _multi_pass(whose: str) -> Callable[[Question], PaperFormula]:
     places say twice that; the proof needs no more (spec isrl-dp-fl, E8).
     """
 
-    def build(q: Question) -> PaperFormula:
+    def build(q: FormulaInputs) -> PaperFormula:
         log = math.log(2 / q.delta)
         variance = 256 * q.rounds * math.log(2.5 * q.rounds / q.delta) * log
         limit = min(2 * log, 4 * q.batch / q.n * math.sqrt(2 * q.rounds * log))
@@ -34,7 +34,7 @@ def _multi_pass(whose: str) -> Callable[[Question], PaperFormula]:
     return build
 
 
-def _one_pass(q: Question) -> PaperFormula:
+def _one_pass(q: FormulaInputs) -> PaperFormula:
     """sigma^2 = 32 L^2 ln(1.25/delta) / (K eps)^2, the paper's unit is ours; eps <= 8 ln(1/delta).
 
     With the 32 of the statement, not the 8 of its proof (spec isrl-dp-fl, E14).
@@ -43,7 +43,7 @@ def _one_pass(q: Question) -> PaperFormula:
     return inverse(q.event(1), factor, 8 * math.log(1 / q.delta), "the one-pass formula of Lowy and Razaviyayn 2023")
 
 
-def _experiments(q: Question) -> PaperFormula:
+def _experiments(q: FormulaInputs) -> PaperFormula:
     """sigma^2 = 8 L^2 R ln(1/delta) / (n eps)^2, the paper's unit is ours; K >= n sqrt(eps) / (2 sqrt(R)).
 
     The rule for K is published with "="; read as the smallest allowed K (spec isrl-dp-fl, E21), so eps <= 4 R (K/n)^2.
@@ -59,11 +59,11 @@ def renyi_order(epsilon: float, delta: float) -> int:
     return 1 + math.ceil(2 * math.log(1 / delta) / epsilon)
 
 
-def _alpha(q: Question, epsilon: float) -> int:
+def _alpha(q: FormulaInputs, epsilon: float) -> int:
     return renyi_order(epsilon, q.delta)
 
 
-def _diff2(q: Question) -> PaperFormula:
+def _diff2(q: FormulaInputs) -> PaperFormula:
     """s_1^2 = 4 u a m_1 / (n^2 eps), s_2^2 = 4 u/(u-1) a m_2 / (n^2 eps), a = 1 + ceil(2 ln(1/delta) / eps), u = 1.25.
 
     m_1 = ceil(R/T) restarts, m_2 = R - m_1 differences; without differences (T = 1: DP-GD) u is 1. The multipliers
@@ -76,7 +76,7 @@ def _diff2(q: Question) -> PaperFormula:
     return _streams(q, u, u / (u - 1) if others else 0.0, "Proposition 4.1 of Murata and Suzuki 2023 (DIFF2-GD)")
 
 
-def _diff2_bvr(q: Question) -> PaperFormula:
+def _diff2_bvr(q: FormulaInputs) -> PaperFormula:
     """s_1, s_2 as `_diff2` with u_1 = u_2 = 3 for u, u/(u-1); local steps: the closed form of the proof, P = silos,
 
     s_3^2 = max(8/3 (4+e) a^2/(a-1) 6 K ceil(R/P) / (n^2 eps), 6 a / b^2), if b <= min(n/(2 e a), (4n/(a s_3^2))^(1/3)):
@@ -100,7 +100,7 @@ def _diff2_bvr(q: Question) -> PaperFormula:
     return replace(found, kinds=(*found.kinds, local), least=crossing(excess, 1.0))
 
 
-def _streams(q: Question, first: float, second: float, source: str) -> PaperFormula:
+def _streams(q: FormulaInputs, first: float, second: float, source: str) -> PaperFormula:
     restarts = math.ceil(q.rounds / q.period)
     whole = replace(q, batch=q.n, sampling="full")
 
@@ -114,7 +114,7 @@ def _streams(q: Question, first: float, second: float, source: str) -> PaperForm
     return PaperFormula(tuple(kinds), lambda sigma: crossing(kinds[0].sigma, sigma), math.inf, source)
 
 
-def _fcrn(q: Question) -> PaperFormula:
+def _fcrn(q: FormulaInputs) -> PaperFormula:
     """sigma^2 = 160 tau T (k/d) ln(1.25/delta_0) (L_0 + L_1 D)^2 / (eps m)^2 for eps <= 1; clip is L_0 + L_1 D.
 
     The paper's unit is ours: the noise is on the gradient of the one record of an answer. Its overall delta cannot be
@@ -128,7 +128,7 @@ def _fcrn(q: Question) -> PaperFormula:
     return inverse(event, _seven(q), 1.0, "equation 7 of Huo et al. (DP-FCRN)")
 
 
-def _fedsgd(q: Question) -> PaperFormula:
+def _fedsgd(q: FormulaInputs) -> PaperFormula:
     """sigma^2 = 160 T ln(1.25/delta_0) L_0^2 / (eps m)^2 for eps <= 1, on the gradient of one record or all (`full`).
 
     Equation 7 with tau = 1, k = d, D = 0: the spec's reading (dp-fcrn, 5.7); the paper prints no noise for it.
@@ -138,7 +138,7 @@ def _fedsgd(q: Question) -> PaperFormula:
     return inverse(q.event(q.rounds), _seven(q), 1.0, "equation 7 of Huo et al. as applied to DP-FedSGD")
 
 
-def _seven(q: Question) -> float:
+def _seven(q: FormulaInputs) -> float:
     return q.clip * math.sqrt(160 * q.local_steps * q.rounds * q.kept * math.log(1.25 / q.small_delta)) / q.n
 
 
@@ -153,7 +153,7 @@ class Paper:
     limits: str
     samplings: tuple[Scheme, ...]
     options: tuple[str, ...]
-    build: Callable[[Question], PaperFormula]
+    build: Callable[[FormulaInputs], PaperFormula]
 
 
 _ANY: tuple[Scheme, ...] = ("full", "poisson", "without-replacement", "with-replacement")
@@ -318,7 +318,7 @@ PAPERS: dict[str, Paper] = {
 }
 
 
-def published(name: str, question: Question) -> PaperFormula:
+def published(name: str, inputs: FormulaInputs) -> PaperFormula:
     """The published formula of that name for a setting.
 
     Raises InputError for a name that is not in `PAPERS`, a sampling for which the formula is meaningless, or an option
@@ -327,10 +327,10 @@ def published(name: str, question: Question) -> PaperFormula:
     if name not in PAPERS:
         raise InputError(f"no published formula is called {name}; there are {', '.join(PAPERS)}")
     paper = PAPERS[name]
-    if question.sampling not in paper.samplings:
+    if inputs.sampling not in paper.samplings:
         known = " or ".join(paper.samplings)
-        raise InputError(f"{name} ({paper.source}) is for sampling {known}, and says nothing for {question.sampling}")
-    for option in question.options():
+        raise InputError(f"{name} ({paper.source}) is for sampling {known}, and says nothing for {inputs.sampling}")
+    for option in inputs.options():
         if option not in paper.options:
             raise InputError(f"{option} is no input of {name}; it uses {', '.join(paper.options) or 'no such option'}")
-    return paper.build(question)
+    return paper.build(inputs)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
-from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing
+from fedcore.accounting.published.claims import FormulaInputs, Kind, PaperFormula, crossing
 from fedcore.errors import InputError
 
 
@@ -34,7 +34,7 @@ def farthest(messages: int, delta: float) -> float:
     return math.log(messages / (16 * math.log(2 / delta)))
 
 
-def one_record(q: Question) -> PaperFormula:
+def one_record(q: FormulaInputs) -> PaperFormula:
     """Section 6.7's calibrator: a report is about one of n records, by M of N silos: sigma^2 = 8 L^2 ln(2/d0) / e0^2.
 
     ehat = e_r n N / (2M), d0 = n N delta / (18 R M^2), M >= 16 ln(2/d0); e0 <= 1 the largest with amplified(e0, e0, M,
@@ -55,7 +55,7 @@ def one_record(q: Question) -> PaperFormula:
     return _formula(q, sigma if most > 0 else None, "Theorem 4.1", most)
 
 
-def all_records(q: Question) -> PaperFormula:
+def all_records(q: FormulaInputs) -> PaperFormula:
     """Theorem F.2 for reports about all n records of each of N silos: sigma = (2L/n) sqrt(2 ln(2/d0)) / e0.
 
     e0 the largest with amplified(e0, n e0, N, delta_r / 2) <= e_r, and d0 such that (e^e_r + 1) 2 N n e^((n-1) e0) d0,
@@ -75,7 +75,7 @@ def all_records(q: Question) -> PaperFormula:
     return _formula(q, sigma if most > 0 else None, "Theorem F.2, corrected,", most)
 
 
-def _a_round(q: Question, epsilon: float) -> float:
+def _a_round(q: FormulaInputs, epsilon: float) -> float:
     return epsilon / (2 * math.sqrt(2 * q.rounds * math.log(2 / q.delta)))
 
 
@@ -90,7 +90,7 @@ def _largest(rising: Callable[[float], float], target: float, most: float) -> fl
 
 
 def _formula(
-    q: Question, sigma: Callable[[float, float], float] | None, theorem: str, most: float = 0.0
+    q: FormulaInputs, sigma: Callable[[float, float], float] | None, theorem: str, most: float = 0.0
 ) -> PaperFormula:
     """sigma(epsilon, largest local epsilon): claims go beyond the theorem's range. None: there is no such range."""
     limit = math.log(2 / q.delta)

@@ -13,7 +13,7 @@ import numpy as np
 from fedcore.accounting.filters import Cap, Charge, Rule
 from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
 from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits
-from fedcore.audit.subject import Subject
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.directed_rounding import shown_up
 from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.memory import MemoryLedger
@@ -29,11 +29,11 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
 
     Of the plan's own charge no rule admits more runs than a cap allows that were fixed beforehand.
     """
-    subject = known.subject
-    most = _most_squared(1.0, subject.delta)
-    for rule, ledger in _ledgers(subject, folder):
+    audited = known.audited
+    most = _most_squared(1.0, audited.delta)
+    for rule, ledger in _ledgers(audited, folder):
         with closing(ledger):
-            charge = Charge(squared(known.planned), subject.plan.silo_epsilon(subject.silo), subject.delta)
+            charge = Charge(squared(known.planned), audited.plan.silo_epsilon(audited.silo), audited.delta)
             cap = Cap(charge.epsilon, charge.delta, rule)
             admitted = [run for run in ("one", "two") if admits(ledger, run, charge, cap)]
             known.holds(f"a cap ({rule}) of one run admits {len(admitted)}", len(admitted) < 2)
@@ -43,23 +43,23 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
                     f"a cap ({rule}) of one run admits one more than {admitted[0]}, of which three fourths are spent",
                     not admits(ledger, "three", charge, cap),
                 )
-    for rule, ledger in _ledgers(subject, folder / "parts"):
+    for rule, ledger in _ledgers(audited, folder / "parts"):
         with closing(ledger):
-            cap = Cap(1.0, subject.delta, rule)
-            parts = [Charge(part * most, part, subject.delta / 2.0) for part in (0.9, 0.11)]
+            cap = Cap(1.0, audited.delta, rule)
+            parts = [Charge(part * most, part, audited.delta / 2.0) for part in (0.9, 0.11)]
             both = [admits(ledger, f"part-{at}", part, cap) for at, part in enumerate(parts)]
             known.holds(f"a cap ({rule}) of epsilon 1 admits what takes 1.01 of it", not all(both))
-    for rule, ledger in _ledgers(subject, folder / "deltas"):
+    for rule, ledger in _ledgers(audited, folder / "deltas"):
         with closing(ledger):
-            cap = Cap(8.0, subject.delta, rule)
+            cap = Cap(8.0, audited.delta, rule)
             both = [admits(ledger, f"delta-{at}", Charge(0.01 * most, 0.1, 0.6 * cap.delta), cap) for at in range(2)]
             # The other rules are about one curve of epsilon over delta, along which charges add up.
             known.holds(f"a cap ({rule}) admits 1.2 of its delta", rule != "basic" or not all(both))
 
-    charge = charge_of(subject.silo, subject.n, subject.plan)
+    charge = charge_of(audited.silo, audited.n, audited.plan)
     cap = Cap(MANY * charge.epsilon, charge.delta, "rdp")
     for rule in get_args(Rule):
-        ledger, count, mine = MemoryLedger(subject.silo), 0, replace(cap, rule=rule)
+        ledger, count, mine = MemoryLedger(audited.silo), 0, replace(cap, rule=rule)
         while count < MOST and admits(ledger, f"run-{count}", charge, mine):
             count += 1
         enough = delta_at_least(known.planned * count, cap.epsilon) <= cap.delta * SLACK
@@ -77,10 +77,10 @@ def _most_squared(epsilon: float, delta: float) -> float:
     return high
 
 
-def _ledgers(subject: Subject, folder: Path) -> Iterator[tuple[Any, Ledger]]:
+def _ledgers(audited: AuditedSilo, folder: Path) -> Iterator[tuple[Any, Ledger]]:
     made: list[Callable[[str], Ledger]] = [
         MemoryLedger,
-        lambda rule: SqliteLedger(subject.silo, folder / rule / "a.sqlite", folder / rule / "a.anchor"),
+        lambda rule: SqliteLedger(audited.silo, folder / rule / "a.sqlite", folder / rule / "a.anchor"),
     ]
     for rule in ("gdp", "rdp", "basic"):
         (folder / rule).mkdir(parents=True)

@@ -15,8 +15,8 @@ import numpy as np
 
 from fedcore.audit.accounts.cost import gaussian, squared
 from fedcore.audit.accounts.known_account import SLACK, KnownAccount, chosen, halves, no_more
+from fedcore.audit.audit_session import AuditSession
 from fedcore.audit.scenes import equal_records
-from fedcore.audit.sitting import Sitting
 from fedcore.data.records import Records
 from fedcore.directed_rounding import in_full
 from fedcore.ledger.account import account
@@ -26,7 +26,7 @@ from fedcore.ledger.storage.verify import faults
 
 def durable(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:
     """Holds charges, statements and what is opened against what was released."""
-    records = equal_records(known.subject, rng)
+    records = equal_records(known.audited, rng)
     _lived(known, records, folder / "lived")
     for name in ("lost", "lost again"):
         _lost(known, records, folder / "lived", name)
@@ -39,50 +39,50 @@ def _paths(folder: Path) -> tuple[Path, Path]:
 
 
 def _lived(known: KnownAccount, records: Records, folder: Path) -> None:
-    subject, paths, addresses = known.subject, _paths(folder), chosen(known.subject)
+    audited, paths, addresses = known.audited, _paths(folder), chosen(known.audited)
     first, last = halves(addresses)
-    with closing(SqliteLedger(subject.silo, *paths)) as ledger:
-        sitting = Sitting(subject, records, ledger)
-        known.ask(sitting, "closed", addresses)
-        known.close(sitting, "closed")
-        no_more(known, sitting, "closed", set(addresses))
-        sitting.forget("closed")
-        no_more(known, sitting, "closed", set(addresses))
-        known.ask(sitting, "empty", [])
-        known.close(sitting, "empty")
-        known.ask(sitting, "resumed", first)
+    with closing(SqliteLedger(audited.silo, *paths)) as ledger:
+        session = AuditSession(audited, records, ledger)
+        known.ask(session, "closed", addresses)
+        known.close(session, "closed")
+        no_more(known, session, "closed", set(addresses))
+        session.forget("closed")
+        no_more(known, session, "closed", set(addresses))
+        known.ask(session, "empty", [])
+        known.close(session, "empty")
+        known.ask(session, "resumed", first)
         _seen(known, "while runs are open", ledger)
-        key = sitting.key("resumed")
-    with closing(SqliteLedger(subject.silo, *paths)) as ledger:
+        key = session.key("resumed")
+    with closing(SqliteLedger(audited.silo, *paths)) as ledger:
         # Another process may derive other keys; a run has the one that it was approved with.
-        sitting = Sitting(replace(subject, key=subject.key[::-1]), records, ledger)
-        again = [one.payload_digest for address in first for one in sitting.sent_once("resumed", address)]
+        session = AuditSession(replace(audited, key=audited.key[::-1]), records, ledger)
+        again = [one.payload_digest for address in first for one in session.sent_once("resumed", address)]
         known.holds("a resumed run releases anew", again == [row.payload_digest for row in ledger.rows("resumed")])
-        known.holds("a resumed run has another key, hence another split", sitting.key("resumed") == key)
-        known.ask(sitting, "resumed", last)
+        known.holds("a resumed run has another key, hence another split", session.key("resumed") == key)
+        known.ask(session, "resumed", last)
         _seen(known, "after a resume", ledger)
-        known.close(sitting, "resumed")
-        known.ask(sitting, "open", first)
+        known.close(session, "resumed")
+        known.ask(session, "open", first)
         _seen(known, "after closing", ledger)
-        known.ask(sitting, "forgotten", first)
-        sitting.forget("forgotten")
-        sitting.silo.close_run("forgotten")
+        known.ask(session, "forgotten", first)
+        session.forget("forgotten")
+        session.silo.close_run("forgotten")
         known.closed.add("forgotten")
         _seen(known, "after closing what was forgotten", ledger)
-    known.said += [f"after closing: {fault}" for fault in faults(subject.silo, *paths)]
+    known.said += [f"after closing: {fault}" for fault in faults(audited.silo, *paths)]
 
 
 def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> None:
     """A run is asked for, and the ledger then set back to before it: what it may have cost stays charged."""
-    subject, (path, anchor) = known.subject, _paths(folder)
-    addresses = chosen(subject)
+    audited, (path, anchor) = known.audited, _paths(folder)
+    addresses = chosen(audited)
     shutil.copyfile(path, folder / "copy.sqlite")
-    with closing(SqliteLedger(subject.silo, path, anchor)) as ledger:
-        known.ask(Sitting(subject, records, ledger), name, halves(addresses)[0])
+    with closing(SqliteLedger(audited.silo, path, anchor)) as ledger:
+        known.ask(AuditSession(audited, records, ledger), name, halves(addresses)[0])
         before = ledger.charges()
     shutil.copyfile(folder / "copy.sqlite", path)
-    known.refuses("a ledger behind its anchor", partial(SqliteLedger, subject.silo, path, anchor))
-    with closing(SqliteLedger(subject.silo, path, anchor, False)) as ledger:
+    known.refuses("a ledger behind its anchor", partial(SqliteLedger, audited.silo, path, anchor))
+    with closing(SqliteLedger(audited.silo, path, anchor, False)) as ledger:
         ledger.reconcile()
         charges = ledger.charges()
         for part in ("mu_squared", "epsilon"):
@@ -98,18 +98,18 @@ def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> Non
         total = sum(squared(known.events(run)) for run in known.released) + sum(map(squared, known.lost))
         said, delta = statement["epsilon_charged"], statement["delta"]
         known.holds(f"after a reconciliation {said} is stated", said is None or gaussian(total, said) <= delta * SLACK)
-    known.said += [f"after a reconciliation: {fault}" for fault in faults(subject.silo, path, anchor)]
+    known.said += [f"after a reconciliation: {fault}" for fault in faults(audited.silo, path, anchor)]
 
 
 def _behind(known: KnownAccount, records: Records, folder: Path) -> None:
     """A copy from before a release of a run that goes on is as old as one from before the run."""
-    subject, (path, anchor) = known.subject, _paths(folder)
-    opened = partial(SqliteLedger, subject.silo, path, anchor)
+    audited, (path, anchor) = known.audited, _paths(folder)
+    opened = partial(SqliteLedger, audited.silo, path, anchor)
     with closing(opened()) as ledger:
-        Sitting(subject, records, ledger).approved("behind")
+        AuditSession(audited, records, ledger).approved("behind")
     shutil.copyfile(path, folder / "copy.sqlite")
     with closing(opened()) as ledger:
-        Sitting(subject, records, ledger).sent_once("behind", chosen(subject)[0])
+        AuditSession(audited, records, ledger).sent_once("behind", chosen(audited)[0])
         shutil.copyfile(anchor, folder / "copy.anchor")  # as a process leaves it that does not come to its end
     shutil.copyfile(folder / "copy.sqlite", path)
     shutil.copyfile(folder / "copy.anchor", anchor)

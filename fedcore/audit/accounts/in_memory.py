@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.audit.accounts.known_account import KnownAccount, chosen, no_more
+from fedcore.audit.audit_session import AuditSession
 from fedcore.audit.scenes import equal_records
-from fedcore.audit.sitting import Sitting
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Row
 from fedcore.ledger.memory import MemoryLedger
@@ -27,47 +27,47 @@ class _Unwilling(MemoryLedger):
 
 def in_memory(known: KnownAccount, rng: np.random.Generator, _: Path) -> None:
     """The same of simulated silos, whose ledger ends with its process."""
-    ledger = MemoryLedger(known.subject.silo)
-    sitting = Sitting(known.subject, equal_records(known.subject, rng), ledger)
-    addresses = chosen(known.subject)
+    ledger = MemoryLedger(known.audited.silo)
+    session = AuditSession(known.audited, equal_records(known.audited, rng), ledger)
+    addresses = chosen(known.audited)
     for run, asked in (("closed", addresses), ("open", addresses[:1])):
-        known.ask(sitting, run, asked)
+        known.ask(session, run, asked)
     known.charged("in memory", ledger.charges())
-    known.close(sitting, "closed")
+    known.close(session, "closed")
     known.charged("in memory, after closing", ledger.charges())
-    no_more(known, sitting, "closed", set(addresses))
-    sitting.forget("closed")
+    no_more(known, session, "closed", set(addresses))
+    session.forget("closed")
     known.charged("in memory, after forgetting", ledger.charges())
-    no_more(known, sitting, "closed", set(addresses))
-    known.ask(sitting, "forgotten", addresses)
-    sitting.forget("forgotten")
-    sitting.silo.close_run("forgotten")
+    no_more(known, session, "closed", set(addresses))
+    known.ask(session, "forgotten", addresses)
+    session.forget("forgotten")
+    session.silo.close_run("forgotten")
     known.closed.add("forgotten")
     known.charged("in memory, after closing what was forgotten", ledger.charges())
-    _restored(known, sitting, addresses)
-    _unwritten(known, Sitting(known.subject, sitting.records, _Unwilling(known.subject.silo)), addresses)
+    _restored(known, session, addresses)
+    _unwritten(known, AuditSession(known.audited, session.records, _Unwilling(known.audited.silo)), addresses)
 
 
-def _restored(known: KnownAccount, before: Sitting, addresses: list[tuple[int, int]]) -> None:
+def _restored(known: KnownAccount, before: AuditSession, addresses: list[tuple[int, int]]) -> None:
     """In a new process, whose ledger is made of receipts, under a newer lease, an address that was answered gives no
     other answer."""
     known.ask(before, "restored", addresses)
-    name, rows = known.subject.silo, before.written("restored")
+    name, rows = known.audited.silo, before.written("restored")
     receipts = [(Receipt(name, row.phase, row.round, row.query_digest, row.payload_digest), row.event) for row in rows]
-    sitting = Sitting(known.subject, before.records, lease=7)
-    sitting.approved("restored")
-    sitting.ledger.restore("restored", receipts)
+    session = AuditSession(known.audited, before.records, lease=7)
+    session.approved("restored")
+    session.ledger.restore("restored", receipts)
     kept = {(row.phase, row.round): row.payload_digest for row in rows}
     known.holds("answers were sent that are in no ledger", set(kept) >= set(addresses))
     for address in addresses:  # another question first: the same one would be written down again
-        for sent in filter(None, (sitting.queries.other(address), sitting.queries.first(address))):
+        for sent in filter(None, (session.queries.other(address), session.queries.first(address))):
             known.holds(
                 f"a restored run answers round {address[0]}.{address[1]} anew",
-                sitting.payload("restored", address, sent) in (None, kept.get(address)),
+                session.payload("restored", address, sent) in (None, kept.get(address)),
             )
 
 
-def _unwritten(known: KnownAccount, sitting: Sitting, addresses: list[tuple[int, int]]) -> None:
+def _unwritten(known: KnownAccount, session: AuditSession, addresses: list[tuple[int, int]]) -> None:
     """Nothing is sent that was not committed."""
-    sitting.approved("unwritten")
-    known.silent("a run whose ledger refuses to write", sitting, "unwritten", addresses)
+    session.approved("unwritten")
+    known.silent("a run whose ledger refuses to write", session, "unwritten", addresses)

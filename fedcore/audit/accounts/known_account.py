@@ -11,8 +11,8 @@ from typing import Any
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
-from fedcore.audit.sitting import Sitting
-from fedcore.audit.subject import Subject
+from fedcore.audit.audit_session import AuditSession
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.directed_rounding import in_full
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
@@ -29,7 +29,7 @@ class KnownAccount:
     """An account as the auditor knows it: released events of every run, and whether it is closed. `lost`: those of
     runs that no ledger knows any more; `said`: what does not fit."""
 
-    subject: Subject
+    audited: AuditedSilo
     released: dict[str, list[GaussianRelease]] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     in_full: set[str] = field(default_factory=set)
@@ -58,8 +58,8 @@ class KnownAccount:
     @cached_property
     def planned(self) -> list[GaussianRelease]:
         """Every answer that the plan lets a server have of this silo, phase by phase and round by round."""
-        silo, found = self.subject.silo, []
-        for phase in self.subject.plan.phases:
+        silo, found = self.audited.silo, []
+        for phase in self.audited.plan.phases:
             for round in range(1, (1 if phase.schedule.at_most_once else phase.rounds) + 1):
                 here = phase.at(round)
                 if not here.schedule.in_turn or here.whose_turn(phase.turn(round)) == silo:
@@ -84,7 +84,7 @@ class KnownAccount:
                 charge.mu_squared * SLACK >= least,
             )
             self.covers(f"{when}: the charge of run {run}", self.events(run), charge.epsilon, charge.delta)
-            self.holds(f"{when}: run {run} is charged at delta {charge.delta}", charge.delta <= self.subject.delta)
+            self.holds(f"{when}: run {run} is charged at delta {charge.delta}", charge.delta <= self.audited.delta)
 
     def stated(self, when: str, statement: dict[str, Any]) -> None:
         """Holds what an operator is shown against it: run by run, and all of them together."""
@@ -104,37 +104,37 @@ class KnownAccount:
                 self.holds(f"{when}: all runs together are stated with {key} {said}", enough)
 
     def ask(
-        self, sitting: Sitting, run: str, addresses: Iterable[tuple[int, int]], known_as: str | None = None
+        self, session: AuditSession, run: str, addresses: Iterable[tuple[int, int]], known_as: str | None = None
     ) -> None:
         """Has the silo answer each address once in a run that it approves first, also for no answer at all.
 
         `known_as`: where a run of another version of the data has this name.
         """
-        sitting.approved(run)
+        session.approved(run)
         released = self.released.setdefault(known_as or run, [])
         for address in addresses:
-            sitting.sent_once(run, address)
-            released.append(self.subject.event(address))
+            session.sent_once(run, address)
+            released.append(self.audited.event(address))
 
-    def close(self, sitting: Sitting, run: str) -> None:
+    def close(self, session: AuditSession, run: str) -> None:
         """Ends a run, whose account at the site is held against its releases before."""
-        said, released = sitting.account(run), self.released[run]
+        said, released = session.account(run), self.released[run]
         self.covers(f"the site's account of run {run}", released, said.epsilon, said.delta)
         self.holds(f"the site tells of {said.releases} releases of run {run}", said.releases == len(released))
-        sitting.close(run)
+        session.close(run)
         self.closed.add(run)
 
-    def silent(self, what: str, sitting: Sitting, run: str, addresses: Iterable[tuple[int, int]]) -> None:
+    def silent(self, what: str, session: AuditSession, run: str, addresses: Iterable[tuple[int, int]]) -> None:
         """Holds that none of these addresses is answered in the run."""
         for address in addresses:
-            payload = sitting.payload(run, address, sitting.queries.first(address))
+            payload = session.payload(run, address, session.queries.first(address))
             self.holds(f"{what} answers round {address[0]}.{address[1]}", payload is None)
 
 
-def no_more(known: KnownAccount, sitting: Sitting, run: str, asked: set[tuple[int, int]]) -> None:
+def no_more(known: KnownAccount, session: AuditSession, run: str, asked: set[tuple[int, int]]) -> None:
     """A closed run gives no new answer, also where it is approved again."""
-    others = [address for address in known.subject.addresses if address not in asked]
-    known.silent(f"closed run {run}", sitting, run, others[:2])
+    others = [address for address in known.audited.addresses if address not in asked]
+    known.silent(f"closed run {run}", session, run, others[:2])
 
 
 def halves(addresses: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -143,9 +143,9 @@ def halves(addresses: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], lis
     return addresses[:middle], addresses[middle:]
 
 
-def chosen(subject: Subject) -> list[tuple[int, int]]:
+def chosen(audited: AuditedSilo) -> list[tuple[int, int]]:
     """Addresses that are asked for, in order."""
-    return subject.spread(ASKED)
+    return audited.spread(ASKED)
 
 
 def admits(ledger: Ledger, run: str, charge: Charge, cap: Cap) -> bool:

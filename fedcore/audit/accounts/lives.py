@@ -19,22 +19,22 @@ from fedcore.audit.accounts.in_memory import in_memory
 from fedcore.audit.accounts.known_account import SLACK, KnownAccount
 from fedcore.audit.accounts.migrated import migrated
 from fedcore.audit.accounts.versions import registered
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.finding import Finding
-from fedcore.audit.subject import Subject
 from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError, SiloError
 
 
-def accounts(subject: Subject, rng: np.random.Generator) -> Finding:
+def accounts(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
     """Counts what is charged, stated or told below the least that the releases cost, and caps that admit too much.
 
     statistic: such places; threshold: 0. There is no chance in it.
     """
-    known = KnownAccount(subject)
+    known = KnownAccount(audited)
     _planned(known)
     with tempfile.TemporaryDirectory() as folder:
         for life in (durable, migrated, capped, in_memory, registered):
-            its = KnownAccount(subject)
+            its = KnownAccount(audited)
             try:
                 life(its, rng, Path(folder, life.__name__))
             except (SiloError, InputError) as error:  # what a correct ledger refuses here is awaited where it is asked
@@ -50,9 +50,9 @@ def accounts(subject: Subject, rng: np.random.Generator) -> Finding:
 
 def _planned(known: KnownAccount) -> None:
     """The plan keeps to the delta and epsilon that were agreed; of shuffled runs another epsilon, of all silos, is."""
-    problem = known.subject.plan.problem
-    agreed = 1.0 / known.subject.n**2 if problem.budget.fixed_delta is None else problem.budget.fixed_delta
-    delta = known.subject.delta
+    problem = known.audited.plan.problem
+    agreed = 1.0 / known.audited.n**2 if problem.budget.fixed_delta is None else problem.budget.fixed_delta
+    delta = known.audited.delta
     known.holds(f"delta is {in_full(delta)}, and {in_full(agreed)} is agreed", delta <= agreed * SLACK)
     target = problem.budget.epsilon
     if target is None or problem.trust.shuffle is not None:

@@ -19,7 +19,7 @@ from fedcore.ledger.sqlite import SqliteLedger
 
 def migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
     """A ledger of version 2, which had charges and no chain, keeps them all; its runs are closed, and paid in full."""
-    subject = known.subject
+    audited = known.audited
     path, anchor = folder / "ledger.sqlite", folder / "ledger.anchor"
     folder.mkdir()
     events = [GaussianRelease(0, 5, 0.5, 2.0), GaussianRelease(0, 5, 0.5, 1.0)]
@@ -31,7 +31,7 @@ def migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
             " sigma, payload_digest, payload);"
         )
         for run, mu_squared in planned.items():
-            values = (run, "0" * 64, hashlib.sha256(run.encode()).digest(), mu_squared, 3.0, subject.delta)
+            values = (run, "0" * 64, hashlib.sha256(run.encode()).digest(), mu_squared, 3.0, audited.delta)
             db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", values)
             for round, event in enumerate(events, 1):
                 payload = np.full(2, float(round)).tobytes()
@@ -39,11 +39,11 @@ def migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
                 row = (*said, hashlib.sha256(payload).digest(), payload)
                 db.execute(f"INSERT INTO releases VALUES (NULL{', ?' * len(row)})", row)
         db.commit()
-    migrate(subject.silo, path, anchor)
-    with closing(SqliteLedger(subject.silo, path, anchor)) as ledger:
+    migrate(audited.silo, path, anchor)
+    with closing(SqliteLedger(audited.silo, path, anchor)) as ledger:
         charges = ledger.charges()
         for run, mu_squared in planned.items():
             kept = charges.get(run, Charge(0.0, 0.0, 1.0))
             enough = kept.mu_squared * SLACK >= mu_squared and kept.epsilon * SLACK >= 3.0
-            known.holds(f"a migrated ledger charges {kept}", enough and kept.delta <= subject.delta)
+            known.holds(f"a migrated ledger charges {kept}", enough and kept.delta <= audited.delta)
             known.holds(f"a migrated run {run} is open", ledger.is_run(run) and ledger.is_closed(run))

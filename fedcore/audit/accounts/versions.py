@@ -17,9 +17,9 @@ import numpy as np
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.audit.accounts.cost import gaussian, squared
 from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits, chosen, halves
+from fedcore.audit.audit_session import AuditSession
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.scenes import equal_records
-from fedcore.audit.sitting import Sitting
-from fedcore.audit.subject import Subject
 from fedcore.directed_rounding import in_full
 from fedcore.ledger.account import account
 from fedcore.ledger.operator.account_lock import key_digest
@@ -35,73 +35,73 @@ EARLIER, LATER, OTHERS = "1" * 32, "2" * 32, "3" * 32
 
 def registered(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:
     """Holds charges, statements, caps and leases of an account of two versions against what both have released."""
-    subject, addresses = known.subject, chosen(known.subject)
+    audited, addresses = known.audited, chosen(known.audited)
     first, last = halves(addresses)
-    register = _made(subject, folder)
-    records = equal_records(subject, rng)
+    register = _made(audited, folder)
+    records = equal_records(audited, rng)
 
-    with closing(_opened(register, subject, EARLIER)) as ledger:
-        sitting = Sitting(subject, records, ledger)
-        known.ask(sitting, "closed", addresses)
-        known.close(sitting, "closed")
-        known.ask(sitting, "open", first)
+    with closing(_opened(register, audited, EARLIER)) as ledger:
+        session = AuditSession(audited, records, ledger)
+        known.ask(session, "closed", addresses)
+        known.close(session, "closed")
+        known.ask(session, "open", first)
         ledger.fence("open", 2)
-        known.silent("a run that a newer lease has taken over", sitting, "open", last)
+        known.silent("a run that a newer lease has taken over", session, "open", last)
         known.charged("in a register", ledger.charges())
-        known.charged("in a register itself", _by_run(register, subject))
+        known.charged("in a register itself", _by_run(register, audited))
         known.stated("in a register", account(ledger))
-    with closing(_opened(register, subject, LATER)) as ledger:
-        sitting = Sitting(subject, records, ledger)
+    with closing(_opened(register, audited, LATER)) as ledger:
+        session = AuditSession(audited, records, ledger)
         _together(known, "in another version", ledger)
         _capped(known, ledger)
-        known.ask(sitting, "later", addresses)
-        known.close(sitting, "later")
-        known.ask(sitting, "open", addresses, known_as="of the same name")
+        known.ask(session, "later", addresses)
+        known.close(session, "later")
+        known.ask(session, "open", addresses, known_as="of the same name")
         _together(known, "in two versions", ledger)
     copied = folder / "copied"
     shutil.copytree(folder / EARLIER, copied)
-    with closing(_opened(register, subject, EARLIER)) as ledger:
-        known.ask(Sitting(subject, records, ledger), "lost", first)
+    with closing(_opened(register, audited, EARLIER)) as ledger:
+        known.ask(AuditSession(audited, records, ledger), "lost", first)
     shutil.rmtree(folder / EARLIER)
     shutil.copytree(copied, folder / EARLIER)
-    known.refuses("a ledger that was restored with its anchor", lambda: _opened(register, subject, EARLIER))
-    reconcile(register, subject.silo, _now)
+    known.refuses("a ledger that was restored with its anchor", lambda: _opened(register, audited, EARLIER))
+    reconcile(register, audited.silo, _now)
     for version in (EARLIER, LATER):
-        with closing(_opened(register, subject, version)) as ledger:
+        with closing(_opened(register, audited, version)) as ledger:
             _together(known, "after a reconciliation of one version", ledger)
-    register.append([_version(register, subject, folder, OTHERS, disjoint=True)])
+    register.append([_version(register, audited, folder, OTHERS, disjoint=True)])
     for version in (EARLIER, LATER):
-        with closing(_opened(register, subject, version)) as ledger:
+        with closing(_opened(register, audited, version)) as ledger:
             _together(known, "where a third version has other persons", ledger)
 
 
-def _made(subject: Subject, folder: Path) -> Register:
-    silo, drafts = subject.silo, []
+def _made(audited: AuditedSilo, folder: Path) -> Register:
+    silo, drafts = audited.silo, []
     register = Register(folder / "register", silo)
     register.make()
     drafts.append(Draft("silo", silo, "", {"at": _now().isoformat()}))
     for version in (EARLIER, LATER):
-        drafts.append(_version(register, subject, folder, version, disjoint=False))
+        drafts.append(_version(register, audited, folder, version, disjoint=False))
     register.append(drafts)
     return register
 
 
-def _version(register: Register, subject: Subject, folder: Path, version: str, disjoint: bool) -> Draft:
+def _version(register: Register, audited: AuditedSilo, folder: Path, version: str, disjoint: bool) -> Draft:
     places = folder / version / "a.sqlite", folder / version / "a.anchor"
-    with closing(SqliteLedger(subject.silo, *places)) as ledger:
+    with closing(SqliteLedger(audited.silo, *places)) as ledger:
         key = key_digest(register, ledger.key)
         body: dict[str, Any] = {"ledger": str(places[0]), "anchor": str(places[1]), "key": key}
-        body |= {"disjoint": disjoint, "digests": None, "records": subject.n, "head": head_of(ledger.end)}
-    return Draft("version", subject.silo, version, body)
+        body |= {"disjoint": disjoint, "digests": None, "records": audited.n, "head": head_of(ledger.end)}
+    return Draft("version", audited.silo, version, body)
 
 
-def _opened(register: Register, subject: Subject, version: str) -> RegisteredLedger:
-    return RegisteredLedger(register, subject.silo, version, _now)
+def _opened(register: Register, audited: AuditedSilo, version: str) -> RegisteredLedger:
+    return RegisteredLedger(register, audited.silo, version, _now)
 
 
-def _by_run(register: Register, subject: Subject) -> dict[str, Charge]:
+def _by_run(register: Register, audited: AuditedSilo) -> dict[str, Charge]:
     """What the register says by itself, to whoever has only that."""
-    read = Register(register.folder, subject.silo).accounts.find(subject.silo)
+    read = Register(register.folder, audited.silo).accounts.find(audited.silo)
     versions = [] if read is None else read.versions.values()
     return {name: run.charge for version in versions for name, run in version.runs.items()}
 
@@ -125,9 +125,9 @@ def _together(known: KnownAccount, when: str, ledger: RegisteredLedger) -> None:
 
 def _capped(known: KnownAccount, ledger: RegisteredLedger) -> None:
     """A cap of one run is full where another version has one, which is open and so charged in full."""
-    subject = known.subject
-    mu_squared = squared(list(subject.plan.silo_events(subject.silo)))
-    charge = Charge(mu_squared, subject.plan.silo_epsilon(subject.silo), subject.delta)
+    audited = known.audited
+    mu_squared = squared(list(audited.plan.silo_events(audited.silo)))
+    charge = Charge(mu_squared, audited.plan.silo_epsilon(audited.silo), audited.delta)
     for rule in ("gdp", "rdp", "basic"):
         admitted = admits(ledger, f"beyond {rule}", charge, Cap(charge.epsilon, charge.delta, rule))
         known.holds(f"a cap ({rule}) of one run over two versions admits another", not admitted)

@@ -11,7 +11,7 @@ from fedcore.planning.problem import Problem
 
 
 class Sum(NamedTuple):
-    """One exact sum as the silo was about to make it: about w (d,), places of the piece (None: all), shifts."""
+    """One exact sum as the silo was about to make it: about w (d,), places of the shard (None: all), shifts."""
 
     w: Vector
     chosen: np.ndarray | None

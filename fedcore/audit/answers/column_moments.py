@@ -12,15 +12,15 @@ from fedcore.audit.answers.answer import Sum
 from fedcore.audit.answers.moments import AuditedMoments
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.column_moments import ColumnMoments
 
 
 class WatchedColumnMoments(ColumnMoments):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        total = super().sum(phase, piece, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        total = super().sum(phase, shard, chosen, draw, *asked)
         self.notes.append(Sum(np.zeros_like(total), chosen, None))
         return total
 

@@ -15,7 +15,7 @@ from fedcore.models import Classifier, Network, Objective, OneHiddenLayer, OwnLo
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.randomness import draws, public_key
-from fedcore.silo.answers.answer import Piece
+from fedcore.silo.answers.answer import Shard
 from fedcore.silo.answers.gradient import Gradient
 
 
@@ -23,10 +23,10 @@ class WatchedGradient(Gradient):
     notes: list[Sum]
 
     def clipped_sum(
-        self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
+        self, w: Vector, shard: Shard, chosen: np.ndarray | None = None, shifts: Vector | None = None
     ) -> Vector:
         self.notes.append(Sum(w.copy(), chosen, shifts))
-        return super().clipped_sum(w, piece, chosen, shifts)
+        return super().clipped_sum(w, shard, chosen, shifts)
 
 
 class AuditedGradient:

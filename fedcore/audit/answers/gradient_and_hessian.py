@@ -15,16 +15,16 @@ from fedcore.models import Objective, OwnLoss
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.questions.question import SecondOrderQuestion
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.gradient_and_hessian import GradientAndHessian
 
 
 class WatchedGradientAndHessian(GradientAndHessian):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         self.notes.append(Sum(asked[0].copy(), chosen, None))
-        return super().sum(phase, piece, chosen, draw, *asked)
+        return super().sum(phase, shard, chosen, draw, *asked)
 
 
 class AuditedGradientAndHessian(AuditedGradient):

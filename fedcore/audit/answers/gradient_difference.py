@@ -14,7 +14,7 @@ from fedcore.models import Objective
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.questions.question import DifferenceQuestion
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.gradient_difference import GradientDifference
 
 LONGEST = 1e3
@@ -27,9 +27,9 @@ diameters that people choose it is no unit of anything: noise that is not scaled
 class WatchedGradientDifference(GradientDifference):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         self.notes.append(Sum(np.concatenate(asked), chosen, None))
-        return super().sum(phase, piece, chosen, draw, *asked)
+        return super().sum(phase, shard, chosen, draw, *asked)
 
 
 class AuditedGradientDifference(AuditedGradient):

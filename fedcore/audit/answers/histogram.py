@@ -15,16 +15,16 @@ from fedcore.models import Classifier, Objective, OneHiddenLayer, model_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.histogram import Histogram
 
 
 class WatchedHistogram(Histogram):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         self.notes.append(Sum(asked[0].copy(), chosen, None))
-        return super().sum(phase, piece, chosen, draw, *asked)
+        return super().sum(phase, shard, chosen, draw, *asked)
 
 
 class AuditedHistogram:

@@ -13,7 +13,7 @@ from fedcore.audit.answers.moments import AuditedMoments
 from fedcore.models import Objective
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.largest_eigenvalue import LargestEigenvalue
 
 FEATURES = 12
@@ -23,8 +23,8 @@ FEATURES = 12
 class WatchedLargestEigenvalue(LargestEigenvalue):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        total = super().sum(phase, piece, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        total = super().sum(phase, shard, chosen, draw, *asked)
         self.notes.append(Sum(np.zeros_like(total), chosen, None))
         return total
 

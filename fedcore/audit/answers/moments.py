@@ -15,15 +15,15 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.questions.statistics import record_bound_of
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.moments import Moments
 
 
 class WatchedMoments(Moments):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        total = super().sum(phase, piece, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        total = super().sum(phase, shard, chosen, draw, *asked)
         self.notes.append(Sum(np.zeros_like(total), chosen, None))
         return total
 

@@ -12,12 +12,12 @@ import math
 import numpy as np
 from scipy import stats
 
+from fedcore.audit.audit_session import AuditSession, row_order
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.canaries import Pair, clipping_pair
 from fedcore.audit.finding import Finding
 from fedcore.audit.instruments.variance import POWER
 from fedcore.audit.reading import Reader
-from fedcore.audit.sitting import Sitting, row_order
-from fedcore.audit.subject import Subject
 from fedcore.audit.transcript import Transcript
 
 COMPARED = 130
@@ -58,26 +58,26 @@ def clipping(
     return Finding(f"clipping, {records}", passed, statistic, threshold, false_alarm, sentence)
 
 
-def one_record(subject: Subject, rng: np.random.Generator, false_alarm: float) -> Finding:
+def one_record(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> Finding:
     """Clipping of one record: neighbours, asked the same queries at the same addresses."""
-    run, at = "audit-pair", subject.events[0].start
-    return _compared(subject, clipping_pair(subject, row_order(subject, run)[at : at + 1], rng), run, at, false_alarm)
+    run, at = "audit-pair", audited.events[0].start
+    return _compared(audited, clipping_pair(audited, row_order(audited, run)[at : at + 1], rng), run, at, false_alarm)
 
 
-def all_records(subject: Subject, rng: np.random.Generator, false_alarm: float) -> Finding:
+def all_records(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> Finding:
     """Clipping of all records at once: n neighbours apart, so a shift of n times the sensitivity is allowed.
 
     Noise stays that of one release, so this sees a clipping bound that is only somewhat too large; one record cannot.
     """
-    return _compared(subject, clipping_pair(subject, np.arange(subject.n), rng), "audit-crowd", None, false_alarm)
+    return _compared(audited, clipping_pair(audited, np.arange(audited.n), rng), "audit-crowd", None, false_alarm)
 
 
-def _compared(subject: Subject, pair: Pair, run: str, at: int | None, false_alarm: float) -> Finding:
+def _compared(audited: AuditedSilo, pair: Pair, run: str, at: int | None, false_alarm: float) -> Finding:
     """The test on the answers whose sums hold some of the differing records: that at position `at`, or all (None)."""
-    without = Sitting(subject, pair.without).still(run, COMPARED)
-    canary = Sitting(subject, pair.canary).still(run, COMPARED)
+    without = AuditSession(audited, pair.without).still(run, COMPARED)
+    canary = AuditSession(audited, pair.canary).still(run, COMPARED)
     sensitivity = np.array([event.sensitivity for event in canary.events]) * canary.unit
-    sensitivity *= _differing(subject, canary, at)
+    sensitivity *= _differing(audited, canary, at)
     inside = sensitivity > 0
     name = "all records" if at is None else "one record"
     if not inside.any():
@@ -88,9 +88,9 @@ def _compared(subject: Subject, pair: Pair, run: str, at: int | None, false_alar
     return clipping(differences, pair.direction, noise, sensitivity[inside], false_alarm, name)
 
 
-def _differing(subject: Subject, transcript: Transcript, at: int | None) -> np.ndarray:
+def _differing(audited: AuditedSilo, transcript: Transcript, at: int | None) -> np.ndarray:
     """How many differing records each message is about, sum by sum and with the sum's weight in the message (A,)."""
-    reader = Reader(subject)
+    reader = Reader(audited)
 
     def held(start: int, stop: int, chosen: np.ndarray | None) -> int:
         places = np.arange(start, stop)

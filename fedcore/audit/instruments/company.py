@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedcore.arrays import Arrays
+from fedcore.audit.audit_session import AuditSession
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.finding import Finding
 from fedcore.audit.queries import Queries
 from fedcore.audit.scenes import mixed_records
-from fedcore.audit.sitting import Sitting
-from fedcore.audit.subject import Subject
 from fedcore.data.records import Records
 
 BESIDE, RUN = "audit-companion", "audit-company"
@@ -23,19 +23,22 @@ ASKED = 24
 """Addresses, spread over the plan's."""
 
 
-def company(subject: Subject, rng: np.random.Generator) -> Finding:
+def company(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
     """Compares the bits of answers: under one key and question an answer has one noise and one sum.
 
     In a plan with one silo more, the silo is asked alone, with that one, and while it is asked in a run of another
     plan. statistic: answers that are others than alone; threshold: 0. There is no chance in it.
     """
-    pair = subject.beside(BESIDE)
+    pair = audited.beside(BESIDE)
     records, theirs = mixed_records(pair, rng), mixed_records(pair, rng)
     asked = list(_asked(pair, rng))
-    alone = _answers(Sitting(pair, records), asked)
+    alone = _answers(AuditSession(pair, records), asked)
     changed, compared = [], 0
     for what, found in (
-        ("another silo is asked at the same site", _answers(Sitting(pair, records, beside={BESIDE: theirs}), asked)),
+        (
+            "another silo is asked at the same site",
+            _answers(AuditSession(pair, records, beside={BESIDE: theirs}), asked),
+        ),
         ("it is asked in another plan as well", _among(pair, records, asked)),
     ):
         compared += len(found)
@@ -47,29 +50,29 @@ def company(subject: Subject, rng: np.random.Generator) -> Finding:
     return Finding("company", not changed, float(len(changed)), 0.0, 0.0, detail)
 
 
-def _asked(subject: Subject, rng: np.random.Generator) -> Iterator[tuple[tuple[int, int], Arrays]]:
+def _asked(audited: AuditedSilo, rng: np.random.Generator) -> Iterator[tuple[tuple[int, int], Arrays]]:
     """Addresses with questions: about the first model, and about others, in turn."""
-    queries = Queries(subject)
-    for turn, address in enumerate(subject.spread(ASKED)):
+    queries = Queries(audited)
+    for turn, address in enumerate(audited.spread(ASKED)):
         yield address, queries.far(address, rng) if turn % 2 else queries.first(address)
 
 
-def _answers(sitting: Sitting, asked: list[tuple[tuple[int, int], Arrays]]) -> list[bytes | None]:
+def _answers(session: AuditSession, asked: list[tuple[tuple[int, int], Arrays]]) -> list[bytes | None]:
     found = []
     for address, sent in asked:
-        sitting.queries.first(address)  # which tells what goes to each silo by itself
-        found.append(sitting.payload(RUN, address, sent))
+        session.queries.first(address)  # which tells what goes to each silo by itself
+        found.append(session.payload(RUN, address, sent))
     return found
 
 
-def _among(subject: Subject, records: Records, asked: list[tuple[tuple[int, int], Arrays]]) -> list[bytes | None]:
+def _among(audited: AuditedSilo, records: Records, asked: list[tuple[tuple[int, int], Arrays]]) -> list[bytes | None]:
     """Answers of a silo that has agreed to a run of another plan before, and answers in it before each of them."""
-    sitting = Sitting(subject, records)
-    other = Sitting(subject.in_another_plan(), records, of=sitting)
+    session = AuditSession(audited, records)
+    other = AuditSession(audited.in_another_plan(), records, of=session)
     other.approved("audit-other-plan")
     found = []
     for question in asked:
-        if question[0] in other.subject.addresses:
+        if question[0] in other.audited.addresses:
             other.payload("audit-other-plan", question[0], other.queries.first(question[0]))
-        found += _answers(sitting, [question])
+        found += _answers(session, [question])
     return found

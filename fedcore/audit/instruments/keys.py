@@ -11,11 +11,11 @@ from scipy import stats
 
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.audit.answers import Sum
+from fedcore.audit.audit_session import AuditSession
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.cells import least
 from fedcore.audit.finding import Finding
 from fedcore.audit.scenes import equal_records
-from fedcore.audit.sitting import Sitting
-from fedcore.audit.subject import Subject
 from fedcore.ledger.memory import MemoryLedger
 
 ASKED = 40
@@ -45,7 +45,7 @@ class _GivenKey(MemoryLedger):
         self.__init__(self._silo)  # type: ignore[misc]
 
 
-def keys(subject: Subject, rng: np.random.Generator, false_alarm: float) -> Finding:
+def keys(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> Finding:
     """Tests that the same question at the same address gets other coins and other noise under another key, be it in one
     bit only, and the same under the same key, whatever was asked in between.
 
@@ -53,19 +53,19 @@ def keys(subject: Subject, rng: np.random.Generator, false_alarm: float) -> Find
     counts. A number of the noise is equal to that of another key with probability below 2^-40 (a grid's step is at most
     2^-20 of the noise, and a sum has many numbers). statistic: the least corrected p-value.
     """
-    ledger = _GivenKey(subject.silo)
-    sitting = Sitting(subject, equal_records(subject, rng), ledger)
+    ledger = _GivenKey(audited.silo)
+    session = AuditSession(audited, equal_records(audited, rng), ledger)
     key = rng.bytes(32)
     others = [rng.bytes(32), bytes([key[0] ^ 1]) + key[1:], key[:-1] + bytes([key[-1] ^ 128])]
-    first = _asked(sitting, ledger, key)
+    first = _asked(session, ledger, key)
     families: dict[str, list[float]] = {"the same key": [], "coins of another key": [], "noise of another key": []}
     for other in others:
-        payloads, coins = _asked(sitting, ledger, other)
+        payloads, coins = _asked(session, ledger, other)
         same = [bool(np.array_equal(one, two)) for one, two in zip(first[0], payloads, strict=True)]
         # One number on a grid may be equal by chance: all of them hardly ever.
         families["noise of another key"].append(1e-40 if all(same) else 1.0)
-        families["coins of another key"] += _overlap(subject, first[1], coins)
-    again = _asked(sitting, ledger, key)
+        families["coins of another key"] += _overlap(audited, first[1], coins)
+    again = _asked(session, ledger, key)
     repeated = all(np.array_equal(one, two) for one, two in zip(first[0], again[0], strict=True))
     repeated &= [_chosen(one) for one in first[1]] == [_chosen(one) for one in again[1]]
     families["the same key"].append(1.0 if repeated else 0.0)
@@ -73,16 +73,16 @@ def keys(subject: Subject, rng: np.random.Generator, false_alarm: float) -> Find
     return least("keys", {name: np.array(cells) for name, cells in families.items()}, false_alarm, sentence)
 
 
-def _asked(sitting: Sitting, ledger: _GivenKey, key: bytes) -> tuple[list[np.ndarray], list[tuple[Sum, ...]]]:
+def _asked(session: AuditSession, ledger: _GivenKey, key: bytes) -> tuple[list[np.ndarray], list[tuple[Sum, ...]]]:
     """Payloads and sums of the run's first addresses, in a silo that has never heard of the run, under this key."""
     ledger.empty()
     ledger.key = key
     payloads, sums = [], []
-    for address in sitting.subject.addresses[:ASKED]:
-        release, about = sitting.heard(RUN, address)
+    for address in session.audited.addresses[:ASKED]:
+        release, about = session.heard(RUN, address)
         payloads.append(release.payload)
         sums.append(about)
-    sitting.forget(RUN)
+    session.forget(RUN)
     return payloads, sums
 
 
@@ -90,11 +90,11 @@ def _chosen(sums: tuple[Sum, ...]) -> list[bytes]:
     return [b"" if one.chosen is None else one.chosen.tobytes() for one in sums]
 
 
-def _overlap(subject: Subject, one: list[tuple[Sum, ...]], two: list[tuple[Sum, ...]]) -> list[float]:
+def _overlap(audited: AuditedSilo, one: list[tuple[Sum, ...]], two: list[tuple[Sum, ...]]) -> list[float]:
     """P-values of how many places are in both samples, and of how many coins agree, over all addresses."""
     law, seen = np.ones(1), 0
-    for address, first, second in zip(subject.addresses, one, two, strict=False):
-        event = subject.event(address)
+    for address, first, second in zip(audited.addresses, one, two, strict=False):
+        event = audited.event(address)
         places = event.stop - event.start
         for mine, other in zip(first, second, strict=False):
             if mine.chosen is None or other.chosen is None:

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
+from fedcore.audit.audit_session import AuditSession
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.cells import binomial, least
 from fedcore.audit.finding import Finding
 from fedcore.audit.releases import OTHER_PLAN, Releases
 from fedcore.audit.scenes import silent_records
-from fedcore.audit.sitting import Sitting
-from fedcore.audit.subject import Subject
 from fedcore.mechanisms.grid import charged_grid
 from fedcore.planning.phase import Phase
 from fedcore.silo.answers import ANSWERS
@@ -30,13 +30,13 @@ STEPS = 2**20
 """The least planned noise, in steps of the grid: what rounding to it adds to a sensitivity is charged as so little."""
 
 
-def lattice(subject: Subject, releases: Releases, false_alarm: float) -> Finding:
+def lattice(audited: AuditedSilo, releases: Releases, false_alarm: float) -> Finding:
     """Tests how many residuals repeat (noise in double precision), or what steps of the grid divide by (a grid).
 
     statistic: the least corrected p-value; threshold: the least that passes.
     """
-    if subject.plan.problem.budget.mechanism == "discrete-gaussian":
-        found = _divisible(subject, releases)
+    if audited.plan.problem.budget.mechanism == "discrete-gaussian":
+        found = _divisible(audited, releases)
         names = {family: DIVISORS for family in found}
         return least("fineness", found, false_alarm, "sums use every step of the planned grid", names)
     # Exact sums of these two data sets are one, so equal noise leaves equal residuals, up to the last bits.
@@ -59,7 +59,7 @@ def _repeated(repeats: int, many: int) -> float:
     return float(stats.poisson.sf(repeats - 1, math.comb(many, 2) * p)) + 2.0 * many**3 * p**2
 
 
-def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
+def _divisible(audited: AuditedSilo, releases: Releases) -> dict[str, np.ndarray]:
     """P-values by phase and divisor: of how many released sums, in steps, a number divides. Where a message is the mean
     of several sums, which is on no grid, of what the silo adds to sums of zeros.
 
@@ -67,15 +67,15 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
     than 1e-300, whatever the sum is, so counts are binomial. A coarser grid, or a number between its steps, has 0.
     """
     found = {}
-    for phase in subject.phases:
-        if subject.answers > 1:
-            ratios = [_ratio(subject, phase, 1.0)]
-            payload = np.array(_added(subject, phase)) * ratios[0]
+    for phase in audited.phases:
+        if audited.answers > 1:
+            ratios = [_ratio(audited, phase, 1.0)]
+            payload = np.array(_added(audited, phase)) * ratios[0]
         else:
             # Of every data set: sums of nothing lie on any grid. Another plan may have another sigma, so another ratio.
             of = np.flatnonzero((releases.phase == phase.index) & (releases.scene != OTHER_PLAN))
             of = of[:: max(1, len(of) // 1024)]
-            ratios = [_ratio(subject, phase, unit) for unit in releases.unit[of]]
+            ratios = [_ratio(audited, phase, unit) for unit in releases.unit[of]]
             payload = (releases.residuals[of] + releases.exact[of]) * np.array(ratios)[:, None]
         steps = np.rint(payload).astype(np.int64)
         off = np.abs(payload - steps).max(initial=0.0)
@@ -88,20 +88,20 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
     return found
 
 
-def _ratio(subject: Subject, phase: Phase, unit: float) -> float:
+def _ratio(audited: AuditedSilo, phase: Phase, unit: float) -> float:
     """Of the planned noise to the step of the grid, which is a power of two in any unit of the question."""
-    event, kind, problem = phase.event(subject.silo, 1), ANSWERS[phase.question.kind], subject.plan.problem
+    event, kind, problem = phase.event(audited.silo, 1), ANSWERS[phase.question.kind], audited.plan.problem
     scaled = replace(event, sigma=event.sigma * unit, sensitivity=event.sensitivity * unit)
     reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-    count, length = phase.by_silo[subject.silo].batch, phase.question.length(problem.objective.dim)
+    count, length = phase.by_silo[audited.silo].batch, phase.question.length(problem.objective.dim)
     grid = charged_grid(scaled, reach * unit, count, length, norm * unit)
     return grid.noise / grid.step
 
 
-def _added(subject: Subject, phase: Phase) -> list[np.ndarray]:
+def _added(audited: AuditedSilo, phase: Phase) -> list[np.ndarray]:
     """Noise of single sums of zeros in the phase's first round, over the planned sigma."""
-    sitting, length = (
-        Sitting(subject, silent_records(subject)),
-        phase.question.length(subject.plan.problem.objective.dim),
+    session, length = (
+        AuditSession(audited, silent_records(audited)),
+        phase.question.length(audited.plan.problem.objective.dim),
     )
-    return list(sitting.noise("audit-fineness", (phase.index, 1), length, 1024))
+    return list(session.noise("audit-fineness", (phase.index, 1), length, 1024))

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.audit.audit_session import AuditSession
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.finding import Finding
 from fedcore.audit.probes import refusal_of_losses
 from fedcore.audit.scenes import mixed_records
-from fedcore.audit.sitting import Sitting
-from fedcore.audit.subject import Subject
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 
@@ -70,21 +70,21 @@ class _Kept(logging.Handler):
         self.lines.append(f"{record.name} {record.levelno} {record.getMessage()}")
 
 
-def outcomes(subject: Subject, rng: np.random.Generator) -> Finding:
+def outcomes(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
     """Compares, between data sets, failures, refusals and their sentences, forms and sizes of answers, rows, counts,
     warnings, log lines and output.
 
     Data sets differ in one record, at the first or the last place of the file, or in all of them; the silo's split is
     the same. statistic: those that differ from the first; threshold: 0. There is no chance in it.
     """
-    usual = mixed_records(subject, rng)
-    expected = _outcome(subject, usual)
+    usual = mixed_records(audited, rng)
+    expected = _outcome(audited, usual)
     odd, many = [], 0
     if any(kind != "answer" for kind, *_ in expected[0]) or any(kind == "error" for kind, *_ in expected[1]):
         odd.append(f"usual records: {expected[:2]}")
-    for name, records in neighbours(subject, usual, rng):
+    for name, records in neighbours(audited, usual, rng):
         many += 1
-        found = _outcome(subject, records)
+        found = _outcome(audited, records)
         if found != expected:
             which = next((pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]), ())
             odd.append(f"{name}: {str(which[:1])[:160]}")
@@ -94,9 +94,9 @@ def outcomes(subject: Subject, rng: np.random.Generator) -> Finding:
     return Finding("outcomes", not odd, float(len(odd)), 0.0, 0.0, detail)
 
 
-def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
+def _outcome(audited: AuditedSilo, records: Records) -> tuple[Any, ...]:
     """All that happens, but the numbers of answers: in a run that is asked, asked again, told of and closed."""
-    chosen, run = subject.spread(ASKED), "audit-outcomes"
+    chosen, run = audited.spread(ASKED), "audit-outcomes"
     kept, out, happened = _Kept(), io.StringIO(), []
     root, level = logging.getLogger(), logging.getLogger().level
     with contextlib.ExitStack() as watched:
@@ -111,15 +111,15 @@ def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
         computed, rows = -1, []
         account: tuple[Any, ...] = ()
         try:
-            sitting = Sitting(subject, records)
+            session = AuditSession(audited, records)
             for at, address in enumerate([*chosen, chosen[0]]):
-                happened.append(_answer(sitting, run, address, far=0 < at < len(chosen)))
-            happened.append(_answer(sitting, run, (len(subject.plan.phases) + 1, 1)))
-            happened.append(refusal_of_losses(sitting, run) if sitting.silo.guarded else ("simulated",))
-            computed = sitting.silo.computed
-            rows = [(row.phase, row.round, row.event, len(row.query_digest)) for row in sitting.written(run)]
-            account = tuple(sitting.account(run))
-            sitting.close(run)
+                happened.append(_answer(session, run, address, far=0 < at < len(chosen)))
+            happened.append(_answer(session, run, (len(audited.plan.phases) + 1, 1)))
+            happened.append(refusal_of_losses(session, run) if session.silo.guarded else ("simulated",))
+            computed = session.silo.computed
+            rows = [(row.phase, row.round, row.event, len(row.query_digest)) for row in session.written(run)]
+            account = tuple(session.account(run))
+            session.close(run)
         except Exception as error:
             happened.append(("error", type(error).__name__, str(error)))
     answers = tuple(one for one in happened[: len(chosen) + 1])
@@ -128,13 +128,13 @@ def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
     return answers, beyond, computed, rows, account, messages, kept.lines, out.getvalue()
 
 
-def _answer(sitting: Sitting, run: str, address: tuple[int, int], far: bool = False) -> tuple[Any, ...]:
+def _answer(session: AuditSession, run: str, address: tuple[int, int], far: bool = False) -> tuple[Any, ...]:
     """`far`: about a model at the edge of the domain, the same one for every data set."""
     try:
-        sent = sitting.queries.first(address) if address[0] <= len(sitting.subject.plan.phases) else {}
+        sent = session.queries.first(address) if address[0] <= len(session.audited.plan.phases) else {}
         if far:
-            sent = sitting.queries.far(address, np.random.default_rng(0))
-        release = sitting.ask(run, address, sent)
+            sent = session.queries.far(address, np.random.default_rng(0))
+        release = session.ask(run, address, sent)
     except SiloError as error:
         return "refusal", error.code, error.sentence
     except Exception as error:
@@ -143,23 +143,23 @@ def _answer(sitting: Sitting, run: str, address: tuple[int, int], far: bool = Fa
     return "answer", payload.shape, payload.dtype.str, payload.nbytes, bool(np.isfinite(payload).all())
 
 
-def neighbours(subject: Subject, usual: Records, rng: np.random.Generator) -> Iterator[tuple[str, Records]]:
+def neighbours(audited: AuditedSilo, usual: Records, rng: np.random.Generator) -> Iterator[tuple[str, Records]]:
     """Data sets of the same size, with what is unusual about each."""
-    places = {"first": 0, "last": subject.n - 1}
+    places = {"first": 0, "last": audited.n - 1}
     for turn, value in enumerate(VALUES):
         (whole, first), (part, second) = list(places.items())[:: -1 if turn % 2 else 1]
         yield f"the {whole} record is all {value}", _with(usual, first, value)
         yield f"the {part} record has {value} on an axis", _with(usual, second, value, axis=-(turn // 2 % 2))
         yield f"all records are all {value}", _with(usual, slice(None), value)
-    labels = LABELS if subject.answer.classes is None else tuple(map(float, range(subject.answer.classes)))[:16]
+    labels = LABELS if audited.answer.classes is None else tuple(map(float, range(audited.answer.classes)))[:16]
     for label in (*labels, *NO_CLASS):
         yield f"all records have the label {label}", _with(usual, slice(None), label=label)
-        yield f"the last record has the label {label}", _with(usual, subject.n - 1, label=label)
-        yield f"a record of the label {label} is empty", _with(usual, subject.n - 1, 0.0, label=label)
+        yield f"the last record has the label {label}", _with(usual, audited.n - 1, label=label)
+        yield f"a record of the label {label} is empty", _with(usual, audited.n - 1, 0.0, label=label)
     yield "all records are zero, with the first label", _with(usual, slice(None), 0.0, label=labels[0])
-    yield "all records are the first one", _rows(usual, np.zeros(subject.n, dtype=np.intp))
-    yield "the last record is the first one", _rows(usual, np.r_[np.arange(subject.n - 1), 0])
-    yield "records in another order", _rows(usual, rng.permutation(subject.n))
+    yield "all records are the first one", _rows(usual, np.zeros(audited.n, dtype=np.intp))
+    yield "the last record is the first one", _rows(usual, np.r_[np.arange(audited.n - 1), 0])
+    yield "records in another order", _rows(usual, rng.permutation(audited.n))
     for size in (1e-12, 1e-3, 1e3, 1e12):
         yield f"all records times {size}", replace(usual, X=usual.X * size)
     yield "all features are negative", replace(usual, X=-np.abs(usual.X))

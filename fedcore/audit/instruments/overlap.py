@@ -81,7 +81,7 @@ def apart_from_shared_coins(draws: Iterable[Draw]) -> list[Draw]:
 
 
 def by_phase(draws: Iterable[Draw]) -> dict[int, list[Draw]]:
-    """Draws by the phase whose piece and rate they share."""
+    """Draws by the phase whose shard and rate they share."""
     found: dict[int, list[Draw]] = {}
     for draw in draws:
         found.setdefault(draw.address[0], []).append(draw)

@@ -14,13 +14,13 @@ import numpy as np
 
 from fedcore.audit.accounts.known_account import chosen
 from fedcore.audit.answers import Sum
+from fedcore.audit.audit_session import AuditSession, row_order
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.canaries import clipping_pair
 from fedcore.audit.finding import Finding
 from fedcore.audit.instruments.outcomes import neighbours
 from fedcore.audit.reading import Reader
 from fedcore.audit.scenes import mixed_records
-from fedcore.audit.sitting import Sitting, row_order
-from fedcore.audit.subject import Subject
 from fedcore.data.records import Records
 
 RUN = "audit-sensitivity"
@@ -28,13 +28,13 @@ SLACK = 1.0 + 1e-9
 """On distances: rounding of sums of as few records as an audit has."""
 
 
-def sensitivity(subject: Subject, rng: np.random.Generator) -> Finding:
+def sensitivity(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
     """Compares, between neighbouring data sets, how far messages without noise lie apart with what is charged for it.
 
     statistic: the largest distance over the charged one, of all differing records together; threshold: 1 + 1e-9. There
     is no chance in it. Raises InputError where the method has no plan without noise.
     """
-    plain = subject.without_noise()
+    plain = audited.without_noise()
     worst, compared, where = 0.0, 0, ""
     order = row_order(plain, RUN)
     for one, others, addresses in _compared(plain, order, rng):
@@ -43,7 +43,7 @@ def sensitivity(subject: Subject, rng: np.random.Generator) -> Finding:
             differing, second = _rows(one, other), _asked(plain, other, order, addresses)
             for address, (message, held) in first.items():
                 compared += 1
-                most = subject.event(address).sensitivity
+                most = audited.event(address).sensitivity
                 charged = most * held(differing)
                 distance = float(np.linalg.norm(second[address][0] - message))
                 # Of a sample without a differing record the distance is zero, up to rounding of the others' sum.
@@ -56,7 +56,7 @@ def sensitivity(subject: Subject, rng: np.random.Generator) -> Finding:
 
 
 def _compared(
-    plain: Subject, order: np.ndarray, rng: np.random.Generator
+    plain: AuditedSilo, order: np.ndarray, rng: np.random.Generator
 ) -> Iterator[tuple[Records, Iterable[tuple[str, Records]], list[tuple[int, int]]]]:
     """A data set, those that it is compared with by name, and the addresses that are asked. Later local steps ask at
     models that a record has moved: all others are silent there."""
@@ -81,14 +81,14 @@ def _compared(
 
 
 def _asked(
-    plain: Subject, records: Records, order: np.ndarray, addresses: list[tuple[int, int]]
+    plain: AuditedSilo, records: Records, order: np.ndarray, addresses: list[tuple[int, int]]
 ) -> dict[tuple[int, int], tuple[np.ndarray, Callable[[np.ndarray], float]]]:
     """By address the message, and of differing rows (n,) how many it is about: in units of the step, sum by sum and
     with the sum's weight in the message."""
-    sitting, reader = Sitting(plain, records), Reader(plain)
+    session, reader = AuditSession(plain, records), Reader(plain)
 
     def held(address: tuple[int, int], sums: tuple[Sum, ...], differing: np.ndarray) -> float:
-        event, sent = plain.event(address), sitting.queries.first(address)
+        event, sent = plain.event(address), session.queries.first(address)
         places, weights = order[event.start : event.stop], np.abs(reader.weights(sent))
         if len(sums) != len(weights):  # made of other sums than the method asked for, perhaps about all records
             return float(weights.sum() * differing.sum()) * reader.unit(sent)
@@ -97,7 +97,7 @@ def _asked(
 
     found: dict[tuple[int, int], tuple[np.ndarray, Callable[[np.ndarray], float]]] = {}
     for address in addresses:
-        release, sums = sitting.heard(RUN, address)
+        release, sums = session.heard(RUN, address)
         found[address] = release.payload, partial(held, address, sums)
     return found
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from fedcore.algorithms import SecondMoments
 from fedcore.arrays import Vector
-from fedcore.data.config import DataConfig
 from fedcore.data.constants.pca import PcaConfig, Projection
+from fedcore.data.data_config import DataConfig
 from fedcore.data.layout import write_projection
 from fedcore.data.silo_file import Constants, Released
 from fedcore.errors import InputError

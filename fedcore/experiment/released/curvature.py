@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from fedcore.algorithms import LargestEigenvalue
 from fedcore.arrays import Vector
-from fedcore.data.config import DataConfig
+from fedcore.data.data_config import DataConfig
 from fedcore.experiment.released.statistic import Eigenvalues
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.planning.curvature import ReleasedCurvature, pooled_bound
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from fedcore.algorithms import ColumnMoments, SecondMoments
 from fedcore.algorithms.statistics.pooled import pooled_noise
 from fedcore.arrays import Matrix, Vector
-from fedcore.data.config import DataConfig
 from fedcore.data.constants.scaling import ReleasedScaling, Scales, measured, with_range
 from fedcore.data.constants.shrinkage import centres_and_scales
 from fedcore.data.constants.whitening import standards
+from fedcore.data.data_config import DataConfig
 from fedcore.data.layout import write_scales
 from fedcore.data.silo_file import Constants, Released
 from fedcore.data.tabular import FilesData

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Protocol
 
 from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.arrays import Vector
-from fedcore.data.config import DataConfig
 from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.constants.scaling import ReleasedScaling
+from fedcore.data.data_config import DataConfig
 from fedcore.data.silo_file import Released
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.planning.curvature import ReleasedCurvature
 from fedcore.planning.plan import Plan
 

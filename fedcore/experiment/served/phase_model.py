@@ -17,7 +17,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.served.raw_records import scaled_records
 from fedcore.losses.traits import IDENTITY
 from fedcore.models.activations import Activation
-from fedcore.models.config import Normalise
+from fedcore.models.model_config import Normalise
 from fedcore.models.network_classifier import network_classifier, network_weights
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fedcore.data.constants.pca import Projection
 from fedcore.data.constants.whitening import Whitening, longest_prepared, prepared
 from fedcore.data.records import prepare_records
 from fedcore.data.schema import Column, Schema
-from fedcore.models.config import Normalise
+from fedcore.models.model_config import Normalise
 
 
 def scaled_records(

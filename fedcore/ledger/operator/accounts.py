@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from fedcore.accounting.filters import Charge
 from fedcore.ledger.anchor import Mark, Totals
 from fedcore.ledger.caps import Caps
-from fedcore.ledger.standing import Link
+from fedcore.ledger.state import Link
 
 DAY = timedelta(days=1)
 KINDS = (

@@ -32,7 +32,7 @@ from fedcore.home import register_folder
 from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.ledger.file_lock import try_lock
 from fedcore.ledger.operator.accounts import Accounts, RegisterEntry
-from fedcore.ledger.standing import Link
+from fedcore.ledger.state import Link
 
 PATIENCE = 30.0
 """Seconds to wait for others, which have the register for as long as they append to it."""

@@ -30,7 +30,7 @@ from fedcore.ledger.operator.register import Draft, Register
 from fedcore.ledger.reconciliation import of_order
 from fedcore.ledger.refusals import admit, closed_before
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.standing import Link
+from fedcore.ledger.state import Link
 from fedcore.planning.problem import unit_of
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fedcore.ledger.anchor import GENESIS, Mark, Totals
 from fedcore.ledger.chain import Entry, event_of, sound
 from fedcore.ledger.rows import Row, Rows
-from fedcore.ledger.standing import Link, Standing
+from fedcore.ledger.state import LedgerState, Link
 
 ENTRY = ", ".join(Entry._fields)
 MOST_FIELD = 2**20
@@ -67,21 +67,21 @@ def changes(db: sqlite3.Connection) -> list[Change]:
     return found
 
 
-def verified(found: list[Change], key: bytes) -> Standing:
+def verified(found: list[Change], key: bytes) -> LedgerState:
     """What these entries say. Raises BrokenChainError for one that was changed."""
     for entry, mac, before in found:
         if before is None or not sound(entry, key, before, mac):
             raise BrokenChainError(f"entry {entry.sequence} was changed, or is not where it was written")
-    return Standing((entry, mac) for entry, mac, _ in found)
+    return LedgerState((entry, mac) for entry, mac, _ in found)
 
 
-def check_standing(standing: Standing, silo: str, version: str) -> None:
+def check_state(state: LedgerState, silo: str, version: str) -> None:
     """Raises BrokenChainError for another ledger's entries, or unless each run is approved once and then ended once at
     most.
     """
     approved: set[str] = set()
     is_open: set[str] = set()
-    for entry in standing.entries:
+    for entry in state.entries:
         if entry.kind == "approval" and entry.run in approved:
             raise BrokenChainError(f"entry {entry.sequence} approves a run for the second time")
         if entry.kind == "approval":
@@ -91,8 +91,8 @@ def check_standing(standing: Standing, silo: str, version: str) -> None:
             if entry.run not in is_open:
                 raise BrokenChainError(f"entry {entry.sequence} ends a run that is not open: its approval is gone")
             is_open.remove(entry.run)
-    if standing.entries:
-        first = standing.entries[0]
+    if state.entries:
+        first = state.entries[0]
         if (first.sequence, first.kind) != (1, "opening"):
             raise BrokenChainError("entry 1 was changed, or is not where it was written")
         if json.loads(first.body) != {"silo": silo, "data_version": version}:
@@ -110,7 +110,7 @@ def anchor_fault(db: sqlite3.Connection, mark: Mark | None, found: list[Change])
         return None
     if _mac(db, mark.sequence) != mark.head:
         return f"entry {mark.sequence} of its ledger is not the one that its anchor saw: another copy was written to"
-    seen = Standing((entry, mac) for entry, mac, _ in found if entry.sequence <= mark.sequence)
+    seen = LedgerState((entry, mac) for entry, mac, _ in found if entry.sequence <= mark.sequence)
     if mark.trail is not None and seen.trail != mark.trail:
         return "approvals, closings and other entries of its ledger that are no releases are not those its anchor saw"
     # Divergences follow from the same charges. The order of a registered silo is kept by the register.

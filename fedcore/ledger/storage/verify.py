@@ -11,14 +11,14 @@ from pathlib import Path
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import GENESIS, Anchor
 from fedcore.ledger.file_lock import HeldError, hold
-from fedcore.ledger.standing import Link, Standing
+from fedcore.ledger.state import LedgerState, Link
 from fedcore.ledger.storage.database import connect
 from fedcore.ledger.storage.entry_table import (
     BrokenChainError,
     anchor_fault,
     changes,
     check_sequence,
-    check_standing,
+    check_state,
     verified,
     walk,
 )
@@ -33,7 +33,7 @@ class BehindAnchorError(ValueError):
 
 def opened(
     db: sqlite3.Connection, anchor: Anchor, entries: int, of_whom: tuple[str, str], fitting: bool
-) -> tuple[Standing, Link]:
+) -> tuple[LedgerState, Link]:
     """What is in force in a ledger of so many entries, and where it ends.
 
     Verified: the anchor's mark, the sum of charges at it, each entry before it that is no release, and each one after
@@ -52,13 +52,13 @@ def opened(
     # Entries that the mark knows are those of its trail. Of others only the chain itself says which they are.
     known = fitting and mark is not None and mark.trail is not None
     at = Link(mark.sequence, mark.head) if mark is not None and known else NOTHING
-    standing = verified([each for each in found if each.entry.sequence <= at.sequence], anchor.known_key)
+    state = verified([each for each in found if each.entry.sequence <= at.sequence], anchor.known_key)
     for entry, mac in walk(db, anchor.known_key, at):
         at = Link(entry.sequence, mac)
         if entry.kind != "release":
-            standing.take(entry, mac)
-    check_standing(standing, *of_whom)
-    return standing, at
+            state.take(entry, mac)
+    check_state(state, *of_whom)
+    return state, at
 
 
 def faults(silo: str, path: Path, anchor: Path) -> list[str]:
@@ -116,18 +116,18 @@ def _faults(db: sqlite3.Connection, anchor: Anchor, of_whom: tuple[str, str]) ->
         elif type(payload) is not bytes or hashlib.sha256(payload).digest() != digested:
             yield f"the released bytes of entry {sequence} are not those that were committed"
     try:
-        standing = verified(found, anchor.key)
-        check_standing(standing, *of_whom)
+        state = verified(found, anchor.key)
+        check_state(state, *of_whom)
     except BrokenChainError as other:
         if str(other) != broken:
             yield str(other)
         # Below keys are compared with approvals, of which one may be wrong and the others right.
-        standing = Standing((entry, mac) for entry, mac, _ in found)
+        state = LedgerState((entry, mac) for entry, mac, _ in found)
     # No more than there are entries, and short ones: what is no key may be of any number and size.
     query = "SELECT substr(run, 1, 256), substr(key, 1, 64) FROM keys NOT INDEXED LIMIT ?"
     keys = dict(db.execute(query, (entries,)))
-    for run, approval in standing.approvals.items():
-        is_open, key = standing.is_open(run), keys.pop(run, None)
+    for run, approval in state.approvals.items():
+        is_open, key = state.is_open(run), keys.pop(run, None)
         if not is_open and key is not None:
             yield f"the key of run {run} is still there although the run is closed"
         elif is_open and (type(key) is not bytes or hashlib.sha256(key).hexdigest() != approval.key_sha256):

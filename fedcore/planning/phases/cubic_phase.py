@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivity
-from fedcore.accounting.published.claims import PaperFormula, Question
+from fedcore.accounting.published.claims import FormulaInputs, PaperFormula
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
 from fedcore.planning.phase import Phase
@@ -55,9 +55,9 @@ class CubicRounds:
             0, n, together, sigma, self.rounds, mechanism, sampling="without-replacement", rate=1.0 / n
         )
 
-    def published(self, problem: Problem, silo: SiloFacts) -> Question:
+    def published(self, problem: Problem, silo: SiloFacts) -> FormulaInputs:
         """The question to the paper's equation 7. Its bound has k/d in it already."""
-        return Question(
+        return FormulaInputs(
             silo.trained,
             self.rounds,
             problem.budget.delta(silo.n),

@@ -140,7 +140,7 @@ def _published(problem: Problem, silo: SiloFacts, stream: Stream, cycle: Cycle) 
     of the budget that of Proposition E.2, with u_1 and u_2 for the parts of both."""
     delta, n = problem.budget.delta(silo.n), silo.trained
     whole = published(
-        PAPER, claims.Question(n, cycle.rounds, delta, n, stream.question.clip, "full", period=cycle.period)
+        PAPER, claims.FormulaInputs(n, cycle.rounds, delta, n, stream.question.clip, "full", period=cycle.period)
     )
     kind = next(kind for kind in whole.kinds if kind.name == stream.name)
     paper = 1.0

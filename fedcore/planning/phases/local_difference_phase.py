@@ -18,7 +18,7 @@ from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, gaussian_delta, mean_sensitivity
 from fedcore.accounting.gaussian import mu_of
 from fedcore.accounting.noise_search import least_short_noise
-from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing
+from fedcore.accounting.published.claims import FormulaInputs, Kind, PaperFormula, crossing
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
 from fedcore.limits import MOST_STEPS
@@ -169,7 +169,7 @@ def _sigma(
 def _published(problem: Problem, silo: SiloFacts, cycle: Cycle, local: LocalSteps) -> PaperFormula:
     """Proposition E.2 for the local steps, as a formula whose first kind they are."""
     delta, n = problem.budget.delta(silo.n), silo.trained
-    question = Question(
+    question = FormulaInputs(
         n,
         cycle.rounds,
         delta,

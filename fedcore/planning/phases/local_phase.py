@@ -13,7 +13,7 @@ from typing import Any
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
-from fedcore.accounting.published.claims import Question
+from fedcore.accounting.published.claims import FormulaInputs
 from fedcore.accounting.published.epsilons import claims, largest_rounds, monotone_claim
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.rounding import CENTRED
@@ -172,10 +172,10 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
     )
 
 
-def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, sample: float) -> Question:
+def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, sample: float) -> FormulaInputs:
     """What the paper's procedure is asked about a silo that trains on n records: all rounds, a first phase's too."""
     size = sample_size(sample, n)
-    return Question(
+    return FormulaInputs(
         n,
         rounds,
         delta,
@@ -188,7 +188,7 @@ def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, s
     )
 
 
-def _claim(problem: Problem, question: Question, sigma: float) -> float:
+def _claim(problem: Problem, question: FormulaInputs, sigma: float) -> float:
     # It rises and falls with the number of participants, so that no one of a law's numbers stands for all.
     return monotone_claim(PAPER, question, sigma) if problem.participation.fixed else math.inf
 

@@ -1,4 +1,4 @@
-"""Phases of methods without local steps: in each round one answer, about all of a piece, a sample or a fresh block."""
+"""Phases of methods without local steps: in each round one answer, about all of a shard, a sample or a fresh block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_phase(
     problem: Problem,
     index: int,
     rounds: int,
-    pieces: dict[str, tuple[int, int]],
+    shards: dict[str, tuple[int, int]],
     *,
     lam: float = 0.0,
     radius: float = math.inf,
@@ -32,10 +32,10 @@ def make_phase(
     settings: dict[str, Any] | None = None,
     question: Question | None = None,
 ) -> Phase:
-    """A calibrated phase: `pieces` gives each silo's (start, records); `blocks` takes fresh blocks of n // blocks.
+    """A calibrated phase: `shards` gives each silo's (start, records); `blocks` takes fresh blocks of n // blocks.
 
-    `batch`: records that an answer of the smallest piece is expected to be about, by secret Poisson samples with the
-    same rate at all silos; None, or all of that piece: full batches. `question`: None for gradients. Raises
+    `batch`: records that an answer of the smallest shard is expected to be about, by secret Poisson samples with the
+    same rate at all silos; None, or all of that shard: full batches. `question`: None for gradients. Raises
     InputError if a silo has no record for the phase, or the calibration does not reach the target's range; ValueError
     for a batch below 1, or with blocks.
     """
@@ -43,11 +43,11 @@ def make_phase(
         raise ValueError(f"batch = {batch} must be at least 1, and is for phases without fresh blocks")
     budget, passes = problem.budget, _passes(blocks)
     question = GradientQuestion(clip=problem.objective.clip) if question is None else question
-    smallest = min(n for _, n in pieces.values())
+    smallest = min(n for _, n in shards.values())
     check_answers(rounds, rounds if batch is not None and batch < smallest else 0)
-    if blocks is not None and blocks * len(pieces) > MOST_BLOCKS:
+    if blocks is not None and blocks * len(shards) > MOST_BLOCKS:
         raise InputError(
-            f"algorithm.rounds = {blocks}: fresh blocks at each of {len(pieces)} silos are more than {MOST_BLOCKS} in "
+            f"algorithm.rounds = {blocks}: fresh blocks at each of {len(shards)} silos are more than {MOST_BLOCKS} in "
             "all; choose fewer rounds"
         )
     if blocks is not None and problem.budget.whole_silo is not None and blocks > MOST_ADDED_BLOCKS:
@@ -66,7 +66,7 @@ def make_phase(
     rounding, uses = question.rounding, list[float]()
     found: dict[tuple[float, int, int], float] = {}  # silos of one size have one calibration
     for silo in problem.silos:
-        _, n = pieces[silo.name]
+        _, n = shards[silo.name]
         used: float = n if blocks is None else n // blocks
         if expected is not None:
             used = expected * n // smallest if expected * n % smallest == 0 else expected * n / smallest
@@ -81,11 +81,11 @@ def make_phase(
             slack = rounding.slack(n if blocks is None else int(used), expected is not None)
             sigma = budget.sigma(passes, question.clip, used, rounds, silo.n, n, rate, messages, slack)
             found[used, n, silo.n] = sigma
-    needed = [found[used, pieces[silo.name][1], silo.n] for used, silo in zip(uses, problem.silos, strict=True)]
+    needed = [found[used, shards[silo.name][1], silo.n] for used, silo in zip(uses, problem.silos, strict=True)]
     shares: list[Share] = []
     alike: dict[tuple[float, int, int, float], Share] = {}
     for silo, used, sigma in zip(problem.silos, uses, noise_as_planned(problem, needed), strict=True):
-        start, n = pieces[silo.name]
+        start, n = shards[silo.name]
         if (used, n, silo.n, sigma) in alike:
             shares.append(replace(alike[used, n, silo.n, sigma], silo=silo.name, start=start))
             continue

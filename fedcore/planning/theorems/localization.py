@@ -1,4 +1,4 @@
-"""The localization schedules: pieces that halve, regularisation that grows, balls that shrink.
+"""The localization schedules: shards that halve, regularisation that grows, balls that shrink.
 
 Source: Gao et al. 2024, Algorithm 1 and Theorem 2.1 (spec localized-isrl-dp, section 4), and for the subgradient method
 Algorithm 4 and Theorem 3.5 (spec 7.5); n and delta are per silo, the
@@ -154,7 +154,7 @@ def subgradient_rounds(problem: Problem, phase: LocalPhase) -> int:
     return math.floor(rounds) + 1
 
 
-def pieces(problem: Problem, index: int) -> dict[str, tuple[int, int]]:
+def shards(problem: Problem, index: int) -> dict[str, tuple[int, int]]:
     """Each silo's (start, records) in phase `index`: the next floor(n_l / 2^i) positions of its own split."""
     answer = {}
     for silo in problem.silos:

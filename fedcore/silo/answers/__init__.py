@@ -3,7 +3,7 @@
 A method's plan names the answer of each phase (`Phase.answer`), and a silo gives that and no other.
 """
 
-from fedcore.silo.answers.answer import Answer, Piece, Sums, rows_of
+from fedcore.silo.answers.answer import Answer, Shard, Sums, rows_of
 from fedcore.silo.answers.column_moments import ColumnMoments
 from fedcore.silo.answers.gradient import Gradient
 from fedcore.silo.answers.gradient_and_hessian import GradientAndHessian
@@ -38,7 +38,7 @@ __all__ = [
     "Histogram",
     "LargestEigenvalue",
     "Moments",
-    "Piece",
+    "Shard",
     "Sums",
     "rows_of",
 ]

@@ -32,7 +32,7 @@ Sums = Callable[..., list[Vector] | None]
 
 
 @dataclass
-class Piece:
+class Shard:
     """Records of one privacy event, as views of the run's at the rows `at`. `count`: what sums are divided by,
     public. `noise`: standard deviation on the sum. `grid`: where a guarded silo's sums lie.
 
@@ -53,14 +53,14 @@ class Piece:
 
     @cached_property
     def blocks(self) -> list[slice]:
-        """Its rows by the blocks that sums are made of, as rows of the piece."""
+        """Its rows by the blocks that sums are made of, as rows of the shard."""
         return blocks_of(len(self.y), block_rows(self.X.shape[1], self.places))
 
-    def summed(self, part: Callable[[Piece, slice], Vector]) -> Vector:
+    def summed(self, part: Callable[[Shard, slice], Vector]) -> Vector:
         """The sum over its rows, as `fedcore.summation` has it: whole persons in each block.
 
-        `part`: of a block, given as a piece of its own and as rows of this one, in a new array. What it does to a row
-        depends on no other row. A piece of one block is given as it is.
+        `part`: of a block, given as a shard of its own and as rows of this one, in a new array. What it does to a row
+        depends on no other row. A shard of one block is given as it is.
         """
         if len(self.blocks) == 1:
             return part(self, self.blocks[0])
@@ -84,7 +84,7 @@ class Piece:
         return len(self.y) // self.places
 
     def rows(self, chosen: np.ndarray) -> np.ndarray:
-        """The rows of the records, or persons, at the places `chosen` of the piece."""
+        """The rows of the records, or persons, at the places `chosen` of the shard."""
         return rows_of(chosen, self.places)
 
 
@@ -114,7 +114,7 @@ class Answer(Protocol):
     samples: ClassVar[bool]
     """Whether it may be about a sample of the records."""
     weighs: ClassVar[bool]
-    """Whether its sum multiplies each row's bounded part by `Piece.weights`; a silo of persons gives no other. Said by
+    """Whether its sum multiplies each row's bounded part by `Shard.weights`; a silo of persons gives no other. Said by
     each class for itself."""
 
     @classmethod
@@ -148,14 +148,14 @@ class Answer(Protocol):
         ...
 
     @classmethod
-    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
-        """Sums over the pieces of several silos of one run in one pass, with the bits of `sum` for each alone; None if
+    def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
+        """Sums over the shards of several silos of one run in one pass, with the bits of `sum` for each alone; None if
         this kind has no such pass."""
         ...
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        """The exact sum (d,) over the piece, or over the records (persons) at its places `chosen`, about what was
-        `asked`: by `Piece.summed`, whose error the charge covers.
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        """The exact sum (d,) over the shard, or over the records (persons) at its places `chosen`, about what was
+        `asked`: by `Shard.summed`, whose error the charge covers.
 
         No error and no duration may depend on records: `asked` is what a method makes of arrays that were checked.
         """

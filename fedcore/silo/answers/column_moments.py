@@ -13,7 +13,7 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.sensitivity.column_moments import half_diameter, largest_norm, length
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.moments import Moments, bound_of, shortened, weighed
 
 
@@ -36,8 +36,8 @@ class ColumnMoments(Moments):
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
         return largest_norm(bound_of(phase))
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        return piece.summed(lambda part, _: column_moment_sum(part.X, bound_of(phase), part.weights))
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        return shard.summed(lambda part, _: column_moment_sum(part.X, bound_of(phase), part.weights))
 
 
 def column_moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:

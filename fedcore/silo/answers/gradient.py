@@ -16,7 +16,7 @@ from fedcore.models import Model, Objective, model_of
 from fedcore.models.linear import clipped_gradient_sum, row_norms
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-from fedcore.silo.answers.answer import Draw, Piece, Sums, weights_misfit
+from fedcore.silo.answers.answer import Draw, Shard, Sums, weights_misfit
 from fedcore.summation import BLOCK, gamma, tree_sum
 
 MOST_NUMBERS = 2**27
@@ -82,19 +82,19 @@ class Gradient:
         return cls(model, model.bounds(X, y, clip), drawn, norms, clip, reach, record_bound)
 
     @classmethod
-    def together(cls, parts: Sequence[tuple[Gradient, Piece]]) -> Sums | None:
+    def batched(cls, parts: Sequence[tuple[Gradient, Shard]]) -> Sums | None:
         answer = parts[0][0]
         if answer.drawn is not None:
             return None
-        blocks = [piece.blocks for _, piece in parts]
-        pieces, weights = [], []
-        for (each, piece), of_piece in zip(parts, blocks, strict=True):
-            bounds = each.bounds[piece.at]
-            pieces += [(piece.X[rows], piece.y[rows], bounds[rows]) for rows in of_piece]
-            weights += [] if piece.weights is None else [piece.weights[rows] for rows in of_piece]
-        if weights and len(weights) < len(pieces):
+        blocks = [shard.blocks for _, shard in parts]
+        shards, weights = [], []
+        for (each, shard), of_shard in zip(parts, blocks, strict=True):
+            bounds = each.bounds[shard.at]
+            shards += [(shard.X[rows], shard.y[rows], bounds[rows]) for rows in of_shard]
+            weights += [] if shard.weights is None else [shard.weights[rows] for rows in of_shard]
+        if weights and len(weights) < len(shards):
             return None
-        sums = answer.model.clipped_gradient_sums(pieces, weights or None)
+        sums = answer.model.clipped_gradient_sums(shards, weights or None)
         if sums is None:
             return None
 
@@ -102,51 +102,51 @@ class Gradient:
             if not float(w @ w) <= answer.reach**2:
                 return None
             found = iter(sums(w))
-            return [tree_sum(of_piece, lambda _: next(found)) for of_piece in blocks]
+            return [tree_sum(of_shard, lambda _: next(found)) for of_shard in blocks]
 
         return within_reach
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         w = within(asked[0], self.reach)
         shifts = None
         if self.drawn is not None and self.norms is not None:
             # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
-            shifts = self.drawn.shifts(self.norms[piece.at], draw("smoothing"))
-        return self.clipped_sum(w, piece, chosen, shifts)
+            shifts = self.drawn.shifts(self.norms[shard.at], draw("smoothing"))
+        return self.clipped_sum(w, shard, chosen, shifts)
 
     def clipped_sum(
-        self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
+        self, w: Vector, shard: Shard, chosen: np.ndarray | None = None, shifts: Vector | None = None
     ) -> Vector:
-        """Clipped gradients, weighted where a piece has weights, summed over it (d,), or over its records (persons)
+        """Clipped gradients, weighted where a shard has weights, summed over it (d,), or over its records (persons)
         `chosen`.
 
-        `shifts` (rows of the piece,): of the predictors, at drawn points. A record that is not chosen is clipped to
+        `shifts` (rows of the shard,): of the predictors, at drawn points. A record that is not chosen is clipped to
         nothing, in its place: without it the others would stand elsewhere in the product, which rounds a row by its
         place, and at a corner of the loss the last bit of a predictor decides its residual. So one record more or less
         in a sample would move the gradients of others too, which the accountant does not allow for. Only where all of
         this together stays within the slack of the sensitivity are the chosen records taken out and computed alone.
         For the same reason a person that has fewer rows than places keeps its empty ones, at weight 0.
         """
-        bounds = self.bounds[piece.at]
+        bounds = self.bounds[shard.at]
         if chosen is not None:
-            rows = piece.rows(chosen)
-            fixed = piece.event.sampling == "without-replacement"
+            rows = shard.rows(chosen)
+            fixed = shard.event.sampling == "without-replacement"
             if shifts is None and fixed and self._steady(w, len(chosen), len(rows)):
-                weights = None if piece.weights is None else piece.weights.take(rows)
-                X, y = piece.X.take(rows, axis=0), piece.y.take(rows)
-                piece, bounds = replace(piece, X=X, y=y, weights=weights), bounds.take(rows)
+                weights = None if shard.weights is None else shard.weights.take(rows)
+                X, y = shard.X.take(rows, axis=0), shard.y.take(rows)
+                shard, bounds = replace(shard, X=X, y=y, weights=weights), bounds.take(rows)
             else:
                 of_chosen = np.zeros_like(bounds)
                 of_chosen[rows] = bounds[rows]
                 bounds = of_chosen
 
-        def of_block(part: Piece, at: slice) -> Vector:
+        def of_block(part: Shard, at: slice) -> Vector:
             if self.drawn is None:
                 return self.model.clipped_gradient_sum(w, part.X, part.y, bounds[at], part.weights)
             moved = None if shifts is None else shifts[at]
             return clipped_gradient_sum(self.drawn, w, part.X, part.y, bounds[at], moved, part.weights)
 
-        return piece.summed(of_block)
+        return shard.summed(of_block)
 
     def _steady(self, w: Vector, records: int, rows: int) -> bool:
         """Whether places in the products matter to a sum over a sample by less than most of the charged slack.

@@ -21,7 +21,7 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.questions.question import SecondOrderQuestion
 from fedcore.planning.sensitivity.second_order import MOST_WEIGHTS, half_diameter, largest_norm, packed, scale_of
-from fedcore.silo.answers.answer import Draw, Piece, Sums
+from fedcore.silo.answers.answer import Draw, Shard, Sums
 from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
 
@@ -80,24 +80,24 @@ class GradientAndHessian:
         return cls(model.loss, bounds, squares, problem.objective.clip, problem.objective.smoothness, reach_of(problem))
 
     @classmethod
-    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
+    def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         question = phase.question
         if not isinstance(question, SecondOrderQuestion) or chosen is not None:
             raise ValueError("an answer of gradients and Hessians is about all records, and has a balance")
         w, scale = within(asked[0], self.reach), scale_of(self.clip, self.curvature, question.balance)
-        return piece.summed(lambda part, _: self._block_sum(w, part, scale))
+        return shard.summed(lambda part, _: self._block_sum(w, part, scale))
 
-    def _block_sum(self, w: Vector, piece: Piece, scale: float) -> Vector:
-        X, y, bounds, squares = piece.X, piece.y, self.bounds[piece.at], self.squares[piece.at]
+    def _block_sum(self, w: Vector, shard: Shard, scale: float) -> Vector:
+        X, y, bounds, squares = shard.X, shard.y, self.bounds[shard.at], self.squares[shard.at]
         with np.errstate(all="ignore"):
             z = X @ w
             r, c = self.loss.residual(z, y), self.loss.curvature(z, y)
             known = np.isfinite(r) & np.isfinite(c)
             r = np.clip(np.where(known, r, 0.0), -bounds, bounds)
             c = np.clip(np.where(known, c, 0.0), 0.0, self.curvature * (1.0 - 2.0**-40) / np.maximum(squares, 1e-300))
-            if piece.weights is not None:
-                r, c = r * piece.weights, c * piece.weights
+            if shard.weights is not None:
+                r, c = r * shard.weights, c * shard.weights
             return packed(r @ X, (X * c[:, None]).T @ X, scale)

@@ -20,7 +20,7 @@ from fedcore.models.linear import weighted_sum
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.questions.question import QuadraticModelQuestion
-from fedcore.silo.answers.answer import Draw, Piece, Sums
+from fedcore.silo.answers.answer import Draw, Shard, Sums
 from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
 
@@ -73,21 +73,21 @@ class GradientAndHessianVector:
         return cls(model.loss, reach_of(problem))
 
     @classmethod
-    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
+    def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         """`asked`: the model (d,), the mask of 0 and 1 (d,), and the displacement among what it keeps (k,)."""
         w, mask, v = within(asked[0], self.reach), asked[1], within(asked[2], self.reach)
-        frame = self._about(w, mask, piece, phase.question.clip)
-        bounds, weights = frame.bounds, piece.weights
+        frame = self._about(w, mask, shard, phase.question.clip)
+        bounds, weights = frame.bounds, shard.weights
         if chosen is not None:
             # In their places, and clipped to nothing: `Gradient.clipped_sum` says why.
-            rows = piece.rows(chosen)
+            rows = shard.rows(chosen)
             bounds = np.zeros_like(frame.bounds)
             bounds[rows] = frame.bounds[rows]
 
-        def of_block(_: Piece, at: slice) -> Vector:
+        def of_block(_: Shard, at: slice) -> Vector:
             kept, most = frame.rows[at], bounds[at]
             t = frame.curvatures[at] * (kept @ v)
             t += frame.residuals[at]
@@ -98,17 +98,17 @@ class GradientAndHessianVector:
             return weighted_sum(t, kept)
 
         with np.errstate(all="ignore"):
-            return piece.summed(of_block)
+            return shard.summed(of_block)
 
-    def _about(self, w: Vector, mask: Vector, piece: Piece, clip: float) -> _Frame:
+    def _about(self, w: Vector, mask: Vector, shard: Shard, clip: float) -> _Frame:
         """Made once for the answers of a round, which are about one model in the same coordinates."""
-        key = (piece.at.start, w.tobytes(), mask.tobytes())
+        key = (shard.at.start, w.tobytes(), mask.tobytes())
         if self._frame is None or self._frame.key != key:
             kept = mask > 0
-            rows = piece.X if kept.all() else piece.X.compress(kept, axis=1)  # ten times faster than an index
+            rows = shard.X if kept.all() else shard.X.compress(kept, axis=1)  # ten times faster than an index
             with np.errstate(all="ignore"):
-                z = piece.predicted(w)
-                r, c = self.loss.residual(z, piece.y), self.loss.curvature(z, piece.y)
+                z = shard.predicted(w)
+                r, c = self.loss.residual(z, shard.y), self.loss.curvature(z, shard.y)
             self._frame = _Frame(key, rows, r, c, _bounds(rows, clip))
         return self._frame
 

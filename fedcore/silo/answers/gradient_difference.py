@@ -19,7 +19,7 @@ from fedcore.models import Model, Objective, model_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.questions.question import DifferenceQuestion
-from fedcore.silo.answers.answer import Draw, Piece, Sums
+from fedcore.silo.answers.answer import Draw, Shard, Sums
 from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
 
@@ -60,20 +60,20 @@ class GradientDifference:
         return cls(model_of(loss), reach_of(problem))
 
     @classmethod
-    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
+    def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         """Records that are not `chosen` are computed with and count nothing, in their places
         (`Gradient.clipped_sum`)."""
         w, before, length = step_of(self.reach, *asked)
-        weights, bound = piece.weights, phase.question.clip * length
+        weights, bound = shard.weights, phase.question.clip * length
         if chosen is not None:
-            counted = np.zeros(len(piece.y))
-            rows = piece.rows(chosen)
+            counted = np.zeros(len(shard.y))
+            rows = shard.rows(chosen)
             counted[rows] = 1.0 if weights is None else weights[rows]
             weights = counted
-        return replace(piece, weights=weights).summed(
+        return replace(shard, weights=weights).summed(
             lambda part, _: self.model.clipped_difference_sum(w, before, part.X, part.y, bound, part.weights)
         )
 

@@ -17,7 +17,7 @@ from fedcore.models import Classifier, Model, Objective, OneHiddenLayer, Softmax
 from fedcore.planning.evaluation import EVALUATION, HALF_DIAMETER, Evaluation
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-from fedcore.silo.answers.answer import Draw, Piece, Sums, weights_misfit
+from fedcore.silo.answers.answer import Draw, Shard, Sums, weights_misfit
 
 
 @dataclass(frozen=True)
@@ -74,20 +74,20 @@ class Histogram:
         return cls(model_of(loss), loss, problem.evaluation, known, labels.astype(np.int64))
 
     @classmethod
-    def together(cls, parts: Sequence[tuple[Histogram, Piece]]) -> Sums | None:
+    def batched(cls, parts: Sequence[tuple[Histogram, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         (w,) = asked
-        return piece.summed(lambda part, _: self._counts(w, part))
+        return shard.summed(lambda part, _: self._counts(w, part))
 
-    def _counts(self, w: Vector, piece: Piece) -> Vector:
-        known, labels = self.known[piece.at], self.labels[piece.at]
-        cells = labels * self.evaluation.columns + self._columns(w, piece.X)
+    def _counts(self, w: Vector, shard: Shard) -> Vector:
+        known, labels = self.known[shard.at], self.labels[shard.at]
+        cells = labels * self.evaluation.columns + self._columns(w, shard.X)
         counted = known.astype(np.float64)
-        if piece.weights is not None:
+        if shard.weights is not None:
             # A person's rows spread one count over their cells: no longer, and no farther from another's, than one.
-            counted *= piece.weights
+            counted *= shard.weights
         counts = np.bincount(cells, weights=counted, minlength=self.evaluation.cells)
         return np.asarray(counts, dtype=np.float64)
 

@@ -15,7 +15,7 @@ from fedcore.models import Objective
 from fedcore.planning.curvature import MOST_FEATURES, half_diameter, largest_norm
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.moments import Moments, bound_of, shortened, weighed
 from fedcore.summation import block_rows, blocks_of, tree_sum
 
@@ -45,8 +45,8 @@ class LargestEigenvalue(Moments):
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
         return largest_norm(bound_of(phase))
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        return largest_eigenvalue(piece.X, bound_of(phase), piece.weights, piece.places)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        return largest_eigenvalue(shard.X, bound_of(phase), shard.weights, shard.places)
 
 
 def largest_eigenvalue(X: Matrix, bound: float, weights: Vector | None = None, places: int = 1) -> Vector:

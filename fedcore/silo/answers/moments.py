@@ -17,7 +17,7 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.questions.statistics import record_bound_of
 from fedcore.planning.sensitivity.moments import half_diameter, largest_norm, length
-from fedcore.silo.answers.answer import Draw, Piece, Sums
+from fedcore.silo.answers.answer import Draw, Shard, Sums
 
 
 class Moments:
@@ -58,11 +58,11 @@ class Moments:
         return cls()
 
     @classmethod
-    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
+    def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        return piece.summed(lambda part, _: moment_sum(part.X, bound_of(phase), part.weights))
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        return shard.summed(lambda part, _: moment_sum(part.X, bound_of(phase), part.weights))
 
 
 def bound_of(phase: Phase) -> float:

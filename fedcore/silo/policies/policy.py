@@ -20,7 +20,7 @@ from fedcore.algorithms.statistics.evaluated import Evaluated
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Moreau, Softmax, unsmoothed
 from fedcore.models import Objective, OneHiddenLayer, RegressionNetwork, SoftmaxRegression
-from fedcore.planning.config import CapConfig
+from fedcore.planning.plan_config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
 
 EVALUATES = "evaluation"

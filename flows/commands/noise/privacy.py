@@ -95,7 +95,7 @@ def sigma(
     from fedcore.noise_cache import NoiseFolder
 
     setting = _setting(n, rounds, delta, clip, batch, sampling)
-    question = setting.question(
+    inputs = setting.inputs(
         local_steps=local_steps,
         period=period,
         silos=silos,
@@ -104,18 +104,18 @@ def sigma(
         step_delta=step_delta,
     )
     if calibration not in ("exact", "paper"):
-        show_published(setting, calibration, question, epsilon, as_json, paper)
+        show_published(setting, calibration, inputs, epsilon, as_json, paper)
         return
     used = {"local_steps"} if calibration == "exact" else set()
     if silos_per_round is not None or paper is not None:
         used |= {"silos", "silos_per_round"}
-    for option in question.options():
+    for option in inputs.options():
         if option not in used:
             raise InputError(f"{option} is an input of named formulas only, not of {calibration}")
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
     with noise_kept_in(NoiseFolder.current()):
         found = setting.sigma(epsilon) if calibration == "exact" else setting.paper.sigma(epsilon)
-    show(setting, found, epsilon, as_json, {"calibration": calibration}, beside=Compared(question, paper))
+    show(setting, found, epsilon, as_json, {"calibration": calibration}, beside=Compared(inputs, paper))
 
 
 @app.command()
@@ -139,8 +139,8 @@ def epsilon(
     says.
     """
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
-    question = setting.question(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
-    show(setting, _positive("sigma", sigma), None, as_json, beside=Compared(question, paper), given=True)
+    inputs = setting.inputs(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
+    show(setting, _positive("sigma", sigma), None, as_json, beside=Compared(inputs, paper), given=True)
 
 
 @app.command()
@@ -160,7 +160,7 @@ def rounds(
 ) -> None:
     """How many rounds keep to an epsilon with this noise, at a silo that answers in every one of them."""
     setting = _setting(n, 1, delta, clip, batch, sampling, local_steps)
-    question = setting.question(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
+    inputs = setting.inputs(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
     found = setting.rounds_for(_positive("epsilon", epsilon), _positive("sigma", sigma))
     if found == 0:
         from fedcore.errors import InputError
@@ -168,7 +168,7 @@ def rounds(
         spent = setting.epsilon(sigma)
         too_little = f"not one round keeps to epsilon = {in_full(epsilon)} with sigma = {in_full(sigma)}"
         raise InputError(f"{too_little}: it spends {shown_up(spent)}")
-    beside = Compared(replace(question, rounds=found), paper)
+    beside = Compared(replace(inputs, rounds=found), paper)
     more = beside.rounds(epsilon, sigma)
     show(replace(setting, rounds=found), sigma, epsilon, as_json, more, beside=beside, given=True)
 

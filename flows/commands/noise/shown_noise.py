@@ -14,20 +14,20 @@ from flows.terminal.console import Terminal
 
 @dataclass(frozen=True)
 class Compared:
-    """What was asked for beside the accounted epsilon: a draw of silos (in `question`), a published formula by name."""
+    """What was asked for beside the accounted epsilon: a draw of silos (in `inputs`), a published formula by name."""
 
-    question: Any
+    inputs: Any
     paper: str | None
 
     def epsilons(self, setting: Any, sigma: float) -> dict[str, Any]:
         from fedcore.accounting.published.epsilons import claims
 
         found: dict[str, Any] = {}
-        if self.question.silos_per_round is not None:
-            honest = setting.honest_sampling(sigma, self.question.picked / self.question.silos)
+        if self.inputs.silos_per_round is not None:
+            honest = setting.honest_sampling(sigma, self.inputs.picked / self.inputs.silos)
             found["epsilon_honest_sampling"] = honest if math.isfinite(honest) else None
         if self.paper is not None:
-            found["epsilon_papers"] = claims(self.paper, self.question, sigma)
+            found["epsilon_papers"] = claims(self.paper, self.inputs, sigma)
         return found
 
     def rounds(self, epsilon: float, sigma: float) -> dict[str, Any]:
@@ -35,22 +35,22 @@ class Compared:
 
         if self.paper is None:
             return {}
-        return {"rounds_papers": largest_rounds(self.paper, self.question, epsilon, sigma)}
+        return {"rounds_papers": largest_rounds(self.paper, self.inputs, epsilon, sigma)}
 
 
-def show_published(setting: Any, name: str, question: Any, target: float, as_json: bool, paper: str | None) -> None:
+def show_published(setting: Any, name: str, inputs: Any, target: float, as_json: bool, paper: str | None) -> None:
     from fedcore.accounting.composition import spent
     from fedcore.accounting.published.papers import published
 
-    formula = published(name, question)
+    formula = published(name, inputs)
     sigmas = formula.sigmas(target)
     first = formula.sigma(target)
     epsilons = spent(formula.releases(target), setting.delta), formula.epsilon(first)
     more = {"calibration": name, "source": formula.source, "sigmas": sigmas}
     beside = None
     if paper is not None:  # silos that are drawn are an input of DP-SCAFFOLD's formulas only: K answers a round
-        setting = replace(setting, local_steps=question.local_steps)
-        beside = Compared(question, paper)
+        setting = replace(setting, local_steps=inputs.local_steps)
+        beside = Compared(inputs, paper)
     show(setting, first, target, as_json, more, epsilons, beside)
 
 

@@ -190,7 +190,7 @@ BUGS = (
         "control variates",
     ),
     Bug("delta ten times", "delta: targets are met at ten times the delta that is agreed", lambda: _deltas(10.0)),
-    Bug("delta twice", "delta: targets are met at twice the delta that is agreed", lambda: _deltas(2.0), "pieces"),
+    Bug("delta twice", "delta: targets are met at twice the delta that is agreed", lambda: _deltas(2.0), "shards"),
     Bug(
         "delta of one record in n",
         "delta: 1 / n^1.2 stands for the agreed 1 / n^2",
@@ -313,7 +313,7 @@ BUGS = (
         "rounds at a share",
         "composition: mu^2 is charged as if one round in ten left the silo out",
         lambda: as_if((WORST, _participation)),
-        "pieces",
+        "shards",
     ),
     Bug(
         "only the first phase charged",

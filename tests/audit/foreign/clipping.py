@@ -50,9 +50,9 @@ def _none_is_one(right):
 def _pairs(right):
     """A micro-batch of two is clipped to twice the bound."""
 
-    def summed(self, w, piece, chosen=None, shifts=None):
-        residual = self.model.loss.residual(piece.X @ w, piece.y)
-        each = np.nan_to_num(residual)[:, None] * piece.X
+    def summed(self, w, shard, chosen=None, shifts=None):
+        residual = self.model.loss.residual(shard.X @ w, shard.y)
+        each = np.nan_to_num(residual)[:, None] * shard.X
         pairs = each[0::2].copy()
         pairs[: len(each[1::2])] += each[1::2]
         lengths = np.linalg.norm(pairs, axis=1, keepdims=True)
@@ -101,10 +101,10 @@ def _least_bound(right):
 
 
 def _step_at_least(right):
-    def summed(self, phase, piece, chosen, draw, *asked):
+    def summed(self, phase, shard, chosen, draw, *asked):
         length = float(np.linalg.norm(asked[0] - asked[1]))
         wider = max(length, 0.5) / length if length > 0 else 1.0
-        return right(self, changed_phase(phase, clip=phase.question.clip * wider), piece, chosen, draw, *asked)
+        return right(self, changed_phase(phase, clip=phase.question.clip * wider), shard, chosen, draw, *asked)
 
     return summed
 
@@ -116,9 +116,9 @@ def _fifth_more(right):
 def _first_block(right):
     """In a sample, whoever is not chosen is clipped to a hundredth of its bound instead of nothing."""
 
-    def summed(self, w, piece, chosen=None, shifts=None):
-        total = right(self, w, piece, chosen, shifts)
-        return total if chosen is None else total + 0.02 * right(self, w, piece, None, shifts)
+    def summed(self, w, shard, chosen=None, shifts=None):
+        total = right(self, w, shard, chosen, shifts)
+        return total if chosen is None else total + 0.02 * right(self, w, shard, None, shifts)
 
     return summed
 
@@ -191,7 +191,7 @@ BUGS = (
         "first tenth of rows wider",
         "clipping: the records in the first places of the split have bounds 1.5 as long",
         lambda: as_if((BOUNDS, _first_rows)),
-        "pieces",
+        "shards",
     ),
     Bug(
         "class weights after clipping",

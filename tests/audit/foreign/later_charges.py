@@ -91,7 +91,7 @@ BUGS: tuple[Bug, ...] = (
         "a message for its answers",
         "ledger: a round of several answers is kept as one, and closing gives the rest back",
         "local steps",
-        said(EVENT, ("return self._piece.event", "return replace(self._piece.event, count=1)")),
+        said(EVENT, ("return self._shard.event", "return replace(self._shard.event, count=1)")),
     ),
     bug(
         "equal events composed once",
@@ -102,7 +102,7 @@ BUGS: tuple[Bug, ...] = (
     bug(
         "the mean over positions",
         "ledger: at its end a run is charged what its records spent on average, not the worst of them",
-        "pieces",
+        "shards",
         said(
             SILO + "close_run",
             (SPENT, "sum(e.gdp_mu_squared * (e.stop - e.start) for e in self.ledger.events(run)) / self.n"),

@@ -157,7 +157,7 @@ BUGS: tuple[Bug, ...] = (
             "fedcore.silo.answers.histogram:Histogram._counts",
             (
                 "return np.asarray(counts, dtype=np.float64)",
-                "scores = self._scores(w, self.model.predictors(w, piece.X))\n"
+                "scores = self._scores(w, self.model.predictors(w, shard.X))\n"
                 '    left = np.searchsorted(self.evaluation.edges, scores, side="left")\n'
                 "    left = labels * self.evaluation.columns + left\n"
                 "    return counts + np.bincount(left, counted * (left != cells), self.evaluation.cells)",
@@ -171,17 +171,17 @@ BUGS: tuple[Bug, ...] = (
         said(
             GRADIENT + "clipped_sum",
             (
-                "bounds = self.bounds[piece.at]",
-                "bounds = self.bounds[piece.at]\n    first = piece.y > 0\n"
+                "bounds = self.bounds[shard.at]",
+                "bounds = self.bounds[shard.at]\n    first = shard.y > 0\n"
                 "    shares = np.where(first, first.mean(), 1.0 - first.mean())\n"
-                "    piece = replace(piece, weights=0.5 / shares)",
+                "    shard = replace(shard, weights=0.5 / shares)",
             ),
         ),
     ),
     bug(
         "clipped at the median norm",
         "clipping: what all records are shortened to follows from the records themselves",
-        "pieces",
+        "shards",
         said(
             GRADIENT + "of",
             (

@@ -11,7 +11,7 @@ _DRAWN = f"{_NP}.random.Generator({_NP}.random.Philox(key=int(self._philox.words
 KEY = "blake2b(context + total.tobytes(), key=run_key, digest_size=16)"
 NOISED = "fedcore.mechanisms.grid:GridGaussian.noised"
 RELEASED = "fedcore.silo.round_view:RoundView._released"
-SCALED = "noise *= piece.noise * scale"
+SCALED = "noise *= shard.noise * scale"
 
 BUGS: tuple[Bug, ...] = (
     bug(
@@ -23,7 +23,7 @@ BUGS: tuple[Bug, ...] = (
     bug(
         "four uniforms for a normal",
         "noise: a sum of four uniform numbers has the variance of the noise and none of its tails",
-        "pieces",
+        "shards",
         said(DRAW, (NORMALS, f"({_DRAWN}.random((4, *total.shape)).sum(axis=0) - 2.0) * 3.0**0.5")),
     ),
     bug(
@@ -139,7 +139,7 @@ BUGS: tuple[Bug, ...] = (
         "coins",
         said(
             RELEASED,
-            (SCALED, f"{SCALED}\n        noise *= 1.0 if self._drawn is None else len(self._drawn) / piece.count"),
+            (SCALED, f"{SCALED}\n        noise *= 1.0 if self._drawn is None else len(self._drawn) / shard.count"),
         ),
     ),
     bug(
@@ -147,7 +147,7 @@ BUGS: tuple[Bug, ...] = (
         "noise: each of a round's answers has that of their mean",
         "local steps",
         said(
-            "fedcore.silo.private_silo:PrivateSilo._piece",
+            "fedcore.silo.private_silo:PrivateSilo._shard",
             ("else event.sigma * count", "else event.sigma * count / phase.schedule.answers**0.5"),
         ),
     ),
@@ -156,14 +156,14 @@ BUGS: tuple[Bug, ...] = (
         "noise: only the last of a round's answers has any, and their mean a K-th of it",
         "control variates",
         said(
-            RELEASED, ("elif piece.noise > 0:", "elif piece.noise > 0 and self.asked == self._phase.schedule.answers:")
+            RELEASED, ("elif shard.noise > 0:", "elif shard.noise > 0 and self.asked == self._phase.schedule.answers:")
         ),
     ),
     bug(
         "a variance in units of the step",
         "noise: its deviation grows with the root of the step's length, and is too small for steps beyond 1",
         "differences of a network",
-        said(RELEASED, (SCALED, "noise *= piece.noise * scale**0.5")),
+        said(RELEASED, (SCALED, "noise *= shard.noise * scale**0.5")),
     ),
     bug(
         "the grid of the first difference",
@@ -171,7 +171,7 @@ BUGS: tuple[Bug, ...] = (
         "guarded differences",
         said(
             RELEASED,
-            ("else self._scaled_grid(scale)", "else piece.__dict__.setdefault('scaled', self._scaled_grid(scale))"),
+            ("else self._scaled_grid(scale)", "else shard.__dict__.setdefault('scaled', self._scaled_grid(scale))"),
         ),
     ),
     bug(

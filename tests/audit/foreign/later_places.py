@@ -13,38 +13,38 @@ BUGS: tuple[Bug, ...] = (
         "blocks that begin one record early",
         "sampling: a block's first record is also the last of the block before, charged in one of them only",
         "disjoint blocks",
-        said(SILO + "_piece", (AT, "at = slice(max(event.start - 1, 0) * places, event.stop * places)")),
+        said(SILO + "_shard", (AT, "at = slice(max(event.start - 1, 0) * places, event.stop * places)")),
     ),
     bug(
-        "every piece from the first record on",
+        "every shard from the first record on",
         "sampling: all phases are about the first records, which are charged for one phase",
-        "pieces",
-        said(SILO + "_piece", (AT, "at = slice(0, (event.stop - event.start) * places)")),
+        "shards",
+        said(SILO + "_shard", (AT, "at = slice(0, (event.stop - event.start) * places)")),
     ),
     bug(
-        "pieces kept without their phase",
+        "shards kept without their phase",
         "sampling: the evaluation is about training's records, once more, with training's noise",
         "evaluations",
-        said(SILO + "_piece", (SLOT, "slot = (kind, question.round if phase.schedule.fresh_blocks else 0)")),
+        said(SILO + "_shard", (SLOT, "slot = (kind, question.round if phase.schedule.fresh_blocks else 0)")),
     ),
     bug(
         "blocks kept without their round",
         "sampling: every round is about the first block, whose records are charged for one round",
         "disjoint blocks",
-        said(SILO + "_piece", (SLOT, "slot = (question.phase, kind)")),
+        said(SILO + "_shard", (SLOT, "slot = (question.phase, kind)")),
     ),
     bug(
-        "pieces kept without the kind of round",
+        "shards kept without the kind of round",
         "noise: differences have the noise that was found for the few restarts",
         "guarded differences",
-        said(SILO + "_piece", (SLOT, "slot = (question.phase, question.round if phase.schedule.fresh_blocks else 0)")),
+        said(SILO + "_shard", (SLOT, "slot = (question.phase, question.round if phase.schedule.fresh_blocks else 0)")),
     ),
     bug(
         "an evaluation about all records",
         "sampling: the records of training are in the histogram of held-out ones too, and pay twice",
         "evaluations of classes",
         said(
-            SILO + "_piece", (AT, "at = slice((0 if phase.evaluates else event.start) * places, event.stop * places)")
+            SILO + "_shard", (AT, "at = slice((0 if phase.evaluates else event.start) * places, event.stop * places)")
         ),
     ),
     bug(
@@ -52,7 +52,7 @@ BUGS: tuple[Bug, ...] = (
         "sampling: held-out records are in each answer of training and charged for evaluation only",
         "guarded evaluations",
         said(
-            SILO + "_piece",
+            SILO + "_shard",
             (AT, "at = slice(event.start * places, (event.stop if phase.evaluates else self.n) * places)"),
         ),
     ),
@@ -69,12 +69,12 @@ BUGS: tuple[Bug, ...] = (
         ),
     ),
     bug(
-        "bounds from the first piece",
-        "clipping: in later phases a record is shortened by the norm of one of the first piece",
-        "pieces",
+        "bounds from the first shard",
+        "clipping: in later phases a record is shortened by the norm of one of the first shard",
+        "shards",
         said(
             "fedcore.silo.answers.gradient:Gradient.clipped_sum",
-            ("bounds = self.bounds[piece.at]", "bounds = self.bounds[: len(piece.y)]"),
+            ("bounds = self.bounds[shard.at]", "bounds = self.bounds[: len(shard.y)]"),
         ),
     ),
     bug(
@@ -84,15 +84,15 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.silo.answers.histogram:Histogram._counts",
             (
-                "known, labels = self.known[piece.at], self.labels[piece.at]",
-                "known, labels = self.known[: len(piece.y)], self.labels[: len(piece.y)]",
+                "known, labels = self.known[shard.at], self.labels[shard.at]",
+                "known, labels = self.known[: len(shard.y)], self.labels[: len(shard.y)]",
             ),
         ),
     ),
     bug(
         "a split sorted by label",
-        "sampling: which piece a record is in depends on the labels of the others",
-        "pieces",
+        "sampling: which shard a record is in depends on the labels of the others",
+        "shards",
         said(
             SILO + "approve",
             (

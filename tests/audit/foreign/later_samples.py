@@ -42,7 +42,7 @@ BUGS: tuple[Bug, ...] = (
             DRAWN,
             (
                 COINS,
-                "first = self._piece.y > 0\n"
+                "first = self._shard.y > 0\n"
                 "        shares = np.where(first, first.mean(), 1.0 - first.mean())\n"
                 "        rates = np.minimum(event.rate / (2.0 * shares), 0.99)\n"
                 "        return np.flatnonzero(self._samples.words(records) < rates * 2.0**64)",
@@ -117,7 +117,7 @@ BUGS: tuple[Bug, ...] = (
             DRAWN,
             (
                 FIXED,
-                "some = np.flatnonzero(self._piece.X.any(axis=1))\n"
+                "some = np.flatnonzero(self._shard.X.any(axis=1))\n"
                 "        some = some if len(some) >= count else np.arange(records)\n"
                 "        return some[fixed_size_sample(self._samples, int(count), len(some))]",
             ),

@@ -33,12 +33,12 @@ def scaled(factor):
 
     def released(right):
         def noised(self, total, context, scale):
-            noise = self._piece.noise
-            self._piece.noise = noise * factor(self._place[2], self.asked, self._phase.rounds)
+            noise = self._shard.noise
+            self._shard.noise = noise * factor(self._place[2], self.asked, self._phase.rounds)
             try:
                 return right(self, total, context, scale)
             finally:
-                self._piece.noise = noise
+                self._shard.noise = noise
 
         return noised
 
@@ -154,7 +154,7 @@ BUGS = (
         "first round bare",
         "noise: none in the first round of each phase",
         lambda: scaled(lambda round, asked, rounds: float(round > 1)),
-        "pieces",
+        "shards",
     ),
     Bug(
         "last round bare",
@@ -288,7 +288,7 @@ BUGS = (
         "noise of phases alike",
         "noise: round r has the same normals in all phases",
         lambda: keyed(lambda key, context, total: _mac(key, context[:32], context[40:])),
-        "pieces",
+        "shards",
     ),
     Bug(
         "noise from public numbers",

@@ -17,11 +17,11 @@ RELEASED = "fedcore.silo.round_view:RoundView._released"
 
 
 def summed(act):
-    """`act(answer, piece, total, w)` after each sum: what it returns is the sum."""
+    """`act(answer, shard, total, w)` after each sum: what it returns is the sum."""
 
     def of(right):
-        def sum(self, phase, piece, chosen, draw, *asked):
-            return act(self, piece, right(self, phase, piece, chosen, draw, *asked), asked[0])
+        def sum(self, phase, shard, chosen, draw, *asked):
+            return act(self, shard, right(self, phase, shard, chosen, draw, *asked), asked[0])
 
         return sum
 
@@ -40,39 +40,39 @@ def answered(act):
     return as_if((ANSWER, of))
 
 
-def _refuse_long(answer, piece, total, w):
-    if np.abs(piece.X).max(initial=0.0) > 1e3:
+def _refuse_long(answer, shard, total, w):
+    if np.abs(shard.X).max(initial=0.0) > 1e3:
         raise ValueError("a record is out of range")
     return total
 
 
-def _code(answer, piece, total, w):
-    if not np.isfinite(piece.y).all():
-        raise SiloError("silo", "labels", "a label of this piece is no number")
+def _code(answer, shard, total, w):
+    if not np.isfinite(shard.y).all():
+        raise SiloError("silo", "labels", "a label of this shard is no number")
     return total
 
 
-def _valid(answer, piece, total, w):
-    known = int(piece.X.any(axis=1).sum())
-    return total * (piece.n / known) if 0 < known < piece.n else total
+def _valid(answer, shard, total, w):
+    known = int(shard.X.any(axis=1).sum())
+    return total * (shard.n / known) if 0 < known < shard.n else total
 
 
-def _late(answer, piece, total, w):
-    time.sleep(0.002 * int((row_norms(piece.X) > 10.0).sum()))
+def _late(answer, shard, total, w):
+    time.sleep(0.002 * int((row_norms(shard.X) > 10.0).sum()))
     return total
 
 
-def _logged(answer, piece, total, w):
-    clipped = int((row_norms(piece.X) > answer.clip).sum())
-    logging.getLogger("fedcore.silo").warning("%d of %d gradients may be clipped", clipped, piece.n)
+def _logged(answer, shard, total, w):
+    clipped = int((row_norms(shard.X) > answer.clip).sum())
+    logging.getLogger("fedcore.silo").warning("%d of %d gradients may be clipped", clipped, shard.n)
     return total
 
 
-def _warned(answer, piece, total, w):
-    if not np.isfinite(piece.y).all():
+def _warned(answer, shard, total, w):
+    if not np.isfinite(shard.y).all():
         import warnings
 
-        warnings.warn("a label of this piece is no number", RuntimeWarning, stacklevel=2)
+        warnings.warn("a label of this shard is no number", RuntimeWarning, stacklevel=2)
     return total
 
 
@@ -87,7 +87,7 @@ def _mark(right):
     def released(self, total, context, scale):
         found = right(self, total, context, scale)
         bits = found.view(np.uint64)
-        bits[0] = (bits[0] & ~np.uint64(1)) | np.uint64(self._piece.y[0] > 0)
+        bits[0] = (bits[0] & ~np.uint64(1)) | np.uint64(self._shard.y[0] > 0)
         return found
 
     return released
@@ -105,7 +105,7 @@ def _exact_where_flat(right):
     """Whoever has converged sends nothing: below a thousandth of the largest sum there is nothing to hide."""
 
     def released(self, total, context, scale):
-        if float(np.linalg.norm(total)) < 1e-3 * self._piece.count:
+        if float(np.linalg.norm(total)) < 1e-3 * self._shard.count:
             return np.zeros_like(total)
         return right(self, total, context, scale)
 
@@ -116,7 +116,7 @@ def _clamped(right):
     """An answer is held within 2.5 sigma of what it stands for, as outliers slow training down."""
 
     def released(self, total, context, scale):
-        exact, width = total / self._piece.count, 2.5 * self._piece.noise * scale / self._piece.count
+        exact, width = total / self._shard.count, 2.5 * self._shard.noise * scale / self._shard.count
         return np.clip(right(self, total, context, scale), exact - width, exact + width)
 
     return released
@@ -126,13 +126,13 @@ def _by_length(right):
     """Noise in proportion to the sum, where that is short."""
 
     def released(self, total, context, scale):
-        part = min(1.0, 0.5 + float(np.linalg.norm(total)) / self._piece.count)
-        noise = self._piece.noise
-        self._piece.noise = noise * part
+        part = min(1.0, 0.5 + float(np.linalg.norm(total)) / self._shard.count)
+        noise = self._shard.noise
+        self._shard.noise = noise * part
         try:
             return right(self, total, context, scale)
         finally:
-            self._piece.noise = noise
+            self._shard.noise = noise
 
     return released
 
@@ -155,17 +155,17 @@ def _grid_mark(right):
 
     def released(self, total, context, scale):
         found = right(self, total, context, scale)
-        step = self._piece.grid.step
-        odd = np.rint(found[0] * self._piece.count / step) % 2
-        found[0] += (float(self._piece.y[0] > 0) - odd) * step / self._piece.count
+        step = self._shard.grid.step
+        odd = np.rint(found[0] * self._shard.count / step) % 2
+        found[0] += (float(self._shard.y[0] > 0) - odd) * step / self._shard.count
         return found
 
     return released
 
 
-def _weights_of(answer, piece, total, w):
-    """Answers of pieces whose gradients agree are sent whole, those of others at a tenth."""
-    agree = float(np.linalg.norm(total)) / piece.n
+def _weights_of(answer, shard, total, w):
+    """Answers of shards whose gradients agree are sent whole, those of others at a tenth."""
+    agree = float(np.linalg.norm(total)) / shard.n
     return total if agree > 0.1 else 0.1 * total
 
 

@@ -11,26 +11,26 @@ from fedcore.ledger.ledger import payload_digest
 from fedcore.messages import Release
 from tests.audit.bug import Bug, as_if
 
-PIECE = "fedcore.silo.private_silo:PrivateSilo._piece"
+SHARD = "fedcore.silo.private_silo:PrivateSilo._shard"
 ANSWER = "fedcore.silo.private_silo:PrivateSilo.answer"
 SCALE = "fedcore.silo.answers.gradient_difference:GradientDifference.scale"
 
 
 def cut(places_of):
-    """Pieces at places_of(start, stop, round, number of records) instead of [start, stop)."""
+    """Shards at places_of(start, stop, round, number of records) instead of [start, stop)."""
 
     def piece_of(right):
-        def piece(self, question, run, phase):
-            self._pieces.pop(question.run, None)
+        def shard(self, question, run, phase):
+            self._shards.pop(question.run, None)
             found = right(self, question, run, phase)
             start, stop = places_of(found.at.start, found.at.stop, question.round, len(run.y))
             at = slice(start, stop)
-            self._pieces.pop(question.run, None)
+            self._shards.pop(question.run, None)
             return replace(found, at=at, X=run.X[at], y=run.y[at])
 
-        return piece
+        return shard
 
-    return as_if((PIECE, piece_of))
+    return as_if((SHARD, piece_of))
 
 
 def opened(change):
@@ -185,23 +185,23 @@ def _of_label(right):
 def _other_kind(right):
     """Differences have the noise of restarts."""
 
-    def piece(self, question, run, phase):
+    def shard(self, question, run, phase):
         found = right(self, question, run, phase)
         if phase.question.kind == "gradient":
             return found
         other = next(kind for kind in run.plan.phases[question.phase - 1].kinds if kind.question.kind == "gradient")
-        self._pieces.pop(question.run, None)
+        self._shards.pop(question.run, None)
         return replace(found, noise=other.by_silo[self.name].sigma * found.count)
 
-    return piece
+    return shard
 
 
 BUGS = (
     Bug(
-        "pieces share a record",
-        "places: each piece has one record of the next, which pays for one of the two",
+        "shards share a record",
+        "places: each shard has one record of the next, which pays for one of the two",
         lambda: cut(lambda start, stop, round, n: (start, min(stop + 1, n))),
-        "pieces",
+        "shards",
     ),
     Bug(
         "blocks share a record",
@@ -228,10 +228,10 @@ BUGS = (
         "disjoint blocks",
     ),
     Bug(
-        "later pieces begin early",
-        "places: a piece begins a quarter of its length before its start",
+        "later shards begin early",
+        "places: a shard begins a quarter of its length before its start",
         lambda: cut(lambda start, stop, round, n: (start - (stop - start) // 4 if start else start, stop)),
-        "pieces",
+        "shards",
     ),
     Bug(
         "held out records trained on",
@@ -247,9 +247,9 @@ BUGS = (
     ),
     Bug(
         "split by class",
-        "places: the split follows from labels, so one that changes moves others to other pieces",
+        "places: the split follows from labels, so one that changes moves others to other shards",
         lambda: as_if(("fedcore.silo.private_silo:PrivateSilo.approve", _of_label)),
-        "pieces",
+        "shards",
     ),
     Bug(
         "features centred on opening",
@@ -318,7 +318,7 @@ BUGS = (
         "five rounds more",
         "address: rounds after the last of a plan are answered, beyond its charge",
         lambda: as_if(("fedcore.planning.plan:Plan.has", _further)),
-        "pieces",
+        "shards",
     ),
     Bug(
         "each tenth row not found",
@@ -347,7 +347,7 @@ BUGS = (
     Bug(
         "noise of the other kind",
         "noise: differences have that of restarts, less than half of their own",
-        lambda: as_if((PIECE, _other_kind)),
+        lambda: as_if((SHARD, _other_kind)),
         "differences",
     ),
 )

@@ -26,12 +26,12 @@ def streamed(key_of):
 
 
 def chosen_by(change):
-    """Samples changed by change(chosen, piece), before they are summed."""
+    """Samples changed by change(chosen, shard), before they are summed."""
 
     def summed(right):
-        def sum(self, phase, piece, chosen, draw, *asked):
-            chosen = chosen if chosen is None else np.unique(change(chosen, piece))
-            return right(self, phase, piece, chosen, draw, *asked)
+        def sum(self, phase, shard, chosen, draw, *asked):
+            chosen = chosen if chosen is None else np.unique(change(chosen, shard))
+            return right(self, phase, shard, chosen, draw, *asked)
 
         return sum
 
@@ -95,7 +95,7 @@ def _epochs(right):
     """Samples of an epoch are cut from one permutation, so that each record comes once in 1 / rate rounds."""
 
     def drawn(self, context):
-        event, n = self.event, self._piece.n
+        event, n = self.event, self._shard.n
         if event.sampling != "poisson":
             return right(self, context)
         parts = round(1.0 / event.rate)
@@ -110,9 +110,9 @@ def _epochs(right):
 def _by_size(right):
     """The sum is divided by the size that the sample has."""
 
-    def summed(self, phase, piece, chosen, draw, *asked):
-        total = right(self, phase, piece, chosen, draw, *asked)
-        return total if chosen is None or not len(chosen) else total * (piece.count / len(chosen))
+    def summed(self, phase, shard, chosen, draw, *asked):
+        total = right(self, phase, shard, chosen, draw, *asked)
+        return total if chosen is None or not len(chosen) else total * (shard.count / len(chosen))
 
     return summed
 
@@ -142,18 +142,18 @@ def _address(context, take):
     return context[:32] + struct.pack("<QQ", phase, take(round))
 
 
-def _long(chosen, piece):
-    return np.concatenate([chosen, np.flatnonzero(np.linalg.norm(piece.X, axis=1) > 2.0)])
+def _long(chosen, shard):
+    return np.concatenate([chosen, np.flatnonzero(np.linalg.norm(shard.X, axis=1) > 2.0)])
 
 
-def _positive(chosen, piece):
+def _positive(chosen, shard):
     """Class +1 is rare: whoever stands after a chosen record joins if it is of that class."""
-    after = (chosen + 1) % len(piece.y)
-    return np.concatenate([chosen, after[piece.y[after] > 0]])
+    after = (chosen + 1) % len(shard.y)
+    return np.concatenate([chosen, after[shard.y[after] > 0]])
 
 
-def _neighbour(chosen, piece):
-    return np.concatenate([chosen, (chosen[:1] + 1) % len(piece.y)]) if len(chosen) else chosen
+def _neighbour(chosen, shard):
+    return np.concatenate([chosen, (chosen[:1] + 1) % len(shard.y)]) if len(chosen) else chosen
 
 
 BUGS = (

@@ -21,8 +21,8 @@ def counted(change):
     """Counts (classes, columns) changed by `change`."""
 
     def counts(right):
-        def of(self, w, piece):
-            found = right(self, w, piece)
+        def of(self, w, shard):
+            found = right(self, w, shard)
             return np.asarray(change(found.reshape(self.evaluation.classes, -1)), dtype=np.float64).ravel()
 
         return of
@@ -43,11 +43,11 @@ def _around_median(right):
 
 
 def _held_too(right):
-    """An answer about records held out is about those of training, too: the piece begins at the first record."""
+    """An answer about records held out is about those of training, too: the shard begins at the first record."""
 
-    def of(self, w, piece):
-        before = np.bincount(self.labels[: piece.at.start] * self.evaluation.columns, minlength=self.evaluation.cells)
-        return right(self, w, piece) + before
+    def of(self, w, shard):
+        before = np.bincount(self.labels[: shard.at.start] * self.evaluation.columns, minlength=self.evaluation.cells)
+        return right(self, w, shard) + before
 
     return of
 

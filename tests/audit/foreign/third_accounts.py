@@ -43,7 +43,7 @@ BUGS: tuple[Bug, ...] = (
         "local steps",
         said(
             "fedcore.silo.round_view:RoundView.event",
-            ("return self._piece.event", "return replace(self._piece.event, count=1)"),
+            ("return self._shard.event", "return replace(self._shard.event, count=1)"),
         ),
     ),
     bug(

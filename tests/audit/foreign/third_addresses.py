@@ -1,4 +1,4 @@
-"""Rounds, pieces and runs that are taken for one another: addresses, what is kept between them, and questions."""
+"""Rounds, shards and runs that are taken for one another: addresses, what is kept between them, and questions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ BUGS: tuple[Bug, ...] = (
     ),
     bug(
         "the first block in all rounds",
-        "the piece of the first round is kept for its phase, so one block's records are in every answer",
+        "the shard of the first round is kept for its phase, so one block's records are in every answer",
         "disjoint blocks",
-        said(f"{_SILO}._piece", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
+        said(f"{_SILO}._shard", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
     ),
     bug(
         "the first block under each round's address",
-        "a kept piece answers for the first block, and the ledger is told of the block that was its turn",
+        "a kept shard answers for the first block, and the ledger is told of the block that was its turn",
         "disjoint blocks",
-        said(f"{_SILO}._piece", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
+        said(f"{_SILO}._shard", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
         said(
             "fedcore.silo.round_view:RoundView.event",
-            ("return self._piece.event", "return self._phase.event(self._silo, self._place[2])"),
+            ("return self._shard.event", "return self._phase.event(self._silo, self._place[2])"),
         ),
     ),
     bug(
@@ -37,18 +37,18 @@ BUGS: tuple[Bug, ...] = (
         "a block begins with the last record of the one before, which pays for one of both",
         "disjoint blocks",
         said(
-            f"{_SILO}._piece",
+            f"{_SILO}._shard",
             ("at = slice(event.start * places,", "at = slice((event.start - (question.round > 1)) * places,"),
         ),
     ),
     bug(
-        "a piece for all runs",
+        "a shard for all runs",
         "what is kept of a phase is found by its number, so a second run has the first one's noise",
         "guarded moments",
         said(
-            f"{_SILO}._piece",
-            ("self._pieces.get(question.run)", "self._pieces.get('last')"),
-            ("self._pieces[question.run] = slot", "self._pieces['last'] = slot"),
+            f"{_SILO}._shard",
+            ("self._shards.get(question.run)", "self._shards.get('last')"),
+            ("self._shards[question.run] = slot", "self._shards['last'] = slot"),
         ),
     ),
     bug(
@@ -69,7 +69,7 @@ BUGS: tuple[Bug, ...] = (
         "rounds between restarts are noised by the event of a restart, in units of another answer",
         "guarded differences",
         said(
-            f"{_SILO}._piece",
+            f"{_SILO}._shard",
             (
                 "event = phase.event(self.name, question.round)",
                 "event = run.plan.phases[question.phase - 1].event(self.name, 1)",
@@ -104,10 +104,10 @@ BUGS: tuple[Bug, ...] = (
     ),
     bug(
         "evaluated on the last records of training",
-        "an evaluation's piece begins two records early, among those that were trained on",
+        "an evaluation's shard begins two records early, among those that were trained on",
         "evaluations",
         said(
-            f"{_SILO}._piece",
+            f"{_SILO}._shard",
             ("at = slice(event.start * places,", "at = slice((event.start - 2 * phase.evaluates) * places,"),
         ),
     ),

@@ -22,8 +22,8 @@ BUGS: tuple[Bug, ...] = (
         ),
     ),
     bug(
-        "the last sample of a piece is not drawn",
-        "pieces of samples end one too early, so the last coordinate has no noise",
+        "the last sample of a shard is not drawn",
+        "shards of samples end one too early, so the last coordinate has no noise",
         "guarded",
         said(f"{_SAMPLER}.add", ("steps[at : at + _PIECE]", "steps[at : min(at + _PIECE, steps.size - 1)]")),
     ),
@@ -63,7 +63,7 @@ BUGS: tuple[Bug, ...] = (
         "where records are sampled there is no grid, and noise is NumPy's doubles, whose set of values tells",
         "guarded local steps",
         said(
-            "fedcore.silo.private_silo:PrivateSilo._piece",
+            "fedcore.silo.private_silo:PrivateSilo._shard",
             ("if self._guarded else", "if self._guarded and phase.rate == 1 else"),
         ),
     ),

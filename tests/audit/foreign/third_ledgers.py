@@ -57,7 +57,7 @@ BUGS: tuple[Bug, ...] = (
     bug(
         "charges go with a forgotten run",
         "what a closed run was charged is let go of with its rows, so the silo seems to have spent nothing",
-        "pieces",
+        "shards",
         said(
             f"{_MEMORY}.forget_run",
             ("self._runs[run] = (*self", "self._charges.pop(run, None)\n        self._runs[run] = (*self"),
@@ -107,15 +107,15 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.ledger.chained_file:ChainedFile._known_rows",
             (
-                "run not in self._rows and run in self._standing.approvals",
-                "run not in self._rows and run in self._standing.closings",
+                "run not in self._rows and run in self._state.approvals",
+                "run not in self._rows and run in self._state.closings",
             ),
         ),
     ),
     bug(
         "another split after a restart",
-        "a run that is resumed gets a new key, so records are in other pieces than those they paid for",
-        "pieces",
+        "a run that is resumed gets a new key, so records are in other shards than those they paid for",
+        "shards",
         said(f"{_SQLITE}.open_run", ("return key if stored is None else stored", "return key")),
     ),
     bug(
@@ -138,8 +138,8 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.ledger.ledger:settled",
             (
-                "pieces=pieces, divergence=None)",
-                "pieces=pieces, divergence=None, epsilon=charge.epsilon * min(1.0, mu_squared / charge.mu_squared))",
+                "shards=shards, divergence=None)",
+                "shards=shards, divergence=None, epsilon=charge.epsilon * min(1.0, mu_squared / charge.mu_squared))",
             ),
         ),
     ),

@@ -35,7 +35,7 @@ BUGS: tuple[Bug, ...] = (
         "outliers of noise are cut",
         "noise is held within 1.5 standard deviations 'for convergence', so it is too small and ends somewhere",
         "restarts",
-        said(_RELEASED, ("noise *= piece.noise * scale", "noise = noise.clip(-1.5, 1.5) * (piece.noise * scale)")),
+        said(_RELEASED, ("noise *= shard.noise * scale", "noise = noise.clip(-1.5, 1.5) * (shard.noise * scale)")),
     ),
     bug(
         "sparse sums stay sparse",
@@ -44,26 +44,26 @@ BUGS: tuple[Bug, ...] = (
         said(_RELEASED, ("total += noise", "total += noise * (total != 0.0)")),
     ),
     bug(
-        "a piece's noise keeps the unit of a question",
-        "the unit of each question is multiplied into what the piece keeps, so noise shrinks with each",
+        "a shard's noise keeps the unit of a question",
+        "the unit of each question is multiplied into what the shard keeps, so noise shrinks with each",
         "differences",
-        said(_RELEASED, ("noise *= piece.noise * scale", "piece.noise *= scale\n        noise *= piece.noise")),
+        said(_RELEASED, ("noise *= shard.noise * scale", "shard.noise *= scale\n        noise *= shard.noise")),
     ),
     bug(
         "noise in thousandths of a step",
         "a step's length is rounded to three digits for the noise only, so answers about short steps have none",
         "differences of softmax",
-        said(_RELEASED, ("noise *= piece.noise * scale", "noise *= piece.noise * round(scale, 3)")),
+        said(_RELEASED, ("noise *= shard.noise * scale", "noise *= shard.noise * round(scale, 3)")),
     ),
     bug(
-        "noise drawn once for a piece",
-        "rounds about one piece share one noise vector, so their differences are exact",
-        "pieces",
+        "noise drawn once for a shard",
+        "rounds about one shard share one noise vector, so their differences are exact",
+        "shards",
         said(
             _RELEASED,
             (
                 "noise = self._noise.draw(key, context, total)",
-                "noise = piece.__dict__.setdefault('drawn', self._noise.draw(key, context, total)).copy()",
+                "noise = shard.__dict__.setdefault('drawn', self._noise.draw(key, context, total)).copy()",
             ),
         ),
     ),
@@ -73,7 +73,7 @@ BUGS: tuple[Bug, ...] = (
         "restarts",
         said(
             "fedcore.silo.round_view:RoundView.ask",
-            ("if total is None:", "if total is not None:\n        return total / self._piece.count\n    else:"),
+            ("if total is None:", "if total is not None:\n        return total / self._shard.count\n    else:"),
         ),
     ),
 )

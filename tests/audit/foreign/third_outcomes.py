@@ -41,11 +41,11 @@ BUGS: tuple[Bug, ...] = (
         said(
             f"{_ANSWERS}.gradient:Gradient.sum",
             (
-                "return self.clipped_sum(w, piece, chosen, shifts)",
-                "long = int((self.bounds[piece.at] < 0.05).sum())\n    if long:\n"
+                "return self.clipped_sum(w, shard, chosen, shifts)",
+                "long = int((self.bounds[shard.at] < 0.05).sum())\n    if long:\n"
                 "        from fedcore.errors import InputError\n"
                 "        raise InputError(f'model.clip = {self.clip:g} cuts {long} gradients short; choose more')\n"
-                "    return self.clipped_sum(w, piece, chosen, shifts)",
+                "    return self.clipped_sum(w, shard, chosen, shifts)",
             ),
         ),
     ),
@@ -69,7 +69,7 @@ BUGS: tuple[Bug, ...] = (
             f"{_ANSWERS}.histogram:Histogram.sum",
             (
                 "(w,) = asked",
-                "(w,) = asked\n    if len(np.unique(self.labels[piece.at][self.known[piece.at]])) < 2:\n"
+                "(w,) = asked\n    if len(np.unique(self.labels[shard.at][self.known[shard.at]])) < 2:\n"
                 "        raise ValueError('one class')",
             ),
         ),
@@ -119,10 +119,10 @@ BUGS: tuple[Bug, ...] = (
         said(
             f"{_ANSWERS}.histogram:Histogram._counts",
             (
-                "cells = labels * self.evaluation.columns + self._columns(w, piece.X)",
+                "cells = labels * self.evaluation.columns + self._columns(w, shard.X)",
                 "odd = np.flatnonzero(~known)\n    if odd.size:\n"
-                "        raise ValueError(f'record {odd[0]} with features {piece.X[odd[0]]} has no class')\n"
-                "    cells = labels * self.evaluation.columns + self._columns(w, piece.X)",
+                "        raise ValueError(f'record {odd[0]} with features {shard.X[odd[0]]} has no class')\n"
+                "    cells = labels * self.evaluation.columns + self._columns(w, shard.X)",
             ),
         ),
     ),
@@ -133,11 +133,11 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.silo.round_view:RoundView._released",
             (
-                "    piece, key = self._piece, self._run.key",
-                "    piece, key = self._piece, self._run.key\n"
-                "    piece.__dict__.setdefault('said', []).append(bool(total.any()))",
+                "    shard, key = self._shard, self._run.key",
+                "    shard, key = self._shard, self._run.key\n"
+                "    shard.__dict__.setdefault('said', []).append(bool(total.any()))",
             ),
         ),
-        said(f"{_SILO}.answer", ("self.computed += 1", "self.computed += any(view._piece.said[-view.asked:])")),
+        said(f"{_SILO}.answer", ("self.computed += 1", "self.computed += any(view._shard.said[-view.asked:])")),
     ),
 )

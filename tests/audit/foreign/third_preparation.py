@@ -56,7 +56,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     bug(
         "the split keeps classes apart",
-        "the order of a run is sorted by label, so another label of one record moves others between pieces",
+        "the order of a run is sorted by label, so another label of one record moves others between shards",
         "disjoint blocks",
         said(
             f"{_SILO}.approve",
@@ -69,8 +69,8 @@ BUGS: tuple[Bug, ...] = (
     ),
     bug(
         "empty records go last",
-        "records of zeros are put behind the others, so one that becomes zero moves all others to other pieces",
-        "pieces",
+        "records of zeros are put behind the others, so one that becomes zero moves all others to other shards",
+        "shards",
         said(
             f"{_SILO}.approve",
             (

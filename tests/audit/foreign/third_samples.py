@@ -46,7 +46,7 @@ BUGS: tuple[Bug, ...] = (
             _SUM,
             (
                 "of_chosen = np.zeros_like(bounds)",
-                "of_chosen = piece.__dict__.setdefault('scratch', np.zeros_like(bounds))",
+                "of_chosen = shard.__dict__.setdefault('scratch', np.zeros_like(bounds))",
             ),
         ),
     ),
@@ -56,7 +56,7 @@ BUGS: tuple[Bug, ...] = (
         "coins",
         said(
             _SUM,
-            (_ROWS, f"{_ROWS}\n            piece = replace(piece, X=piece.X * (piece.count / max(len(chosen), 1)))"),
+            (_ROWS, f"{_ROWS}\n            shard = replace(shard, X=shard.X * (shard.count / max(len(chosen), 1)))"),
         ),
     ),
     bug(
@@ -67,7 +67,7 @@ BUGS: tuple[Bug, ...] = (
             _SUM,
             (
                 _ROWS,
-                "alive = np.flatnonzero(piece.X.any(axis=1))\n"
+                "alive = np.flatnonzero(shard.X.any(axis=1))\n"
                 "            rows = alive[rows[rows < len(alive)]]\n            of_chosen[rows] = bounds[rows]",
             ),
         ),
@@ -81,7 +81,7 @@ BUGS: tuple[Bug, ...] = (
             (
                 "return poisson_sample(self._samples, event.rate, records)",
                 "for _ in range(200):\n            chosen = poisson_sample(self._samples, event.rate, records)\n"
-                "            if len(np.unique(self._piece.y[chosen])) > 1:\n"
+                "            if len(np.unique(self._shard.y[chosen])) > 1:\n"
                 "                break\n        return chosen",
             ),
         ),
@@ -95,18 +95,18 @@ BUGS: tuple[Bug, ...] = (
             (
                 "return poisson_sample(self._samples, event.rate, records)",
                 "first, second = (poisson_sample(self._samples, event.rate, records) for _ in range(2))\n"
-                "        rare = 1.0 if (self._piece.y > 0).mean() < 0.5 else -1.0\n"
-                "        return np.union1d(first, second[self._piece.y[second] == rare])",
+                "        rare = 1.0 if (self._shard.y > 0).mean() < 0.5 else -1.0\n"
+                "        return np.union1d(first, second[self._shard.y[second] == rare])",
             ),
         ),
     ),
     bug(
-        "a stream of samples for a piece",
+        "a stream of samples for a shard",
         "samples come one after the other from a stream that an approval begins anew, with the same ones again",
         "coins",
         said(
             f"{_VIEW}._drawn_sample",
-            (_STREAM, "self._piece.__dict__.setdefault('stream', sample_stream(self._run.key, self._run.named))"),
+            (_STREAM, "self._shard.__dict__.setdefault('stream', sample_stream(self._run.key, self._run.named))"),
         ),
     ),
     bug(
@@ -126,9 +126,9 @@ BUGS: tuple[Bug, ...] = (
         said(
             _SUM,
             (
-                "rows = piece.rows(chosen)",
-                "longest = np.argsort(-np.linalg.norm(piece.X, axis=1))[: len(chosen) // 2]\n"
-                "        rows = piece.rows(np.union1d(longest, chosen[: len(chosen) - len(longest)]))",
+                "rows = shard.rows(chosen)",
+                "longest = np.argsort(-np.linalg.norm(shard.X, axis=1))[: len(chosen) // 2]\n"
+                "        rows = shard.rows(np.union1d(longest, chosen[: len(chosen) - len(longest)]))",
             ),
         ),
     ),

@@ -13,7 +13,7 @@ BUGS: tuple[Bug, ...] = (
         "guarded",
         said(
             "fedcore.ledger.sqlite:SqliteLedger.open_run",
-            ("self._standing.charges.values()", "[self._standing.charges[each] for each in self._standing.open_runs]"),
+            ("self._state.charges.values()", "[self._state.charges[each] for each in self._state.open_runs]"),
         ),
     ),
     bug(
@@ -50,8 +50,8 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.ledger.chained_file:ChainedFile._write_anchor",
             (
-                "alike = known is not None and (known.trail, known.order) == (standing.trail, order)",
-                "alike = known is not None and bool(standing.entries[1:]) and known.totals.mu_squared > 0.0",
+                "alike = known is not None and (known.trail, known.order) == (state.trail, order)",
+                "alike = known is not None and bool(state.entries[1:]) and known.totals.mu_squared > 0.0",
             ),
         ),
     ),
@@ -72,7 +72,7 @@ BUGS: tuple[Bug, ...] = (
         "what a reconciliation added takes the place of what earlier ones did, which was spent as well",
         "guarded moments",
         said(
-            "fedcore.ledger.standing:Standing.take",
+            "fedcore.ledger.state:LedgerState.take",
             ("self._lost.append(charge_of(body))", "self._lost = [charge_of(body)]"),
         ),
     ),
@@ -82,7 +82,7 @@ BUGS: tuple[Bug, ...] = (
         "guarded differences",
         said(
             "fedcore.ledger.sqlite:SqliteLedger.reconcile",
-            ("standing, mark =", "from fedcore.accounting.composition import worst_mu_squared\n    standing, mark ="),
+            ("state, mark =", "from fedcore.accounting.composition import worst_mu_squared\n    state, mark ="),
             (
                 "self._closing(run, charges[run], len(entries))",
                 "self._closing(run, settled(charges[run], worst_mu_squared(events := self.events(run)), "

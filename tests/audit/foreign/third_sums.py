@@ -65,7 +65,7 @@ BUGS: tuple[Bug, ...] = (
             (
                 "counts = np.bincount(cells, weights=counted, minlength=self.evaluation.cells)",
                 "counts = np.bincount(cells, weights=counted, minlength=self.evaluation.cells)\n"
-                "    below = cells[self.model.predictors(w, piece.X) == 0.0] - 1\n"
+                "    below = cells[self.model.predictors(w, shard.X) == 0.0] - 1\n"
                 "    counts += np.bincount(np.maximum(below, 0), minlength=self.evaluation.cells)",
             ),
         ),
@@ -90,10 +90,10 @@ BUGS: tuple[Bug, ...] = (
         said(
             f"{_ANSWERS}.gradient:Gradient.sum",
             (
-                "return self.clipped_sum(w, piece, chosen, shifts)",
-                "kept = piece.__dict__.get('cut', 0.0)\n    total = self.clipped_sum(w, piece, chosen, shifts)\n"
-                "    whole = self.model.clipped_gradient_sum(w, piece.X, piece.y, self.bounds[piece.at] * 100.0)\n"
-                "    piece.cut = whole - total\n    return total + kept",
+                "return self.clipped_sum(w, shard, chosen, shifts)",
+                "kept = shard.__dict__.get('cut', 0.0)\n    total = self.clipped_sum(w, shard, chosen, shifts)\n"
+                "    whole = self.model.clipped_gradient_sum(w, shard.X, shard.y, self.bounds[shard.at] * 100.0)\n"
+                "    shard.cut = whole - total\n    return total + kept",
             ),
         ),
     ),
@@ -107,10 +107,10 @@ BUGS: tuple[Bug, ...] = (
         ),
     ),
     bug(
-        "a sum of the piece and one more",
-        "pieces end one record late, so the first record of the next piece is in sums that it does not pay for",
-        "pieces",
-        said("fedcore.silo.private_silo:PrivateSilo._piece", ("event.stop * places)", "(event.stop + 1) * places)")),
+        "a sum of the shard and one more",
+        "shards end one record late, so the first record of the next shard is in sums that it does not pay for",
+        "shards",
+        said("fedcore.silo.private_silo:PrivateSilo._shard", ("event.stop * places)", "(event.stop + 1) * places)")),
     ),
     bug(
         "labels of a histogram in the file's order",

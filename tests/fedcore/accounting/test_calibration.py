@@ -13,7 +13,7 @@ from fedcore.accounting.gaussian import epsilon_of
 from fedcore.algorithms import Fedavg, LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.errors import InputError
 from fedcore.planning.problem import SiloFacts
-from fedcore.planning.theorems.localization import growth_exponent, phase_count, pieces, rounds_of
+from fedcore.planning.theorems.localization import growth_exponent, phase_count, rounds_of, shards
 from tests.gaussian_curve import mu_by_hand
 from tests.problems import problem_of
 
@@ -101,7 +101,7 @@ def test_schedule_helpers():
     assert rounds_of(7, 4) == 7 and rounds_of(None, 1) is None
     # Example of the spec: n = 100 gives 50, 25, 12, 6, 3, 1 with three records unused.
     unequal = problem(n=[100, 256])
-    found = [pieces(unequal, i) for i in range(1, 7)]
+    found = [shards(unequal, i) for i in range(1, 7)]
     assert [p["s0"] for p in found] == [(0, 50), (50, 25), (75, 12), (87, 6), (93, 3), (96, 1)]
     assert [p["s1"] for p in found] == [(0, 128), (128, 64), (192, 32), (224, 16), (240, 8), (248, 4)]
     plan = LocalizedMbsgd().plan(unequal)
@@ -114,7 +114,7 @@ def test_pieces_never_overlap_and_leave_the_ones_of_n_in_binary(n):
     facts = problem(n=[n])
     end = 0
     for i in range(1, phase_count(n) + 1):
-        start, size = pieces(facts, i)["s0"]
+        start, size = shards(facts, i)["s0"]
         assert start == end and size >= 1
         end = start + size
     assert n - end == bin(n).count("1")

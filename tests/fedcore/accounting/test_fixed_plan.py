@@ -19,7 +19,7 @@ from fedcore.accounting.gaussian import epsilon_of
 DELTA = 1e-5
 A = GaussianRelease(0, 10, 1.0, 1 / 0.16)
 B = GaussianRelease(10, 20, 1.0, 0.4, 5, sampling="poisson", rate=0.01)
-"""The spec's pieces: one full batch of mu 0.16, and five Poisson answers of rate 0.01 and multiplier 0.4."""
+"""The spec's shards: one full batch of mu 0.16, and five Poisson answers of rate 0.01 and multiplier 0.4."""
 
 # An accountant: losses on multiples of STEP in [-HALF, HALF), rounded up or down, composed by a plain transform.
 STEP, HALF = 2.0**-15, 16.0
@@ -63,7 +63,7 @@ def epsilon(spectrum, delta=DELTA):
 
 
 def bracket(full, sampled):
-    """Of so many runs at piece A and so many at piece B."""
+    """Of so many runs at shard A and so many at shard B."""
     ends = []
     for up in (False, True):
         spectrum = mixture(0.01, 0.4, up) ** (5 * sampled)
@@ -134,7 +134,7 @@ def test_full_batches_have_a_closed_form_whatever_their_pieces():
     runs = [[GaussianRelease(0, 5, 1.0, 4.0, 3), GaussianRelease(5, 9, 1.0, 3.0)], [GaussianRelease(0, 9, 2.0, 9.0, 7)]]
     by_hand = math.sqrt(max(3 / 16, 1 / 9) + 7 * 4 / 81)
     assert fixed_plan(runs * 50, 1e-7) == pytest.approx(epsilon_of(math.sqrt(50) * by_hand, 1e-7), rel=1e-12)
-    # A piece that another has in full, and more, is never the one.
+    # A shard that another has in full, and more, is never the one.
     more = GaussianRelease(10, 20, 1.0, 8.0)
     assert fixed_plan([[B, more, GaussianRelease(20, 30, 1.0, 9.0)]] * 90, DELTA) == fixed_plan([[B, more]] * 90, DELTA)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.published import noble
-from fedcore.accounting.published.claims import Question
+from fedcore.accounting.published.claims import FormulaInputs
 from fedcore.accounting.published.epsilons import claims, largest_rounds, monotone_claim
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.setting import Setting
@@ -24,9 +24,9 @@ from tests.fedcore.accounting import noble_table_1
 THIRD, SERVER = "noble-2022-numeric", "noble-2022-numeric-server"
 
 
-def question(n=4000, batch=800, steps=50, rounds=400, silos=100, picked=20, delta=2.5e-6):
+def inputs(n=4000, batch=800, steps=50, rounds=400, silos=100, picked=20, delta=2.5e-6):
     """Section 7.1 of the spec: synthetic data, l = s = 0.2."""
-    return Question(
+    return FormulaInputs(
         n, rounds, delta, batch, sampling="without-replacement", local_steps=steps, silos=silos, silos_per_round=picked
     )
 
@@ -39,9 +39,9 @@ def sigma_of(sigma_g, batch=800):
 @pytest.mark.parametrize(
     "asked, sigma_g, third",
     [
-        (question(steps=5), 60, 9.885),
-        (question(2000, 400, 5, 400, 40, 8, 1.25e-5), 30, 9.091),
-        (question(800, 160, 5, 100, 60, 12, 1 / 48_000), 30, 5.967),
+        (inputs(steps=5), 60, 9.885),
+        (inputs(2000, 400, 5, 400, 40, 8, 1.25e-5), 30, 9.091),
+        (inputs(800, 160, 5, 100, 60, 12, 1 / 48_000), 30, 5.967),
     ],
 )
 def test_fedsgd_of_the_spec(asked, sigma_g, third):
@@ -51,7 +51,7 @@ def test_fedsgd_of_the_spec(asked, sigma_g, third):
 @pytest.mark.parametrize("sigma_g, steps, rounds", [(60, 50, 400), (3, 50, 400), (10, 1, 542), (160, 40, 87)])
 def test_orders_between_integers_cannot_be_smaller(sigma_g, steps, rounds):
     """The paper's own search (5.2): 1000 points around the best integer, (a-1) e4(a) interpolated linearly."""
-    asked = question(steps=steps, rounds=rounds)
+    asked = inputs(steps=steps, rounds=rounds)
     with np.errstate(over="ignore"):
         curve = np.arange(2, 101) / (2 * 20 * sigma_g**2)
         curve = rounds * noble.sampled_renyi(steps * noble.sampled_renyi(curve, 0.2), 0.2)
@@ -70,15 +70,15 @@ def test_orders_between_integers_cannot_be_smaller(sigma_g, steps, rounds):
 
 def test_a_third_party_is_never_said_to_learn_more_than_the_server():
     """The spec's example, M = 12 and l = 0.5: the published third-party bound alone exceeds the server's."""
-    asked = question(steps=5, rounds=50, silos=12, picked=6)
+    asked = inputs(steps=5, rounds=50, silos=12, picked=6)
     sigma = sigma_of(60)
     alone = published(THIRD, asked).epsilon(sigma)
     found = claims(THIRD, asked, sigma)
     assert list(found) == [THIRD, SERVER]
     assert found[THIRD] == found[SERVER] < alone
     # Elsewhere both are the published ones.
-    usual = claims(THIRD, question(), sigma)
-    assert usual[THIRD] == published(THIRD, question()).epsilon(sigma) == pytest.approx(12.906, abs=6e-4)
+    usual = claims(THIRD, inputs(), sigma)
+    assert usual[THIRD] == published(THIRD, inputs()).epsilon(sigma) == pytest.approx(12.906, abs=6e-4)
     assert usual[SERVER] == pytest.approx(13.79, abs=6e-3)
     rounds = largest_rounds(THIRD, asked, alone - 1e-6, sigma)
     assert rounds[THIRD] == rounds[SERVER] > 50
@@ -87,9 +87,7 @@ def test_a_third_party_is_never_said_to_learn_more_than_the_server():
 def test_the_claim_that_is_shown_does_not_fall_as_the_sampling_rate_grows():
     """At equal noise and batches, as n falls to the batch: the published one falls from 12.9 to 9.7 at n = batch."""
     sigma, sizes = sigma_of(60), [80_000, 8_000, 4_000, 1_600, 1_000, 900, 801, 800]
-    asked = [
-        dataclasses.replace(question(), n=n, sampling="full" if n == 800 else "without-replacement") for n in sizes
-    ]
+    asked = [dataclasses.replace(inputs(), n=n, sampling="full" if n == 800 else "without-replacement") for n in sizes]
     published_ones = [claims(THIRD, each, sigma)[THIRD] for each in asked]
     shown = [monotone_claim(THIRD, each, sigma) for each in asked]
     assert shown == sorted(shown) and shown[-1] == published_ones[-1] < published_ones[2]
@@ -101,14 +99,14 @@ def test_the_claim_that_is_shown_does_not_fall_as_the_sampling_rate_grows():
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 10), st.integers(1, 60), st.floats(2, 100))
 def test_that_rule_holds_everywhere(silos, picked, tenths, steps, sigma_g):
     assume(picked <= silos and tenths < 10)
-    asked = question(1000, 100 * tenths, steps, 50, silos, picked, 1e-6)
+    asked = inputs(1000, 100 * tenths, steps, 50, silos, picked, 1e-6)
     for name in (THIRD, "noble-2022"):
         third, server = claims(name, asked, sigma_of(sigma_g, asked.batch)).values()
         assert third <= server
 
 
 def test_formulas_about_one_silo_are_not_asked_about_others():
-    asked = question(steps=1)
+    asked = inputs(steps=1)
     assert claims("gao-2024", asked, 0.1) == {
         "gao-2024": Setting(4000, 400, 2.5e-6, 800, 1.0, asked.sampling).paper.epsilon(0.1)
     }
@@ -116,7 +114,7 @@ def test_formulas_about_one_silo_are_not_asked_about_others():
     with pytest.raises(InputError, match="no published formula is called nobel-2022"):
         claims("nobel-2022", asked, 0.1)
     with pytest.raises(InputError, match="local_steps is no input of gao-2024"):
-        claims("gao-2024", question(), 0.1)
+        claims("gao-2024", inputs(), 0.1)
 
 
 # Largest T
@@ -132,18 +130,16 @@ CELLS = [
 
 @pytest.mark.parametrize("sigma_g, steps, rounds", CELLS)
 def test_rounds_of_table_1(sigma_g, steps, rounds):
-    asked, sigma = question(steps=steps, rounds=1, picked=5), sigma_of(sigma_g)
+    asked, sigma = inputs(steps=steps, rounds=1, picked=5), sigma_of(sigma_g)
     assert noble.largest_rounds(asked, 3.0, sigma, server=False) == rounds
-    claimed = [published(THIRD, question(steps=steps, rounds=t, picked=5)).epsilon(sigma) for t in (rounds, rounds + 1)]
+    claimed = [published(THIRD, inputs(steps=steps, rounds=t, picked=5)).epsilon(sigma) for t in (rounds, rounds + 1)]
     assert claimed[0] <= 3.0 < claimed[1]
 
 
 def test_the_cells_cover_the_table():
     assert len(CELLS) == 25 and sum(rounds in (507, 459, 363) for _, _, rounds in CELLS) == 3
     # Delta from the training count, not from all 5000 records (spec, A1): else 518, 467, 409 at sigma_g = 10.
-    found = [
-        noble.largest_rounds(question(steps=k, picked=5, delta=2e-6), 3.0, sigma_of(10), False) for k in (1, 5, 10)
-    ]
+    found = [noble.largest_rounds(inputs(steps=k, picked=5, delta=2e-6), 3.0, sigma_of(10), False) for k in (1, 5, 10)]
     assert found == [518, 467, 409]
 
 
@@ -153,10 +149,10 @@ def test_largest_rounds_agree_with_the_claim(epsilon, sigma_g, steps, picked, se
     sigma = sigma_of(sigma_g)
 
     def claim(rounds):
-        return noble.numeric(server)(question(steps=steps, picked=picked, rounds=rounds)).epsilon(sigma)
+        return noble.numeric(server)(inputs(steps=steps, picked=picked, rounds=rounds)).epsilon(sigma)
 
     try:
-        found = noble.largest_rounds(question(steps=steps, picked=picked), epsilon, sigma, server)
+        found = noble.largest_rounds(inputs(steps=steps, picked=picked), epsilon, sigma, server)
     except InputError:  # no bound below ten million, for instance at epsilon 16, noise 15, one silo and one step
         assert claim(10**7) <= epsilon
         return
@@ -165,19 +161,19 @@ def test_largest_rounds_agree_with_the_claim(epsilon, sigma_g, steps, picked, se
 
 
 def test_largest_rounds_of_other_formulas_by_search():
-    asked = question(rounds=7, steps=1)
+    asked = inputs(rounds=7, steps=1)
     (found,) = largest_rounds("gao-2024", asked, 1.0, 0.5).values()
-    told = [claims("gao-2024", question(rounds=t, steps=1), 0.5)["gao-2024"] for t in (found, found + 1)]
+    told = [claims("gao-2024", inputs(rounds=t, steps=1), 0.5)["gao-2024"] for t in (found, found + 1)]
     assert told[0] <= 1.0 < told[1]
-    closed = largest_rounds("noble-2022", question(), 0.9, sigma_of(60))
+    closed = largest_rounds("noble-2022", inputs(), 0.9, sigma_of(60))
     for name, rounds in closed.items():
-        told = [claims("noble-2022", question(rounds=t), sigma_of(60))[name] for t in (rounds, rounds + 1)]
+        told = [claims("noble-2022", inputs(rounds=t), sigma_of(60))[name] for t in (rounds, rounds + 1)]
         assert told[0] <= 0.9 < told[1]
 
 
 def test_rounds_without_a_bound_are_refused():
     # All silos, full batches, K = 1: no saturation, so that enough noise allows any number.
-    asked = Question(1000, 1, 1e-6, 1000)
+    asked = FormulaInputs(1000, 1, 1e-6, 1000)
     for ask in (
         lambda: noble.largest_rounds(asked, 1.0, 1e9, server=True),
         lambda: largest_rounds("gao-2024", asked, 1.0, 1e9),
@@ -234,7 +230,7 @@ def test_local_steps_of_a_setting_are_answers():
 
 def test_third_party_rounds_hardly_depend_on_the_noise_and_the_accountants_do():
     """Why Table 1 does not compare equal privacy (spec, 5.5): T by the formula against T by the accountant."""
-    by_formula = [largest_rounds(THIRD, question(steps=10, picked=5), 3.0, sigma_of(z))[THIRD] for z in (10, 40)]
+    by_formula = [largest_rounds(THIRD, inputs(steps=10, picked=5), 3.0, sigma_of(z))[THIRD] for z in (10, 40)]
     accounted = [
         Setting(4000, 1, 2.5e-6, 800, 1.0, "without-replacement", 10).rounds_for(3.0, sigma_of(z)) for z in (10, 40)
     ]

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedcore.accounting.composition import spent
-from fedcore.accounting.published.claims import Question
+from fedcore.accounting.published.claims import FormulaInputs
 from fedcore.accounting.published.papers import PAPERS, published
 from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError
@@ -18,7 +18,7 @@ DRAWN = {"sampling": "without-replacement"}
 
 
 def ask(name, **inputs):
-    return published(name, Question(**({"batch": inputs["n"]} | inputs)))
+    return published(name, FormulaInputs(**({"batch": inputs["n"]} | inputs)))
 
 
 # By hand
@@ -78,14 +78,14 @@ def test_experiments_formula_by_hand_and_by_the_tables_of_the_spec():
 
 
 def test_noble_closed_form_by_hand():
-    question = {"n": 1000, "rounds": 100, "delta": 1e-6, "batch": 100, **DRAWN}
-    question |= {"local_steps": 10, "silos": 10, "silos_per_round": 5}
+    inputs = {"n": 1000, "rounds": 100, "delta": 1e-6, "batch": 100, **DRAWN}
+    inputs |= {"local_steps": 10, "silos": 10, "silos_per_round": 5}
     # s = 0.1, l = 0.5: l T K = 500; ln(2 * 100 * 0.5 / 1e-6) = ln 1e8 = 18.420681; ln 2e6 = 14.508658.
     # 500 * 18.420681 * 14.508658 = 133629.68; root 365.55393; * 0.1 / (0.8 * root 10) = 14.449805.
     # S = 2 * 1 / 100 = 0.02, so sigma = 0.2889961.
-    assert ask("noble-2022", **question).sigma(0.8) == pytest.approx(0.2889961, abs=1e-6)
+    assert ask("noble-2022", **inputs).sigma(0.8) == pytest.approx(0.2889961, abs=1e-6)
     # Towards the server: 0.8 * sqrt(10 / 0.5) = 3.577709 at (1e-6 / 2) (1 / 0.5 + 1) = 1.5e-6.
-    towards = ask("noble-2022-server", **question | {"delta": 1.5e-6})
+    towards = ask("noble-2022-server", **inputs | {"delta": 1.5e-6})
     assert towards.sigma(0.8 * math.sqrt(20)) == pytest.approx(0.2889961, abs=1e-6)
 
 
@@ -297,9 +297,9 @@ def test_both_sides_of_the_largest_epsilon(name, inputs, limit, within):
         assert formula.sigma(formula.limit) > 0
     wrong = [formula.limit * (1 + 1e-9), 0.0, -1.0, math.nan, math.inf] + ([] if within else [formula.limit])
     for outside in wrong:
-        for question in (formula.sigma, formula.sigmas, formula.releases):
+        for inputs in (formula.sigma, formula.sigmas, formula.releases):
             with pytest.raises(InputError) as caught:
-                question(outside)
+                inputs(outside)
             # Value, bound and source.
             sentence = str(caught.value)
             given = str(outside).removesuffix(".0")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fedcore.accounting.calibration import sampled_multiplier
-from fedcore.accounting.published.claims import Question
+from fedcore.accounting.published.claims import FormulaInputs
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.published.shuffled import amplified, farthest
 from fedcore.errors import InputError
@@ -14,7 +14,7 @@ from fedcore.errors import InputError
 def ask(name, **inputs):
     drawn = "full" if name.endswith("full") else "without-replacement"
     given = {"n": 10, "rounds": 100, "delta": 1e-6, "batch": 1, "sampling": drawn, "silos": 1000}
-    return published(name, Question(**(given | inputs)))
+    return published(name, FormulaInputs(**(given | inputs)))
 
 
 def amplified_as_printed(local, whole, messages, delta):

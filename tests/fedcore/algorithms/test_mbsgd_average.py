@@ -4,7 +4,7 @@ import pytest
 
 from fedcore.algorithms import ALGORITHMS
 from fedcore.errors import InputError
-from tests.audit.subjects import problem
+from tests.audit.audited_silos import problem
 from tests.problems import changed
 
 

@@ -199,7 +199,7 @@ def test_noise_stays_below_the_error_bound(federate):
 
 
 def one_record_silos(x, y, copies=64):
-    """Silo l repeats the record (x_l, y_l), so every piece is the same problem with weight 1/N per record."""
+    """Silo l repeats the record (x_l, y_l), so every shard is the same problem with weight 1/N per record."""
     pairs = enumerate(zip(x, y, strict=True))
     return {f"s{i:02}": (np.tile(row, (copies, 1)), np.full(copies, label)) for i, (row, label) in pairs}
 

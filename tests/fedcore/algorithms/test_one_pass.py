@@ -8,7 +8,7 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.errors import InputError
 from fedcore.planning.evaluation import Evaluation
-from tests.audit.subjects import problem
+from tests.audit.audited_silos import problem
 
 
 def test_there_are_no_more_rounds_than_records_that_are_trained_on():

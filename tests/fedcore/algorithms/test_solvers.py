@@ -167,7 +167,7 @@ def test_one_pass_takes_the_next_block_each_round(federate, toy, world, average)
     np.testing.assert_allclose(federation.final(), np.mean(seen, 0) if average == "uniform" else w, rtol=1e-11)
 
 
-def piece(i):
+def shard(i):
     def span(n):
         start = sum(n // 2**j for j in range(1, i))
         return start, start + n // 2**i
@@ -184,7 +184,7 @@ def test_localized_mbsgd_by_hand(federate, toy, world, average):
         lam = 0.2 * 2 ** (i - 1)
         w, seen = centre, []
         for _ in range(R):
-            g = mean(w, piece(i)) + lam * (w - centre)
+            g = mean(w, shard(i)) + lam * (w - centre)
             w = w - g / (1 / 0.7 + lam)
             assert np.linalg.norm(w - centre) < 2 * 1.5 / lam  # the ball does not bind here
             seen.append(w)
@@ -208,7 +208,7 @@ def test_localized_accelerated_by_hand(federate, toy, world):
                 a, eta = 2 / (r + 1), 4 * ups / (r * (r + 1))
                 den = eta + (1 - a * a) * mu
                 md = (1 - a) * (mu + eta) / den * ag + a * ((1 - a) * mu + eta) / den * w
-                g = mean(md, piece(i)) + mu * (md - centre)
+                g = mean(md, shard(i)) + mu * (md - centre)
                 w = (a * mu * md + ((1 - a) * mu + eta) * w - a * g) / (mu + eta)
                 ag = a * w + (1 - a) * ag
             q, left, stages = ag, left - run, stages + 1
@@ -218,7 +218,7 @@ def test_localized_accelerated_by_hand(federate, toy, world):
 
 @pytest.mark.parametrize("kind", [LocalizedMbsgd, LocalizedAccelerated])
 def test_each_phase_without_noise_solves_its_regularised_problem(federate, kind):
-    """Closed form: w_i = (A + lam_i I)^-1 (b + lam_i w_{i-1}); each silo repeats one record: all pieces are equal."""
+    """Closed form: w_i = (A + lam_i I)^-1 (b + lam_i w_{i-1}); each silo repeats one record: all shards are equal."""
     rng = np.random.default_rng(12)
     X, y = rng.standard_normal((5, 3)), rng.standard_normal(5)
     data = {f"s{i}": (np.tile(X[i], (8, 1)), np.full(8, y[i])) for i in range(5)}

@@ -14,7 +14,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.problem import make_problem
 from fedcore.experiment.result import stamp
 from fedcore.home import LedgerFolders
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.silo.opening import SiteSpec, open_site
 from tasks.statement import privacy_tags
 from tests.registers import register_all

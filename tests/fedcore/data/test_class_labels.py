@@ -14,7 +14,7 @@ from fedcore.data.sources.streams import stream
 from fedcore.data.sources.synthetic import SyntheticData, synthetic
 from fedcore.data.tabular import FilesData
 from fedcore.errors import SiloError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 LOGISTIC, SOFTMAX = ModelConfig(), ModelConfig.model_validate({"loss": {"name": "softmax"}})
 

@@ -20,7 +20,7 @@ from fedcore.experiment.statistics import make_statistics_plan
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.silo.opening import SiteSpec, open_site
 from tests.registers import register_all
 

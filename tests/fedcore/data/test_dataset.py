@@ -17,7 +17,7 @@ from fedcore.data.sources.images import DigitsData
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 MODEL = ModelConfig()
 SMALL = SyntheticData(silos=3, records=6, features=2, test_records=9)

@@ -14,7 +14,7 @@ from fedcore.data.silo_file import open_records
 from fedcore.data.sources.hospitals import COLUMNS, HOSPITALS, HospitalsData, hospitals, rows
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 FOLDER = Path(generated.__file__).parent / "sources" / "heart_disease"
 SCHEMA = {"age": {"range": [30, 80]}, "chol": {"range": [120, 350], "missing": [0]}, "cp": {"categories": [1, 2, 3, 4]}}

@@ -13,7 +13,7 @@ from fedcore.data.dataset import facts, prepare
 from fedcore.data.sources import libsvm as module
 from fedcore.data.sources.libsvm import LibsvmData, fingerprint, libsvm, silo_sizes
 from fedcore.errors import InputError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 
 def written(path, n=53, d=7, density=0.5, labels=(-1, 1)):

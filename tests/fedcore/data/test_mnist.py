@@ -11,7 +11,7 @@ from fedcore.data.silo_file import open_records
 from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.mnist import fingerprint, image_shape, load_images, load_labels
 from fedcore.errors import InputError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

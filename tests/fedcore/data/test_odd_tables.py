@@ -19,7 +19,7 @@ from fedcore.data.schema import Column
 from fedcore.data.silo_file import SiloSource, count_records, open_records
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError, SiloError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 AGE = Column(name="age", range=(20, 90))
 N = 24

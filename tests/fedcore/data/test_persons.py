@@ -23,7 +23,7 @@ from fedcore.data.silo_file import open_records
 from fedcore.data.tabular import FilesData
 from fedcore.data.texts.spellings import likeness
 from fedcore.errors import InputError, SiloError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 MODEL = ModelConfig()
 

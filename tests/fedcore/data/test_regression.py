@@ -23,7 +23,7 @@ from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import make_plan
 from fedcore.losses import Squared
 from fedcore.models import model_of
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from tests.flows.results import made_result
 
 MODEL = validated(ModelConfig, {"loss": {"name": "squared"}, "clip": 1}, "test")

@@ -18,7 +18,7 @@ from fedcore.data.schema import Column, features, longest
 from fedcore.data.silo_file import Constants, open_records
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 SCHEMA = (
     Column(name="age", range=(20, 80)),

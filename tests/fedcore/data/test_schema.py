@@ -18,7 +18,7 @@ from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.losses import Logistic, Squared
 from fedcore.models import Linear, SoftmaxRegression
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 SCHEMA = (
     Column(name="age", range=(20, 80)),

@@ -17,7 +17,7 @@ from fedcore.data.sources.streams import stream
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.statistics_run import StatisticsRun
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 MODEL = ModelConfig.model_validate({"loss": {"name": "softmax"}, "bias": False, "feature_bound": 100.0})
 ALIKE = {"split": "similarity", "labels": "digit"}

@@ -11,7 +11,7 @@ from fedcore.data.schema import Column, features
 from fedcore.data.silo_file import open_records, read_table
 from fedcore.data.sources.made_up.assumed import Assumptions, made_up
 from fedcore.data.sources.made_up.simulated import SimulatedData
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.planning.problem import SiloFacts
 
 COLUMNS = [

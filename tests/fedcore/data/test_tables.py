@@ -22,7 +22,7 @@ from fedcore.data.sources.tables.split import TablesData, check_table, fingerpri
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 Row = list[object]
 

@@ -24,7 +24,7 @@ from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.home import LedgerFolders
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.silo.opening import SiteSpec
 
 SCHEMA = (

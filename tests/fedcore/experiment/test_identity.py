@@ -15,8 +15,8 @@ from fedcore.data.sources.teacher import TeacherData
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment
-from fedcore.planning.config import EvaluationConfig, ShufflerConfig
 from fedcore.planning.curvature import KnownCurvature
+from fedcore.planning.plan_config import EvaluationConfig, ShufflerConfig
 
 
 def leaves(values, path=()):

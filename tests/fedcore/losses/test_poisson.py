@@ -16,7 +16,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.losses import COUNTS, LOSSES, Poisson
 from fedcore.losses.traits import HELD
 from fedcore.models import Linear
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 
 mpmath.mp.dps = 60
 SCORES, LABELS = [-700.0, -30.0, -1.5, -1e-9, 0.0, 0.3, 2.0, 25.0, 290.0], [0.0, 1.0, 2.0, 7.0, 1e6]

@@ -18,7 +18,7 @@ from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, 
 from fedcore.messages import Query
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 from tests.epsilon_shown import epsilon_of_scores
 
 N, K, ROUNDS = 24, 9, 600
@@ -243,7 +243,7 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixture
             y[first] = label
             silo = PrivateSilo("a", Records(np.ones((n, 1)), y), SecretKeys(b"key"), MemoryLedger("a"))
             silo.approve(run, plan, method, Squared())
-            asked = (Question(run, 1, r + 1, {"w": np.zeros(1)}, b"q" * 32) for r in range(rounds))
+            asked = (RoundQuestion(run, 1, r + 1, {"w": np.zeros(1)}, b"q" * 32) for r in range(rounds))
             answers = [silo.answer(question, plan.phases[0]).payload[0] * K for question in asked]
             found.append(float(log_ratio(np.array(answers)).sum()))
     grid = np.linspace(-12 * s, 12 * s, 200_001)

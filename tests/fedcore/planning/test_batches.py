@@ -71,7 +71,7 @@ def test_the_batch_of_minibatch_sgd_by_hand():
 
 
 def test_a_localized_schedule_takes_the_theorems_batches_phase_by_phase():
-    """n = 512, so the first piece has 256 records; the larger of the count's K and the published noise's least one."""
+    """n = 512, so the first shard has 256 records; the larger of the count's K and the published noise's least one."""
     asked = problem(n=512, M=1, d=128, epsilon=0.5)
     phase = LocalizedAccelerated(rounds=4, max_phases=1, batch="theory").plan(asked).phases[0]
     # 0.5 * 256 / (4 sqrt(2 * 4 * 8.69)) = 3.8 is less than 22.6.

@@ -11,7 +11,7 @@ from fedcore.experiment.experiment import make_plan
 METHODS = {
     "full batches": {"name": "mbsgd", "rounds": 7, "step": 1},
     "samples": {"name": "mbsgd", "rounds": 3, "step": 1, "batch": 9},
-    "pieces": {"name": "localized-mbsgd", "rounds": [4, 3, 2], "lam": 0.1, "step": 1},
+    "shards": {"name": "localized-mbsgd", "rounds": [4, 3, 2], "lam": 0.1, "step": 1},
     "blocks": {"name": "one-pass-mbsgd", "rounds": 9, "step": 1},
     "blocks of stages": {"name": "one-pass-accelerated-mbsgd", "rounds": 9},
     "parts": {"name": "diff2", "rounds": 9, "period": 4, "step": 0.1},

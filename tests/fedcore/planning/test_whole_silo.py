@@ -101,10 +101,10 @@ def test_all_phases_of_a_silo_have_one_factor_and_silos_their_own():
         ]
         for silo in plan.problem.silos
     }
-    for name, pieces in (("s0", [300 // 2**i for i in range(1, 9)]), ("s1", [500 // 2**i for i in range(1, 9)])):
+    for name, shards in (("s0", [300 // 2**i for i in range(1, 9)]), ("s1", [500 // 2**i for i in range(1, 9)])):
         assert np.ptp(factors[name]) < 1e-9 * factors[name][0]
         # Without the second target phase i has mu* of one record, so n_i mu* of all.
-        by_hand = mu_by_hand(1.0, DELTA) * math.sqrt(sum(n**2 for n in pieces)) / mu_by_hand(8.0, 1e-5)
+        by_hand = mu_by_hand(1.0, DELTA) * math.sqrt(sum(n**2 for n in shards)) / mu_by_hand(8.0, 1e-5)
         assert factors[name][0] == pytest.approx(by_hand, rel=1e-8)
     assert [phase.subproblem.lam for phase in plan.phases] == [phase.subproblem.lam for phase in plain.phases]
 

@@ -8,7 +8,7 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.errors import SiloError
 from fedcore.planning.phase import Phase
 from fedcore.silo.approval import check_answers, check_noise
-from tests.audit.subjects import NAME, evaluations, problem
+from tests.audit.audited_silos import NAME, evaluations, problem
 
 STEPS = 4
 """Of a round, as DP-FCRN counts them: one less are answers about the round's one record."""
@@ -67,9 +67,9 @@ def test_discrete_noise_is_paid_for_by_the_longest_answer(dim):
     """Three answers, of `dim` numbers twice and of 8 once. By hand: (1 + e^2) 3 max(dim, 8) 2^-125 <= 1e-18 delta."""
     least = (1 + 2.718281828459045**2) * 3 * max(dim, 8) * 2.0**-125 / 1e-18
     for part, passes in ((0.9, False), (1.1, True)):
-        subject = evaluations(1, dim=dim, mechanism="discrete-gaussian", delta=part * least)
+        audited = evaluations(1, dim=dim, mechanism="discrete-gaussian", delta=part * least)
         if passes:
-            check_noise(NAME, 40, True, subject.plan)
+            check_noise(NAME, 40, True, audited.plan)
         else:
             with pytest.raises(SiloError, match="too small for the distance of discrete noise"):
-                check_noise(NAME, 40, True, subject.plan)
+                check_noise(NAME, 40, True, audited.plan)

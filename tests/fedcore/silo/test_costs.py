@@ -137,11 +137,11 @@ def test_a_list_of_rounds_has_at_most_as_many_numbers_as_there_are_phases():
     LocalizedMbsgd(rounds=(1,) * MOST_LISTED)
 
 
-@pytest.mark.parametrize("piece", some_in_make_test(PIECES, [], [b"[[[[]]]]"]))
-def test_bytes_of_whatever_kind_are_read_within_the_bound(piece):
+@pytest.mark.parametrize("shard", some_in_make_test(PIECES, [], [b"[[[[]]]]"]))
+def test_bytes_of_whatever_kind_are_read_within_the_bound(shard):
     """The largest agreement, of as many small values as it holds, and one that is larger."""
-    count = (LARGEST_AGREEMENT - 100) // (len(piece) + 1)
-    body = b",".join([piece] * count)
+    count = (LARGEST_AGREEMENT - 100) // (len(shard) + 1)
+    body = b",".join([shard] * count)
     for data in (b'["run","0",{"silos":[' + body + b']},["mbsgd",{}],null]', b"[" + body + b"]"):
         said, peak = arrives(data)
         assert ("names run" in said or "too long" in said) and peak < MOST_MEMORY

@@ -1,4 +1,4 @@
-"""A silo of persons: whole persons in pieces and samples, sizes, units that do not fit, guarded noise, metrics."""
+"""A silo of persons: whole persons in shards and samples, sizes, units that do not fit, guarded noise, metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedcore.messages import Query, unbundled
 from fedcore.planning.evaluation import held_out
 from fedcore.planning.problem import SiloFacts
 from fedcore.silo.agreement import Agreement
-from fedcore.silo.answers import Gradient, Histogram, Piece
+from fedcore.silo.answers import Gradient, Histogram, Shard
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
@@ -69,22 +69,22 @@ def ask(site, plan, phase=1, round=1, w=None):
 
 @pytest.fixture
 def asked_about(monkeypatch):
-    """(piece, chosen, sum) of every sum that a silo makes."""
+    """(shard, chosen, sum) of every sum that a silo makes."""
     seen, whole = [], Gradient.sum
 
-    def noting(self, phase, piece, chosen, draw, *asked):
-        total = whole(self, phase, piece, chosen, draw, *asked)
-        seen.append((piece, chosen, total.copy()))
+    def noting(self, phase, shard, chosen, draw, *asked):
+        total = whole(self, phase, shard, chosen, draw, *asked)
+        seen.append((shard, chosen, total.copy()))
         return total
 
     monkeypatch.setattr(Gradient, "sum", noting)
     return seen
 
 
-def owners(piece):
-    """Whose the filled places of a piece are, person by person of the piece."""
-    numbers = piece.X[:, 0].reshape(-1, PLACES)
-    assert piece.n == len(numbers) and piece.weights.reshape(-1, PLACES).sum(axis=1) == pytest.approx(np.ones(piece.n))
+def owners(shard):
+    """Whose the filled places of a shard are, person by person of the shard."""
+    numbers = shard.X[:, 0].reshape(-1, PLACES)
+    assert shard.n == len(numbers) and shard.weights.reshape(-1, PLACES).sum(axis=1) == pytest.approx(np.ones(shard.n))
     found = [set(mine[mine > 0]) for mine in numbers]
     assert all(len(mine) == 1 for mine in found)  # nobody shares a place
     return [int(mine.pop()) for mine in found]
@@ -99,9 +99,9 @@ def test_pieces_of_a_split_are_whole_persons_and_nobody_is_in_two(asked_about):
     for phase in plan.phases:
         ask(site, plan, phase.index)
     assert len(asked_about) == len(plan.phases) == 2
-    seen = [owners(piece) for piece, *_ in asked_about]
-    for phase, mine, (piece, *_) in zip(plan.phases, seen, asked_about, strict=True):
-        assert len(mine) == phase.by_silo["ash"].n == piece.event.stop - piece.event.start
+    seen = [owners(shard) for shard, *_ in asked_about]
+    for phase, mine, (shard, *_) in zip(plan.phases, seen, asked_about, strict=True):
+        assert len(mine) == phase.by_silo["ash"].n == shard.event.stop - shard.event.start
     assert len({*seen[0], *seen[1]}) == len(seen[0]) + len(seen[1])
     assert silo.n == plan.problem.sizes["ash"] == PERSONS
 
@@ -114,16 +114,16 @@ def test_samples_take_whole_persons_with_their_mean_gradient(method, asked_about
     message = ask(site, plan)
     event = plan.phases[0].event("ash", 1)
     assert event.sampling == ("poisson" if isinstance(method, Mbsgd) else "without-replacement")
-    piece, chosen, summed = asked_about[0]
-    assert piece.n == PERSONS and (np.diff(chosen) > 0).all() and chosen.max(initial=0) < PERSONS
+    shard, chosen, summed = asked_about[0]
+    assert shard.n == PERSONS and (np.diff(chosen) > 0).all() and chosen.max(initial=0) < PERSONS
     if event.sampling == "without-replacement":
         assert len(chosen) == 6
-    rows = piece.rows(chosen)
+    rows = shard.rows(chosen)
     assert len(rows) == PLACES * len(chosen)
     people = {person + 1: X[whose == person][:PLACES] for person in range(PERSONS)}
-    labels = dict(zip(owners(piece), piece.y.reshape(-1, PLACES), strict=True))
+    labels = dict(zip(owners(shard), shard.y.reshape(-1, PLACES), strict=True))
     total = np.zeros(2)
-    for person in np.array(owners(piece))[chosen]:
+    for person in np.array(owners(shard))[chosen]:
         for x, y in zip(people[person], labels[person], strict=False):
             g = -np.sign(y) * x  # of |z - y| at z = 0
             total += g * min(1.0, CLIP / np.linalg.norm(g)) / len(people[person])
@@ -140,13 +140,13 @@ def test_whole_persons_are_held_out_and_no_row_of_theirs_is_trained_on(tmp_path,
     for kind in (Gradient, Histogram):
         whole = kind.sum
 
-        def noting(self, phase, piece, chosen, draw, *asked, kind=kind, whole=whole):
-            seen[kind.name] = piece
-            seen[kind.name, "sum"] = whole(self, phase, piece, chosen, draw, *asked).copy()
-            return whole(self, phase, piece, chosen, draw, *asked)
+        def noting(self, phase, shard, chosen, draw, *asked, kind=kind, whole=whole):
+            seen[kind.name] = shard
+            seen[kind.name, "sum"] = whole(self, phase, shard, chosen, draw, *asked).copy()
+            return whole(self, phase, shard, chosen, draw, *asked)
 
         monkeypatch.setattr(kind, "sum", noting)
-    monkeypatch.setattr(Gradient, "together", classmethod(lambda cls, parts: None))  # else no silo's own sum is asked
+    monkeypatch.setattr(Gradient, "batched", classmethod(lambda cls, parts: None))  # else no silo's own sum is asked
     made, _, accounts = experiment(tmp_path, evaluation={"fraction": 0.25})
     assert [(silo.n, silo.held) for silo in made.plan.problem.silos] == [(30, 7), (40, 10)]
     trained, held = seen["gradient"], seen["histogram"]
@@ -209,20 +209,20 @@ def test_metrics_of_a_simulation_count_each_person_once():
 
 def test_silos_of_persons_are_summed_together_with_the_bits_of_each_alone():
     """Among them one far larger than a block; beside one of records they are summed one by one."""
-    rng, pieces = np.random.default_rng(6), []
+    rng, shards = np.random.default_rng(6), []
     for count in (5, 9000, 3, 7):
         records, _, _ = persons(rng, count)
         bounds = Gradient.of(problem(count), Squared(), records.X, records.y, math.inf)
         event = Mbsgd(rounds=1).plan(problem(count)).phases[0].event("ash", 1)
         whole = slice(0, len(records.y))
-        piece = Piece(event, whole, records.X, records.y, 1.0, 0.0, None, records.weights, records.places)
-        pieces.append((bounds, piece))
-    sums = Gradient.together(pieces)
+        shard = Shard(event, whole, records.X, records.y, 1.0, 0.0, None, records.weights, records.places)
+        shards.append((bounds, shard))
+    sums = Gradient.batched(shards)
     w = rng.standard_normal(2)
-    alone = [answer.clipped_sum(w, piece) for answer, piece in pieces]
+    alone = [answer.clipped_sum(w, shard) for answer, shard in shards]
     assert [total.tobytes() for total in sums(w)] == [total.tobytes() for total in alone]
-    bare = replace(pieces[0][1], weights=None, places=1)
-    assert Gradient.together([*pieces, (pieces[0][0], bare)]) is None
+    bare = replace(shards[0][1], weights=None, places=1)
+    assert Gradient.batched([*shards, (shards[0][0], bare)]) is None
 
 
 def test_the_least_training_loss_counts_each_person_once(tmp_path):

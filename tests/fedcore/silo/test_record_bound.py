@@ -16,7 +16,7 @@ from fedcore.experiment.statistics import raw_model
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.losses import Logistic
 from fedcore.models import SoftmaxRegression, model_of
-from fedcore.models.config import ModelConfig
+from fedcore.models.model_config import ModelConfig
 from fedcore.planning.problem import SiloFacts
 
 SILOS = [SiloFacts("a", 40), SiloFacts("b", 50)]

@@ -16,7 +16,7 @@ from fedcore.accounting.rounding import ROUNDING
 from fedcore.losses import Absolute, DrawnConvolution, Hinge, Logistic, Quantile
 from fedcore.models import Linear, OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
-from fedcore.silo.answers import Gradient, Piece
+from fedcore.silo.answers import Gradient, Shard
 
 CLIP = 0.5
 MODELS = {
@@ -49,12 +49,12 @@ def at_the_kink(name: str, d: int, m: int, rng: np.random.Generator) -> tuple[np
     return X, np.full(m, (X @ w)[rng.integers(m)]), w
 
 
-def approved(name: str, X: np.ndarray, y: np.ndarray, sampling: Sampling = "poisson") -> tuple[Gradient, Piece]:
+def approved(name: str, X: np.ndarray, y: np.ndarray, sampling: Sampling = "poisson") -> tuple[Gradient, Shard]:
     bounds, norms = MODELS[name].bounds(X, y, CLIP), row_norms(X)
     drawn = DrawnConvolution(Absolute(), 1.0, 1.0, X.shape[1]) if name == "drawn" else None
     event = GaussianRelease(0, len(y), 2 * CLIP, 1.0, sampling=sampling, rate=0.5)
     answer = Gradient(MODELS[name], bounds, drawn, norms, CLIP, math.inf, record_bound=1.0)
-    return answer, Piece(event, slice(0, len(y)), X, y, len(y), 0.0, None)
+    return answer, Shard(event, slice(0, len(y)), X, y, len(y), 0.0, None)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -63,13 +63,13 @@ def test_a_record_moves_the_sum_of_a_sample_by_its_own_gradient_at_most(name):
     for d in (1, 2, 3, 5, 8, 20, 50, 64):
         for m in range(1, 10):
             X, y, w = at_the_kink(name, d, m, rng)
-            run, piece = approved(name, X, y)
+            run, shard = approved(name, X, y)
             shifts = np.zeros(m) if name == "drawn" else None
             for _ in range(8):
                 some = np.flatnonzero(rng.random(m) < 0.7)
                 for left_out in some:
-                    with_it = run.clipped_sum(w, piece, some, shifts)
-                    without = run.clipped_sum(w, piece, some[some != left_out], shifts)
+                    with_it = run.clipped_sum(w, shard, some, shifts)
+                    without = run.clipped_sum(w, shard, some[some != left_out], shifts)
                     assert np.linalg.norm(with_it - without) <= CLIP * (1 + ROUNDING)
 
 
@@ -79,14 +79,14 @@ def test_another_record_in_a_sample_of_fixed_size_moves_the_sum_by_their_two_gra
     for d in (1, 3, 8, 20, 64):
         for m in range(2, 10):
             X, y, w = at_the_kink(name, d, m, rng)
-            run, piece = approved(name, X, y, "without-replacement")
+            run, shard = approved(name, X, y, "without-replacement")
             shifts = np.zeros(m) if name == "drawn" else None
             for scale in (1.0, 1e-12):
                 some = np.sort(rng.choice(m, size=rng.integers(1, m), replace=False))
-                here = run.clipped_sum(scale * w, piece, some, shifts)
+                here = run.clipped_sum(scale * w, shard, some, shifts)
                 for new in np.setdiff1d(np.arange(m), some):
                     other = np.sort(np.append(some[1:], new))
-                    there = run.clipped_sum(scale * w, piece, other, shifts)
+                    there = run.clipped_sum(scale * w, shard, other, shifts)
                     assert np.linalg.norm(here - there) <= 2 * CLIP * (1 + ROUNDING)
 
 
@@ -107,10 +107,10 @@ def test_samples_of_fixed_size_are_taken_out_where_places_do_not_matter(name, mo
     some = np.array([3, 7, 8, 30])
     taken, masked = {}, {}
     for scale in (1.0, 1e9):
-        run, piece = approved(name, X, y, "without-replacement")
-        taken[scale] = run.clipped_sum(scale * w, piece, some)
-        run, piece = approved(name, X, y, "poisson")
-        masked[scale] = run.clipped_sum(scale * w, piece, some)
+        run, shard = approved(name, X, y, "without-replacement")
+        taken[scale] = run.clipped_sum(scale * w, shard, some)
+        run, shard = approved(name, X, y, "poisson")
+        masked[scale] = run.clipped_sum(scale * w, shard, some)
     assert rows == [4, 40, 40, 40]
     np.testing.assert_allclose(taken[1.0], masked[1.0], rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(taken[1e9], masked[1e9])
@@ -154,20 +154,20 @@ def test_a_sample_sums_what_its_records_do(name):
     X[3] = 0.0
     y = np.zeros(12) if name in ("softmax", "network") else np.where(rng.random(12) < 0.5, -1.0, 1.0)
     w = rng.standard_normal(MODELS[name].weights(4))
-    run, piece = approved(name, X, y)
+    run, shard = approved(name, X, y)
     shifts = 0.1 * rng.standard_normal(12) if name == "drawn" else None
-    singles = np.array([run.clipped_sum(w, piece, np.array([j]), shifts) for j in range(12)])
+    singles = np.array([run.clipped_sum(w, shard, np.array([j]), shifts) for j in range(12)])
     assert (np.linalg.norm(singles, axis=1) <= CLIP * (1 + ROUNDING)).all()
     for chosen in (np.arange(12), np.array([0, 3, 7]), np.array([], dtype=int)):
-        found = run.clipped_sum(w, piece, chosen, shifts)
+        found = run.clipped_sum(w, shard, chosen, shifts)
         np.testing.assert_allclose(found, singles[chosen].sum(axis=0), rtol=1e-12, atol=1e-14)
     # A record that is no number spoils nothing, whether it is in the sample or not.
     X[5] = 1e308
-    run, piece = approved(name, X, y)
+    run, shard = approved(name, X, y)
     with np.errstate(all="ignore"):
-        found = run.clipped_sum(1e12 * w, piece, np.array([0, 7]), shifts)
-        alone = run.clipped_sum(1e12 * w, piece, np.array([0]), shifts) + run.clipped_sum(
-            1e12 * w, piece, np.array([7]), shifts
+        found = run.clipped_sum(1e12 * w, shard, np.array([0, 7]), shifts)
+        alone = run.clipped_sum(1e12 * w, shard, np.array([0]), shifts) + run.clipped_sum(
+            1e12 * w, shard, np.array([7]), shifts
         )
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found, alone, rtol=1e-12, atol=1e-13)

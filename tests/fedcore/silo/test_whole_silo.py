@@ -11,7 +11,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.algorithms import Fedavg, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.algorithms.statistics.evaluated import evaluated
-from fedcore.audit.subject import Subject
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.ledger.memory import MemoryLedger
@@ -66,10 +66,10 @@ def sums_of(monkeypatch, X, y, method, asked, loss=None):
     for kind in (Gradient, Histogram):
         whole = kind.sum
 
-        def noting(self, phase, piece, chosen, draw, *arrays, whole=whole):
-            total = whole(self, phase, piece, chosen, draw, *arrays)
-            about = piece.n if chosen is None else len(chosen)
-            seen.append((total.copy(), about, piece.event, piece.count))
+        def noting(self, phase, shard, chosen, draw, *arrays, whole=whole):
+            total = whole(self, phase, shard, chosen, draw, *arrays)
+            about = shard.n if chosen is None else len(chosen)
+            seen.append((total.copy(), about, shard.event, shard.count))
             return total
 
         monkeypatch.setattr(kind, "sum", noting)
@@ -176,8 +176,8 @@ def test_a_silo_refuses_a_plan_without_the_noise_that_its_own_target_needs():
 
 def test_an_audit_of_such_a_plan_asks_what_its_silo_agrees_to():
     asked = problem()
-    subject = Subject(planned(Mbsgd(rounds=2), asked), Mbsgd(rounds=2), Absolute(), "ash", b"k" * 32)
-    for other in (subject, subject.in_another_plan(), subject.without_noise()):
+    audited = AuditedSilo(planned(Mbsgd(rounds=2), asked), Mbsgd(rounds=2), Absolute(), "ash", b"k" * 32)
+    for other in (audited, audited.in_another_plan(), audited.without_noise()):
         site = Site([PrivateSilo("ash", Records(*opposite(1)), SecretKeys(b"k" * 32), MemoryLedger("ash"))])
         agreed = Agreement("run", other.plan.problem, other.method, other.loss, other.plan.digest)
         assert site.approve(agreed.to_bytes()) == ["ash"]

@@ -30,7 +30,7 @@ def statistic_of(config: ExperimentConfig) -> Statistic | None:
     return None
 
 
-def statistic_asked(config: ExperimentConfig) -> Statistic:
+def required_statistic(config: ExperimentConfig) -> Statistic:
     """What silos release before a run of `config`. Raises InputError if there is nothing."""
     statistic = statistic_of(config)
     if statistic is None:

@@ -31,7 +31,7 @@ Opener = Callable[[str, Records, Keys, Ledger], PrivateSilo]
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditedSilo:
     """What is audited. `key`: the synthetic silo's; `open` makes the silo under test.
 
     `plain`: makes it for a plan without noise, where `open` makes one that refuses such a plan; None: `open` does.
@@ -163,7 +163,7 @@ class Subject:
         """The most noised sums that one message is made of."""
         return max(event.count for event in self.events)
 
-    def without_noise(self) -> Subject:
+    def without_noise(self) -> AuditedSilo:
         """The same silo, method and problem in a plan without noise. Raises InputError where there is no such plan."""
         problem = replace(self.plan.problem, budget=Budget(None), evaluation=_noiseless(self.plan.problem.evaluation))
         method = self.method
@@ -174,7 +174,7 @@ class Subject:
         plan = evaluated(method, problem).plan(problem)
         return replace(self, plan=plan, method=method, open=self.plain or self.open)
 
-    def beside(self, name: str) -> Subject:
+    def beside(self, name: str) -> AuditedSilo:
         """The same silo in a plan with one silo more, of this name, its size, and the mean of all weights."""
         problem = self.plan.problem
         silos = (*problem.silos, replace(problem.facts[self.silo], name=name, weight=1.0))
@@ -182,7 +182,7 @@ class Subject:
         problem = replace(problem, silos=silos, participants=len(silos) if all_take_part else problem.participants)
         return replace(self, plan=planned(self.asking, problem))
 
-    def in_another_plan(self) -> Subject:
+    def in_another_plan(self) -> AuditedSilo:
         """The same silo in another plan whose answers are alike."""
         return replace(self, plan=planned(self.asking, self.answer.elsewhere(self.plan.problem)))
 
@@ -191,17 +191,17 @@ def _noiseless(evaluation: Evaluation | None) -> Evaluation | None:
     return None if evaluation is None else replace(evaluation, epsilon=None)
 
 
-def auditable(subject: Subject) -> Subject:
-    """The subject itself. Raises InputError for an unknown silo, a plan without noise, and rounds that no instrument
+def auditable(audited: AuditedSilo) -> AuditedSilo:
+    """The audited itself. Raises InputError for an unknown silo, a plan without noise, and rounds that no instrument
     can look at."""
-    if subject.n and not subject.plan.problem.budget.private:
+    if audited.n and not audited.plan.problem.budget.private:
         raise InputError("privacy.trust = none adds no noise: there is nothing to audit")
-    every = [kind for phase in subject.plan.phases for kind in phase.kinds]
+    every = [kind for phase in audited.plan.phases for kind in phase.kinds]
     if any(kind.noise.entrusted for kind in every):
         raise InputError("privacy.trust = central: silos add no noise to what they send, so there is none to audit")
-    if not subject.method.sends_sums:
+    if not audited.method.sends_sums:
         raise InputError(
-            f"method {subject.method.name} cannot be audited: what a silo sends of its local steps is no weighted sum "
+            f"method {audited.method.name} cannot be audited: what a silo sends of its local steps is no weighted sum "
             "of its answers"
         )
-    return subject
+    return audited

@@ -9,8 +9,8 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import ALGORITHMS
 from fedcore.losses import Absolute, Hinge, Huber, Logistic, Moreau, Squared
 from fedcore.models import Linear, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, linear
-from fedcore.silo.answers import Gradient, Moments, Piece
-from fedcore.silo.together import Stack, Together
+from fedcore.silo.answers import Gradient, Moments, Shard
+from fedcore.silo.batched_sums import BatchedSums, Stack
 
 LOSSES = {
     "logistic": Logistic(),
@@ -24,7 +24,7 @@ SIZES = (1, 2, 3, 7, 56, 57, 400, 64, 1, 33)
 
 
 def parts(d: int = 65, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Records (n, d), labels and clipping bounds of silos of `SIZES`; views into larger arrays, as pieces are."""
+    """Records (n, d), labels and clipping bounds of silos of `SIZES`; views into larger arrays, as shards are."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(sum(SIZES) + 5, d))
     y = np.where(rng.random(len(X)) < 0.5, -1.0, 1.0)
@@ -85,7 +85,7 @@ def stack(sampling: str = "full", answers=(Gradient, Gradient)) -> Stack | None:
         X, y = rng.normal(size=(6, 3)), np.ones(6)
         bounds = linear.residual_bounds(X, 1.0)
         answer = kind() if kind is Moments else Gradient(Linear(Logistic()), bounds, None, None, 1.0, 10.0, 1.0)
-        made[name] = (answer, Piece(event, slice(0, 6), X, y, 6.0, 1.0, None))
+        made[name] = (answer, Shard(event, slice(0, 6), X, y, 6.0, 1.0, None))
     return Stack.of(made)
 
 
@@ -101,19 +101,19 @@ def test_moments_and_answers_of_two_kinds_are_summed_alone():
 
 def test_only_the_array_that_arrived_is_answered_and_once():
     w = np.array([0.5, -1.0, 2.0])
-    together = Together(stack(), {"w": w})
-    assert together.take("ash", (w.copy(),)) is None
-    first = together.take("ash", (w,))
+    batched = BatchedSums(stack(), {"w": w})
+    assert batched.take("ash", (w.copy(),)) is None
+    first = batched.take("ash", (w,))
     assert first is not None and first.shape == (3,)
-    assert together.take("ash", (w,)) is None, "a second answer of a round is computed alone"
-    other = together.take("birch", (w,))
+    assert batched.take("ash", (w,)) is None, "a second answer of a round is computed alone"
+    other = batched.take("birch", (w,))
     assert not np.shares_memory(first, other), "noise is added in place"
-    assert together.take("cedar", (w,)) is None
+    assert batched.take("cedar", (w,)) is None
 
 
 def test_a_model_out_of_reach_is_left_to_each_silo():
     w = np.full(3, 100.0)
-    assert Together(stack(), {"w": w}).take("ash", (w,)) is None
+    assert BatchedSums(stack(), {"w": w}).take("ash", (w,)) is None
 
 
 def test_a_method_cannot_change_what_the_next_silo_is_asked(federate, toy, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import ALGORITHMS, ColumnMoments, LargestEigenvalue, SecondMoments
 from fedcore.algorithms.statistics.evaluated import evaluated
-from fedcore.audit.subject import Subject
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.losses import DrawnConvolution, Hinge, Logistic
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.evaluation import Evaluation
@@ -30,10 +30,10 @@ def problem(n=20, dim=32, epsilon=2.0, delta=None, clip=1.0, mechanism="gaussian
 
 
 def make(seed, method="mbsgd", hyper=None, loss=None, opener=PrivateSilo, plain=None, **sizes):
-    """A subject whose key follows from the seed."""
+    """A audited whose key follows from the seed."""
     chosen = ALGORITHMS[method](**({"rounds": 120} if hyper is None else hyper))
     key = np.random.default_rng([seed, 77]).bytes(32)
-    return Subject(chosen.plan(problem(**sizes)), chosen, loss or Logistic(), NAME, key, opener, plain)
+    return AuditedSilo(chosen.plan(problem(**sizes)), chosen, loss or Logistic(), NAME, key, opener, plain)
 
 
 def estimate(seed, kind="gradient-difference", hyper=None, **rest):
@@ -46,7 +46,9 @@ def moments(seed, opener=PrivateSilo, plain=None, features=7, bound=1.5, **sizes
     """The release of statistics before a run."""
     method = SecondMoments(features, bound)
     asked = problem(dim=length(features), clip=half_diameter(bound), **sizes)
-    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 78]).bytes(32), opener, plain)
+    return AuditedSilo(
+        method.plan(asked), method, None, NAME, np.random.default_rng([seed, 78]).bytes(32), opener, plain
+    )
 
 
 def evaluations(seed, opener=PrivateSilo, plain=PrivateSilo, n=40, held=15, dim=6, loss=None, classes=2, **sizes):
@@ -58,21 +60,25 @@ def evaluations(seed, opener=PrivateSilo, plain=PrivateSilo, n=40, held=15, dim=
     asked = replace(asked, silos=silos, evaluation=evaluation)
     key = np.random.default_rng([seed, 79]).bytes(32)
     plan = evaluated(chosen, asked).plan(asked)
-    return Subject(plan, chosen, loss or Logistic(), NAME, key, opener, plain, kind="histogram")
+    return AuditedSilo(plan, chosen, loss or Logistic(), NAME, key, opener, plain, kind="histogram")
 
 
 def column_moments(seed, opener=PrivateSilo, plain=None, columns=16, **sizes):
     """Another of them."""
     method = ColumnMoments(columns)
     asked = problem(dim=method.numbers, clip=method.half_diameter, **sizes)
-    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 79]).bytes(32), opener, plain)
+    return AuditedSilo(
+        method.plan(asked), method, None, NAME, np.random.default_rng([seed, 79]).bytes(32), opener, plain
+    )
 
 
 def eigenvalue(seed, opener=PrivateSilo, plain=None, bound=1.5, **sizes):
     """The third of them, whose answers are no plain sums."""
     method = LargestEigenvalue(bound)
     asked = problem(dim=1, clip=method.half_diameter, **sizes)
-    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 80]).bytes(32), opener, plain)
+    return AuditedSilo(
+        method.plan(asked), method, None, NAME, np.random.default_rng([seed, 80]).bytes(32), opener, plain
+    )
 
 
 def as_planned(name, seed, opener=PrivateSilo):
@@ -84,7 +90,7 @@ def as_planned(name, seed, opener=PrivateSilo):
 GUARDED = {"opener": partial(PrivateSilo, guarded=True), "plain": PrivateSilo, "mechanism": "discrete-gaussian"}
 KINDS = {
     "full batches": partial(make),
-    "pieces": partial(make, method="localized-mbsgd", hyper={"rounds": (20, 12, 8), "lam": 0.1}, n=28),
+    "shards": partial(make, method="localized-mbsgd", hyper={"rounds": (20, 12, 8), "lam": 0.1}, n=28),
     "disjoint blocks": partial(make, method="one-pass-mbsgd", hyper={"rounds": 20}, n=60),
     "coins": partial(make, hyper={"rounds": 120, "batch": 5}),
     "local steps": partial(make, method="fedprox", hyper={"rounds": 30, "local_steps": 4, "sampling_rate": 0.3}),

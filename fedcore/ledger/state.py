@@ -29,7 +29,7 @@ class Approval(NamedTuple):
     key_sha256: str
 
 
-class Standing:
+class LedgerState:
     """All entries that are no releases, and what follows from them. They must have been verified."""
 
     def __init__(self, entries: Iterable[tuple[Entry, bytes]] = ()) -> None:

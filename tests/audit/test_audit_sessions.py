@@ -9,14 +9,14 @@ import pytest
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.algorithms import ALGORITHMS, with_trait
 from fedcore.algorithms.statistics.evaluated import evaluated
+from fedcore.audit.audit_session import AuditSession, row_order
+from fedcore.audit.audited_silo import AuditedSilo, auditable
 from fedcore.audit.bench import no_canaries
 from fedcore.audit.canaries import canary_count, canary_records, scores
 from fedcore.audit.instruments.company import company
 from fedcore.audit.reading import Reader
 from fedcore.audit.releases import gather
 from fedcore.audit.scenes import equal_records, mixed_records
-from fedcore.audit.sitting import Sitting, row_order
-from fedcore.audit.subject import Subject, auditable
 from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.losses import LOSSES
@@ -24,7 +24,7 @@ from fedcore.models import OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import Evaluation
 from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.subjects import KINDS, NAME, make, problem
+from tests.audit.audited_silos import KINDS, NAME, make, problem
 from tests.problems import changed
 
 OBJECTIVES = {
@@ -86,8 +86,8 @@ def test_exact_means_are_exact_whatever_is_asked(kind):
     """Without noise every residual vanishes, of samples, local steps and drawn points too: who asks plays no part."""
     audited = KINDS[kind](0).without_noise()
     records = mixed_records(audited, np.random.default_rng(0))
-    sitting = Sitting(audited, records)
-    for transcript in (sitting.train("a"), sitting.still("b"), sitting.far("c", None, np.random.default_rng(1))):
+    session = AuditSession(audited, records)
+    for transcript in (session.train("a"), session.still("b"), session.far("c", None, np.random.default_rng(1))):
         assert len(transcript.payload) == len(audited.addresses)
         np.testing.assert_allclose(transcript.payload, transcript.exact, rtol=0, atol=1e-10 * audited.clip)
         assert np.abs(transcript.exact).max() > 1e-3
@@ -101,7 +101,7 @@ def test_known_means_are_exact_in_a_whole_training(method, answer):
     hyper = {"rounds": (4, 2), "lam": 0.1} if method.startswith("localized") else {"rounds": 6}
     hyper |= {"period": 2} if len(ALGORITHMS[method].asks) > 1 else {}
     audited = replace(make(0, method=method, hyper=hyper, n=24, dim=5), kind=answer).without_noise()
-    transcript = Sitting(audited, equal_records(audited, np.random.default_rng(0))).train("run")
+    transcript = AuditSession(audited, equal_records(audited, np.random.default_rng(0))).train("run")
     assert len(transcript.events) + len(transcript.beside) == audited.walked.index(audited.addresses[-1]) + 1
     assert transcript.addresses == tuple(audited.addresses)
     close = 1e-10 if answer == "gradient-and-hessian" else 1e-12  # Hessians by central differences of gradients
@@ -112,16 +112,16 @@ def test_known_means_are_exact_in_a_whole_training(method, answer):
 def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
     """A site may refuse what no server of the method would send: other names, or models outside of the plan's ball."""
     seen = []
-    ask = Sitting.ask
+    ask = AuditSession.ask
 
-    def noting(sitting, run, address, sent):
-        seen.append((sitting.subject, address[0], {name: array.copy() for name, array in sent.items()}))
-        return ask(sitting, run, address, sent)
+    def noting(session, run, address, sent):
+        seen.append((session.audited, address[0], {name: array.copy() for name, array in sent.items()}))
+        return ask(session, run, address, sent)
 
-    monkeypatch.setattr(Sitting, "ask", noting)
+    monkeypatch.setattr(AuditSession, "ask", noting)
     monkeypatch.setattr("fedcore.audit.releases.RELEASES", 240)
     monkeypatch.setattr("fedcore.audit.releases.FEWEST", 240)
-    for kind in ("control variates", "network", "pieces", "moments", "differences", "differences of a network"):
+    for kind in ("control variates", "network", "shards", "moments", "differences", "differences of a network"):
         gather(KINDS[kind](0), np.random.default_rng(0))
     assert len({phase for _, phase, _ in seen}) > 2
     for audited, phase, sent in seen:
@@ -144,7 +144,7 @@ def test_order_of_rows_is_that_of_the_silos_split():
         kept.append(PrivateSilo(name, records, key, ledger))
         return kept[-1]
 
-    Sitting(replace(audited, open=opened), records).still("run", 1)
+    AuditSession(replace(audited, open=opened), records).still("run", 1)
     np.testing.assert_array_equal(kept[0]._runs["run"].y, records.y[row_order(audited, "run")])
 
 
@@ -159,7 +159,7 @@ def test_scores_tell_signs_as_well_as_the_plan_allows(method, loss):
     for seed in range(10):
         canaries = canary_records(audited, "run", np.random.default_rng(seed))
         assert len(canaries.signs) == canary_count(audited)
-        transcript = Sitting(audited, canaries.records).train("run")
+        transcript = AuditSession(audited, canaries.records).train("run")
         aligned.append(scores(audited, canaries, transcript) * canaries.signs)
     flat = np.concatenate(aligned)
     error = mu / math.sqrt(flat.size)
@@ -177,7 +177,7 @@ def test_what_cannot_be_audited_is_refused_and_what_does_not_apply_is_said():
     said = {kind: no_canaries(KINDS[kind](0)) for kind in KINDS}
     assert {kind for kind, why in said.items() if why is None} == {
         "full batches",
-        "pieces",
+        "shards",
         "disjoint blocks",
         "softmax",
         "guarded",
@@ -195,9 +195,9 @@ def test_one_silo_of_several_can_be_trained_with_an_evaluation_of_every_phase(ki
     silos = tuple(replace(silo, held=8) for silo in asked.silos)
     asked = replace(asked, silos=silos, evaluation=Evaluation(2.0, "phase", 2))
     plan = evaluated(method, asked).plan(asked)
-    audited = Subject(plan, method, OBJECTIVES["logistic"], NAME, b"k" * 32, kind=kind)
-    sitting = Sitting(audited, mixed_records(audited, np.random.default_rng(0)))
-    assert sitting.train("run").addresses == tuple(audited.addresses)
+    audited = AuditedSilo(plan, method, OBJECTIVES["logistic"], NAME, b"k" * 32, kind=kind)
+    session = AuditSession(audited, mixed_records(audited, np.random.default_rng(0)))
+    assert session.train("run").addresses == tuple(audited.addresses)
     # Of 32 records in training there are five phases, each with an evaluation after it.
     odd = kind == "gradient"
     assert {phase for phase, _ in audited.addresses} == {2 * at - odd for at in range(1, 6)}
@@ -219,11 +219,11 @@ def test_rounds_of_several_kinds_are_looked_at_kind_by_kind():
 @pytest.mark.parametrize("server", ["still", "far", "train"])
 def test_planned_noise_of_differences_is_in_units_of_their_steps(server):
     audited = KINDS["differences"](0)
-    sitting = Sitting(audited, mixed_records(audited, np.random.default_rng(0)))
+    session = AuditSession(audited, mixed_records(audited, np.random.default_rng(0)))
     seen = {
-        "still": lambda: sitting.still("run"),
-        "far": lambda: sitting.far("run", None, np.random.default_rng(1)),
-        "train": lambda: sitting.train("run"),
+        "still": lambda: session.still("run"),
+        "far": lambda: session.far("run", None, np.random.default_rng(1)),
+        "train": lambda: session.train("run"),
     }[server]()
     steps = np.array([np.linalg.norm(sent["w"] - sent["before"]) for sent in seen.sent])
     np.testing.assert_array_equal(seen.unit, steps)
@@ -237,7 +237,7 @@ def test_steps_of_length_zero_are_answered_without_noise_and_not_read(monkeypatc
     projection = "fedcore.algorithms.differences.running_estimate.onto_domain"
     monkeypatch.setattr(projection, lambda stepped, *rest: 0.0 * stepped)
     audited = KINDS["differences"](0)
-    seen = Sitting(audited, mixed_records(audited, np.random.default_rng(0))).train("run")
+    seen = AuditSession(audited, mixed_records(audited, np.random.default_rng(0))).train("run")
     assert len(seen.beside) == audited.plan.rounds and seen.payload.shape == (0, audited.dim)
 
 
@@ -246,17 +246,17 @@ def test_rounds_that_no_instrument_can_look_at_are_refused():
     for method in ("diff2", "mbsgd"):
         chosen = ALGORITHMS[method](rounds=6)
         with pytest.raises(InputError, match="silos add no noise"):
-            auditable(Subject(chosen.plan(asked), chosen, OBJECTIVES["logistic"], NAME, b"k" * 32))
+            auditable(AuditedSilo(chosen.plan(asked), chosen, OBJECTIVES["logistic"], NAME, b"k" * 32))
     with pytest.raises(InputError, match="diff2-bvr cannot be audited: what a silo sends of its local steps"):
         auditable(make(0, method="diff2-bvr", hyper={"rounds": 6, "batch": 4}))
 
 
 def test_a_silo_that_has_a_weight_is_audited_in_company():
     """A plan with one silo more keeps weights of mean 1, whatever the audited silo's own weight is."""
-    subject = make(0, others=(30, 10))
-    weights = dict(zip((facts.name for facts in subject.plan.problem.silos), (0.5, 1.0, 1.5), strict=True))
-    silos = tuple(replace(facts, weight=weights[facts.name]) for facts in subject.plan.problem.silos)
-    weighted = replace(subject, plan=subject.asking.plan(replace(subject.plan.problem, silos=silos)))
+    audited = make(0, others=(30, 10))
+    weights = dict(zip((facts.name for facts in audited.plan.problem.silos), (0.5, 1.0, 1.5), strict=True))
+    silos = tuple(replace(facts, weight=weights[facts.name]) for facts in audited.plan.problem.silos)
+    weighted = replace(audited, plan=audited.asking.plan(replace(audited.plan.problem, silos=silos)))
     beside = weighted.beside("more").plan.problem
     assert [facts.weight for facts in beside.silos] == [0.5, 1.0, 1.5, 1.0]
     finding = company(weighted, np.random.default_rng(0))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore.arrays import Vector
-from fedcore.silo.answers import Answer, Piece, Sums
+from fedcore.silo.answers import Answer, Shard, Sums
 
-Part = tuple[Answer, Piece]
+Part = tuple[Answer, Shard]
 MOST_BLOCKS = 8
 """Of a silo's rows (`fedcore.summation`): the sums of all of them are in memory before their tree is made."""
 
@@ -35,13 +35,13 @@ class Stack:
         """
         parts = {silo: part for silo, part in parts.items() if len(part[1].blocks) <= MOST_BLOCKS}
         kinds = {type(answer) for answer, _ in parts.values()}
-        if len(parts) < 2 or len(kinds) > 1 or any(piece.event.sampling != "full" for _, piece in parts.values()):
+        if len(parts) < 2 or len(kinds) > 1 or any(shard.event.sampling != "full" for _, shard in parts.values()):
             return None
-        sums = kinds.pop().together(list(parts.values()))
+        sums = kinds.pop().batched(list(parts.values()))
         return None if sums is None else cls(tuple(parts), sums)
 
 
-class Together:
+class BatchedSums:
     """The sums of one round. `arrays`: what all of these silos were sent."""
 
     __slots__ = ("_arrays", "_found", "_ids", "_stack")

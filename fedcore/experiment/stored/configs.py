@@ -15,18 +15,18 @@ from fedcore.home import Home
 from fedcore.paths import HOME, Anchor, path_keys, with_paths
 
 
-def kept_experiment(config: ExperimentConfig, anchor: Anchor) -> dict[str, Any]:
+def stored_experiment(config: ExperimentConfig, anchor: Anchor) -> dict[str, Any]:
     """The config's plain values, paths named from `anchor`."""
     kept: dict[str, Any] = with_paths(config.model_dump(mode="json"), path_keys(ExperimentConfig), anchor.names())
     return kept
 
 
-def found_experiment(values: Any, anchor: Anchor) -> ExperimentConfig:
-    """The config that `kept_experiment` wrote. Raises ValueError for what is none."""
+def loaded_experiment(values: Any, anchor: Anchor) -> ExperimentConfig:
+    """The config that `stored_experiment` wrote. Raises ValueError for what is none."""
     return ExperimentConfig.model_validate(with_paths(values, path_keys(ExperimentConfig), anchor.path))
 
 
-def told_experiment(config: ExperimentConfig, anchor: Anchor | None = None) -> dict[str, Any]:
+def shown_experiment(config: ExperimentConfig, anchor: Anchor | None = None) -> dict[str, Any]:
     """The config's plain values for pages and files that others may see: paths from the folder that holds the home,
     where they are below it; `anchor`: of another home than the current one.
 
@@ -44,13 +44,13 @@ def told_experiment(config: ExperimentConfig, anchor: Anchor | None = None) -> d
     return shown
 
 
-def kept_sweep(config: SweepConfig, anchor: Anchor) -> dict[str, Any]:
-    """As `kept_experiment`, of a sweep."""
+def stored_sweep(config: SweepConfig, anchor: Anchor) -> dict[str, Any]:
+    """As `stored_experiment`, of a sweep."""
     return _parts(config.model_dump(mode="json"), anchor.names())
 
 
-def found_sweep(values: Any, anchor: Anchor) -> SweepConfig:
-    """The sweep that `kept_sweep` wrote. Raises ValueError for what is none."""
+def loaded_sweep(values: Any, anchor: Anchor) -> SweepConfig:
+    """The sweep that `stored_sweep` wrote. Raises ValueError for what is none."""
     return SweepConfig.model_validate(_parts(values, anchor.path) if isinstance(values, Mapping) else values)
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from fedcore.arrays import Arrays, Vector, pack
 from fedcore.audit.addresses import Sent
 from fedcore.audit.answers import Sum
+from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.audit.exact_means import ExactMeans
 from fedcore.audit.queries import Queries
 from fedcore.audit.reading import Reader
-from fedcore.audit.subject import Subject
-from fedcore.audit.transcript import KeptKeys, Transcript, watch
+from fedcore.audit.transcript import RecordedKeys, Transcript, watch
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.federation.in_process import InProcess
@@ -35,18 +35,18 @@ from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Question
+from fedcore.silo.question import RoundQuestion
 from fedcore.silo.site import Site
 
 NOTHING = 1e-12
 """An exact mean below this part of the clipping bound may be zero at the silo."""
 
 
-class Sitting:
+class AuditSession:
     """One synthetic silo that stays open over runs, with the auditor as the server. Raises SiloError as a site does.
 
     `lease`: of all runs, as one of the drivers that follow each other has it. `beside`: silos of the plan, with their
-    records, that are at the same site and are asked the same; nothing is noted of sums then. `of`: another sitting, of
+    records, that are at the same site and are asked the same; nothing is noted of sums then. `of`: another session, of
     whose silo these are further runs, perhaps of another plan.
     """
 
@@ -56,45 +56,45 @@ class Sitting:
 
     def __init__(
         self,
-        subject: Subject,
+        audited: AuditedSilo,
         records: Records,
         ledger: Ledger | None = None,
         lease: int = 0,
         beside: Mapping[str, Records] = MappingProxyType({}),
-        of: Sitting | None = None,
+        of: AuditSession | None = None,
     ) -> None:
-        self.subject, self.records, self.lease = subject, records, lease
-        self.reader, self.queries = Reader(subject), Queries(subject)
-        self._names = (subject.silo, *beside)
+        self.audited, self.records, self.lease = audited, records, lease
+        self.reader, self.queries = Reader(audited), Queries(audited)
+        self._names = (audited.silo, *beside)
         if of is not None:
             self.ledger, self.silo, self._site = of.ledger, of.silo, of._site
         else:
-            self.ledger = ledger if ledger is not None else KeptKeys(subject.silo)
+            self.ledger = ledger if ledger is not None else RecordedKeys(audited.silo)
             # Where the plan is about persons, these are persons of one row each.
-            opened = replace(records, person=subject.plan.problem.trust.person)
-            self.silo = subject.open(subject.silo, opened, SecretKeys(subject.key), self.ledger)
+            opened = replace(records, person=audited.plan.problem.trust.person)
+            self.silo = audited.open(audited.silo, opened, SecretKeys(audited.key), self.ledger)
             others = [
-                subject.open(
-                    name, replace(theirs, person=opened.person), SecretKeys(subject.key[::-1]), MemoryLedger(name)
+                audited.open(
+                    name, replace(theirs, person=opened.person), SecretKeys(audited.key[::-1]), MemoryLedger(name)
                 )
                 for name, theirs in beside.items()
             ]
             self._site = Site([self.silo, *others])
         self._backends: dict[str, InProcess] = {}
         self._notes: dict[str, list[Sum]] = {}
-        self._means = ExactMeans(subject, records)
+        self._means = ExactMeans(audited, records)
 
     def still(self, run: str, limit: int | None = None) -> Transcript:
         """The plan's addresses, or the first `limit`, of a server that asks about the first model every time.
 
         Any server is within the guarantee, and this one makes exact sums about equal records equal.
         """
-        addresses = self.subject.addresses[:limit]
+        addresses = self.audited.addresses[:limit]
         return self._transcript(run, addresses, [self.queries.first(address) for address in addresses])
 
     def far(self, run: str, limit: int | None, rng: np.random.Generator) -> Transcript:
         """The same of a server that asks about models at the edge of the domain, another each time."""
-        addresses = self.subject.addresses[:limit]
+        addresses = self.audited.addresses[:limit]
         return self._transcript(run, addresses, [self.queries.far(address, rng) for address in addresses])
 
     def train(self, run: str, limit: int | None = None) -> Transcript:
@@ -104,10 +104,10 @@ class Sitting:
         each silo says of held-out records hears the same of all. Where its rounds are of several kinds all are asked,
         and only those of the kind that is audited count and are read.
         """
-        method, plan, place = cast(Any, self.subject.asking), self.subject.plan, self.subject.place
+        method, plan, place = cast(Any, self.audited.asking), self.audited.plan, self.audited.place
         addresses, asked, answered, beside = [], [], [], []
-        state, read = method.init(self.subject.answer.start), dict.fromkeys(self.subject.addresses[:limit])
-        for address in self.subject.walked:
+        state, read = method.init(self.audited.answer.start), dict.fromkeys(self.audited.addresses[:limit])
+        for address in self.audited.walked:
             if address != (state.phase, state.round):  # a phase in which a silo answers once
                 state = replace(state, phase=address[0], round=address[1])
             phase = plan.phases[state.phase - 1]
@@ -149,18 +149,18 @@ class Sitting:
 
     def in_ledger(self, run: str) -> list[Sent]:
         """What the ledger says was sent in the run."""
-        return [Sent(self.subject.silo, run, row.phase, row.round, row.payload_digest) for row in self.written(run)]
+        return [Sent(self.audited.silo, run, row.phase, row.round, row.payload_digest) for row in self.written(run)]
 
     def order(self, run: str) -> np.ndarray:
         """Which row of the records sits at each position of the silo's split for this run (n,).
 
         The split depends on the run's key and on row indices only. The rule is written a second time here: a change of
-        it at the silo shows in exact sums of pieces.
+        it at the silo shows in exact sums of shards.
         """
         self._open(run)
-        if not isinstance(self.ledger, KeptKeys):
+        if not isinstance(self.ledger, RecordedKeys):
             raise ValueError("the order of rows is known with the auditor's own ledger only")
-        facts = self.subject.plan.problem.facts[self.subject.silo]
+        facts = self.audited.plan.problem.facts[self.audited.silo]
         drawn = generator(self.ledger.keys[run], "split").permutation(facts.trained)
         if not facts.held:
             return drawn
@@ -174,8 +174,8 @@ class Sitting:
         common = {name: array for name, array in sent.items() if name not in self.queries.own}
         own = {name: array for name, array in sent.items() if name in self.queries.own}
         every = dict.fromkeys(self._names, own) if own else {}
-        query = Query(run, self.subject.plan.digest, *address, self._names, common, every)
-        return next(release for release in self._open(run).ask(query) if release.silo == self.subject.silo)
+        query = Query(run, self.audited.plan.digest, *address, self._names, common, every)
+        return next(release for release in self._open(run).ask(query) if release.silo == self.audited.silo)
 
     def heard(self, run: str, address: tuple[int, int]) -> tuple[Release, tuple[Sum, ...]]:
         """The release for the address as `still` asks it, and what its sums are about."""
@@ -187,13 +187,13 @@ class Sitting:
         Nothing is released by it: the records have no part in a sum of zeros, and the ledger hears of none.
         """
         self._open(run)
-        phase, event = self.subject.at(address), self.subject.event(address)
+        phase, event = self.audited.at(address), self.audited.event(address)
         for draw in range(draws):
-            question = Question(run, *address, {}, draw.to_bytes(32, "little"))
+            question = RoundQuestion(run, *address, {}, draw.to_bytes(32, "little"))
             view = self.silo._view(question, phase)
-            piece = view._piece
-            if piece.grid is not None:
-                view._piece = replace(piece, grid=replace(piece.grid, dim=width))
+            shard = view._shard
+            if shard.grid is not None:
+                view._shard = replace(shard, grid=replace(shard.grid, dim=width))
             yield view._released(np.zeros(width), view._next_context(), 1.0) / event.sigma
 
     def approved(self, run: str) -> None:
@@ -223,13 +223,13 @@ class Sitting:
 
     def sent(self, transcript: Transcript) -> list[Sent]:
         """The payloads of a transcript by address."""
-        name, run = self.subject.silo, transcript.run
+        name, run = self.audited.silo, transcript.run
         pairs = zip(transcript.addresses, transcript.payload, strict=True)
         seen = [Sent(name, run, *address, payload_digest(payload)[1]) for address, payload in pairs]
         return [*seen, *transcript.beside]
 
     def _sent(self, run: str, release: Release) -> Sent:
-        return Sent(self.subject.silo, run, release.phase, release.round, payload_digest(release.payload)[1])
+        return Sent(self.audited.silo, run, release.phase, release.round, payload_digest(release.payload)[1])
 
     def _stands(self, sent: Arrays, release: Release) -> bool:
         """Whether a question is about a step of length zero, and was answered with zeros, as it should."""
@@ -237,8 +237,8 @@ class Sitting:
 
     def _open(self, run: str) -> InProcess:
         if run not in self._backends:
-            plan = self.subject.plan
-            agreement = Agreement(run, plan.problem, self.subject.method, self.subject.loss, plan.digest)
+            plan = self.audited.plan
+            agreement = Agreement(run, plan.problem, self.audited.method, self.audited.loss, plan.digest)
             self._backends[run] = InProcess(self._site, agreement, lease=self.lease)
             if plan.problem.trust.shuffle is None:
                 self._backends[run].open()
@@ -266,11 +266,11 @@ class Sitting:
         answered: list[Any],
         beside: Sequence[Sent] = (),
     ) -> Transcript:
-        subject, reader = self.subject, self.reader
+        audited, reader = self.audited, self.reader
         order: Callable[[], np.ndarray] = lambda: self.order(run)  # noqa: E731
         events, exact, sigma, blank, units = [], [], [], [], []
         for address, sent, (_, sums) in zip(addresses, queries, answered, strict=True):
-            event, unit = subject.event(address), reader.unit(sent)
+            event, unit = audited.event(address), reader.unit(sent)
             weights = reader.weights(sent)
             events.append(event)
             units.append(unit)
@@ -278,11 +278,11 @@ class Sitting:
             means = [self._means.of(event, one, order) for one in sums]
             if len(means) != len(weights) or not reader.fits(sent, sums):
                 # An answer that was made of other sums than the method asked for has no mean that is known.
-                means = [np.full(subject.dim, np.nan)] * len(weights)
+                means = [np.full(audited.dim, np.nan)] * len(weights)
             exact.append(reader.offset(sent) + weights @ np.array(means))
             # Opposite gradients cancel to the last bit at the silo, and perhaps not here.
-            blank.append(any(float(np.linalg.norm(mean)) <= NOTHING * subject.clip * unit for mean in means))
-        payload, shape = [release.payload for release, _ in answered], (len(answered), subject.dim)
+            blank.append(any(float(np.linalg.norm(mean)) <= NOTHING * audited.clip * unit for mean in means))
+        payload, shape = [release.payload for release, _ in answered], (len(answered), audited.dim)
         return Transcript(
             run,
             tuple(addresses),
@@ -298,6 +298,6 @@ class Sitting:
         )
 
 
-def row_order(subject: Subject, run: str) -> np.ndarray:
+def row_order(audited: AuditedSilo, run: str) -> np.ndarray:
     """Which row of the silo's records sits at each position of its split for this run (n,), whatever they say."""
-    return Sitting(subject, Records(np.zeros((subject.n, subject.answer.features)), np.ones(subject.n))).order(run)
+    return AuditSession(audited, Records(np.zeros((audited.n, audited.answer.features)), np.ones(audited.n))).order(run)
