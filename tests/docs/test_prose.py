@@ -6,8 +6,9 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,15 +16,19 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "scripts" / "prose.py"
 
 
-def _loaded():
-    spec = importlib.util.spec_from_file_location("prose", SCRIPT)
+def _loaded(script: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(script.stem, script)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["prose"] = module  # dataclasses look their module up
+    sys.modules[script.stem] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
 
-prose = _loaded()
+prose = _loaded(SCRIPT)
+docstrings = _loaded(SCRIPT.with_name("docstrings.py"))
+GENERATED = {"audit-trials.md", "fault-matrix.md"}
+INDEFINITE = re.compile(r"\b(whoever|everybody|anybody|anyone|someone|no one)\b", re.IGNORECASE)
+"""Parties without a name."""
 SITE = [page for page in prose.pages() if page.is_relative_to(ROOT / "docs")]
 
 
@@ -39,6 +44,29 @@ def test_no_sentence_of_a_page_is_long_and_no_line_wide(page):
     found = prose.measured(page.read_text())
     assert not found.long, found.long
     assert not found.wide
+
+
+WRITTEN = [page for page in prose.pages() if page.name not in GENERATED]
+
+
+def excluded(paragraphs: Iterable[str]) -> list[str]:
+    """Sentences with a word that the style excludes, or with a party without a name."""
+    found = [sentence for paragraph in paragraphs for sentence in prose.sentences(paragraph)]
+    return [each for each in found if docstrings.EXCLUDED.search(each) or INDEFINITE.search(each)]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_no_sentence_of_a_page_has_a_verb_of_speech_or_a_party_without_a_name(page):
+    assert not excluded(prose.blocks(page.read_text()))
+
+
+def test_no_comment_of_a_config_has_a_verb_of_speech_or_a_party_without_a_name():
+    assert not [each for file in CONF for each in excluded(comments(file.read_text()))]
+
+
+@pytest.mark.parametrize("sentence", ["The silo says no.", "Nobody knows.", "Whoever reads it knows.", "It was told."])
+def test_excluded_words_are_found_in_prose_and_not_in_code(sentence):
+    assert excluded([sentence]) and not excluded([f"`{sentence}`"])
 
 
 def test_the_pages_are_those_of_the_root_and_of_the_site():
