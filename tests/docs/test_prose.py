@@ -26,7 +26,7 @@ def _loaded(script: Path) -> ModuleType:
 
 prose = _loaded(SCRIPT)
 docstrings = _loaded(SCRIPT.with_name("docstrings.py"))
-GENERATED = {"audit-trials.md", "fault-matrix.md"}
+GENERATED = {"fault-matrix.md"}
 INDEFINITE = re.compile(r"\b(whoever|everybody|anybody|anyone|someone|no one)\b", re.IGNORECASE)
 """Parties without a name."""
 SITE = [page for page in prose.pages() if page.is_relative_to(ROOT / "docs")]
