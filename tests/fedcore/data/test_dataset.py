@@ -89,6 +89,7 @@ def test_the_name_of_a_data_set_is_the_digest_of_its_recipe(labels):
     assert dataset_name("digits", _recipe(DigitsData(labels=labels), 7)) == f"digits-{digest}"
     recipe["data"] = {"source": "synthetic", **{k: v for k, v in SMALL.model_dump().items() if k != "source"}}
     keys = {"source", "silos", "records", "features", "heterogeneity", "test_records", "classes"}
+    keys |= {"offset", "informative", "condition"}
     assert recipe["data"].keys() == keys and _recipe(SMALL, 7) == recipe
 
 
