@@ -21,10 +21,10 @@ from tests.tasks.five_silos import experiment, train
 
 
 class Echo:
-    """A backend that answers with what it is asked, and counts its messages; those of one company go together."""
+    """A backend that answers with its arguments and counts its messages; one `batch_group` travels together."""
 
-    def __init__(self, company=None, refuses=()) -> None:
-        self.company, self.refuses, self.messages = company, refuses, []
+    def __init__(self, batch_group=None, refuses=()) -> None:
+        self.batch_group, self.refuses, self.messages = batch_group, refuses, []
 
     def ask(self, value):
         self.messages.append([value])

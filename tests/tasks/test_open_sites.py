@@ -243,21 +243,20 @@ def test_a_lease_may_be_ahead_of_the_silos_clock_by_a_day_at_most(made, folders)
     opened(made, folders, "driver", ahead - 60_000).close()
 
 
-@pytest.mark.parametrize("way", ["dropped", "not kept by the engine", "never seen"])
-def test_a_site_that_nobody_has_any_more_lets_go_of_its_ledgers(made, folders, monkeypatch, way):
-    """Whatever still refers to it: Dask keeps errors with their frames, and sites go round in circles."""
-    keeping = [way != "never seen"]
+@pytest.mark.parametrize("case", ["dropped", "released by Dask", "never seen"])
+def test_a_site_without_a_holder_releases_its_ledgers(made, folders, monkeypatch, case):
+    """Also if the site is still referenced: Dask stores errors with their frames, and sites are in reference cycles."""
+    alive = [case != "never seen"]
     monkeypatch.setattr(open_sites, "FIRST", 0.5)
-    kept = None if way == "dropped" else lambda holder: keeping[0]
-    holder = opened(made, folders, "gone", 5, kept=kept)
-    if way != "never seen":
+    holder = opened(made, folders, "gone", 5, is_alive=None if case == "dropped" else lambda holder: alive[0])
+    if case != "never seen":
         time.sleep(2.5 * open_sites.EVERY)
         answer(holder, made, 5)
-    if way == "dropped":
+    if case == "dropped":
         del holder
-    keeping[0] = False
+    alive[0] = False
     began = time.monotonic()
-    newer = Holder(spec_of(made, folders).to_bytes(), "another")  # of another run: nobody asked it to let go
+    newer = Holder(spec_of(made, folders).to_bytes(), "another")  # of another run, so no driver called `let_go`
     assert time.monotonic() - began < 5 * open_sites.EVERY
     newer.close()
     assert np.all(np.array(rows(made, folders)) == (0 if way == "never seen" else 1))
