@@ -129,11 +129,11 @@ def test_all_rounds_arrive_of_a_store_that_was_away_for_all_of_them(made, tmp_pa
 def test_a_store_that_comes_back_is_caught_up_with_in_between(made, tmp_path, slow):
     driver = Driver(made, tmp_path)
     driver.rounds(10)
-    assert driver.training._told._left is not None
+    assert driver.training._tracked._left is not None
     slow.open.set()
     assert driver.tracker.flush(HANGS)
     driver.rounds(1)
-    assert driver.training._told._left is None
+    assert driver.training._tracked._left is None
     driver.rounds()
     driver.finish()
     driver.end()
@@ -171,7 +171,7 @@ def test_rounds_that_are_not_written_yet_are_waited_for_and_a_file_that_is_gone_
     with pytest.raises(Exception, match="has 4 of 9 rounds so far"):
         list(rows_of_phase(tmp_path / "run.sqlite", 1, 1, 9))
     assert driver.tracker.flush(HANGS)
-    driver.training._told._read(1, 1, 5)  # the last of them is in no checkpoint before the next round
+    driver.training._tracked._read(1, 1, 5)  # the last of them is in no checkpoint before the next round
     assert not driver.tracker.flush(0.3)
     driver.rounds(1)
     assert driver.tracker.flush(HANGS)

@@ -259,4 +259,4 @@ def test_a_site_without_a_holder_releases_its_ledgers(made, folders, monkeypatch
     newer = Holder(spec_of(made, folders).to_bytes(), "another")  # of another run, so no driver called `let_go`
     assert time.monotonic() - began < 5 * open_sites.EVERY
     newer.close()
-    assert np.all(np.array(rows(made, folders)) == (0 if way == "never seen" else 1))
+    assert np.all(np.array(rows(made, folders)) == (0 if case == "never seen" else 1))
