@@ -1,4 +1,4 @@
-"""The seed of long searches: always the same, or what FEDCORE_FUZZ_SEED says, a number or `fresh` (`make slow`)."""
+"""The seed of long searches: fixed, or taken from FEDCORE_FUZZ_SEED, a number or `fresh` (`make slow`)."""
 
 import os
 import secrets

@@ -101,7 +101,7 @@ class Federation:
         return read_meta(self.store)
 
     def computed(self) -> Counter[tuple[int, int, str]]:
-        """How often each silo finished computing each round, by the sites' own log."""
+        """Number of times that each silo finished computing each round, from the sites' own log."""
         lines = [line.split() for line in self.log.read_text().splitlines()]
         return Counter((int(f[3]), int(f[4]), f[5]) for f in lines if f[1] == "end" and f[2] == self.run)
 

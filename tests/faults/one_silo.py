@@ -1,4 +1,4 @@
-"""A site with one silo, in this process, and what its refusals say."""
+"""A site with one silo, in this process, and the texts of its refusals."""
 
 from __future__ import annotations
 

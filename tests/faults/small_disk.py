@@ -37,7 +37,7 @@ ROUNDS, DIM, N = 60, 600, 12
 
 
 class Tmpfs:
-    """The file system that `folder` is on, which nobody else uses."""
+    """The file system of `folder`, which no other process uses."""
 
     def __init__(self, folder: Path) -> None:
         self._ballast = folder / "ballast"

@@ -1,4 +1,4 @@
-"""Agreements that would take a site minutes or gigabytes, or whose outcome would say what a record is."""
+"""Agreements that would take a site minutes or gigabytes, or whose outcome would reveal a record."""
 
 from __future__ import annotations
 
@@ -239,9 +239,9 @@ def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():
 
 
 def test_no_address_of_this_process_is_in_a_sentence():
-    """Where a field may be one of several kinds, pydantic names the kind by its validators' repr."""
-    said = refused(written(LocalizedAccelerated(), SOUND, method__rounds=0))
-    assert "0x" not in said and "functools" not in said and said.endswith("greater than or equal to 1")
+    """For a field of one of several kinds, pydantic names the kind by its validators' repr."""
+    text = refused(written(LocalizedAccelerated(), SOUND, method__rounds=0))
+    assert "0x" not in text and "functools" not in text and text.endswith("greater than or equal to 1")
 
 
 def test_a_site_keeps_a_bounded_number_of_runs_open(monkeypatch):

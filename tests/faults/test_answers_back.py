@@ -1,4 +1,4 @@
-"""What a hostile site sends back to the driver: an error with a sentence, or its own answer, and never another's."""
+"""Answers of a hostile site to the driver: an error with a sentence, or its own answer, and never another site's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who can write a silo's SQLite file, and no key and no anchor, gets no second answer, no free one, no lower charge."""
+"""An adversary who can write a silo's SQLite file only gets no second answer, no free one, and no lower charge."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_trigger_that_was_there_first_gives_no_free_answers(tmp_path, kind):
 
 
 def test_a_run_whose_rows_were_moved_is_not_closed_for_less(silo):
-    """As `fedcore budget close` does it: nobody approves the run before."""
+    """The run is closed as by `fedcore budget close`, without an approval before."""
     change(silo.path, "UPDATE entries SET run = 'elsewhere' WHERE kind = 'release' AND round < 5")
     charged = []
     try:
@@ -265,7 +265,7 @@ def test_a_link_does_not_make_the_silo_write_over_its_own_anchor(silo, suffix, l
 
 @pytest.fixture
 def session(silo, tmp_path):
-    """The silo is open, has answered again, and somebody has a copy of its file."""
+    """An open silo that has answered again, and a copy of its file."""
     silo.open()
     silo.ask(1)
     return silo, copy(silo.path, tmp_path / "copy")
@@ -327,7 +327,7 @@ def test_what_does_not_come_back_as_it_was_written_is_not_sent(silo, name):
     )
     silo.ask(1)
     assert ("new", 1) not in silo.answers and silo.refusals[-1].code == "ledger-damaged"
-    # It answers nothing more, nor says what it is charged.
+    # It answers no further query, and does not report its charges.
     silo.ask(1, 2, model=1.0)
     assert ("new", 1) not in silo.answers and ("new", 2) not in silo.answers
     with pytest.raises(SiloError, match="did not come back as it was written"):
@@ -337,7 +337,7 @@ def test_what_does_not_come_back_as_it_was_written_is_not_sent(silo, name):
 
 
 def test_a_lost_write_is_told_when_it_is_read_back(silo, monkeypatch):
-    """COMMIT says yes, and another row is there: what is sent is what can be read."""
+    """COMMIT succeeds, but the row differs: a silo sends only bytes that it can read back."""
     silo.open("new")
 
     def losing(db: sqlite3.Connection, statement: str) -> None:

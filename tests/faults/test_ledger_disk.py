@@ -35,7 +35,7 @@ CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 
 @cache
 def can_mount() -> bool:
-    """Whether a process may have mounts of its own here, which end with it."""
+    """True if a process here may have its own mounts, which end with it."""
     try:
         tried = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/mnt"], capture_output=True)
         return tried.returncode == 0
@@ -47,7 +47,7 @@ needs_mount = pytest.mark.skipif("not can_mount()", reason="no mounts for this u
 
 
 def on_disk(scenario: str, disk: str, folder: Path) -> dict:
-    """What a scenario of small_disk.py found, on a disk of its own."""
+    """The findings of a scenario of small_disk.py, on a separate disk."""
     place = folder / "disk"
     place.mkdir()
     command = [sys.executable, str(SCRIPT), scenario, disk, str(place)]
@@ -103,7 +103,7 @@ def test_a_ledger_that_found_no_room_to_begin_begins_when_there_is_some(tmp_path
 
 @needs_mount
 def test_a_full_disk_of_anchors_leaves_no_empty_key(tmp_path):
-    """A chain under an empty key could be continued by anybody, and nothing that checks it would tell."""
+    """Anyone could continue a chain under an empty key, and no check would notice."""
     found = on_disk("anchors", "tmpfs", tmp_path)["found"]
     assert found[0]["refusal"] == NOT_ANCHORED
     for each in found:

@@ -1,7 +1,7 @@
-"""A ledger's file in UTF-16, where SQL compares texts that Python reads as something else.
+"""A ledger's file in UTF-16, where SQL compares texts that Python reads differently.
 
-A text of an odd number of bytes is not 'release' to SQL and 'release' to Python: one that is counted among the entries
-that are no releases, and not verified as what it is, makes up for one that was hidden.
+A text of an odd number of bytes differs from 'release' in SQL, and is 'release' in Python. SQL counts such an entry
+among those that are no releases. Without a check of its kind, it makes up for a hidden entry.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def varint(value: int) -> bytes:
 
 
 def write(path: Path, data: bytearray, claimed: int = 0) -> None:
-    """The file, whose header says that it has so many pages, or as many as it has; holes are none on the disk."""
+    """Writes the file with `claimed` pages in its header, or its real number; holes take no space on the disk."""
     pages = max(claimed, len(data) // PAGE)
     data[28:32], data[92:96] = struct.pack(">I", pages), data[24:28]
     path.write_bytes(data)
@@ -192,7 +192,7 @@ def megabytes() -> int:
 
 
 def in_a_child(act: Callable[[], list[str]]) -> tuple[list[str], int]:
-    """What `act` said in a process of its own, and by how many megabytes that grew; it ends within a minute."""
+    """The messages of `act` in a child process, and the megabytes by which that grew; it ends within a minute."""
     read, written = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,7 +1,7 @@
-"""A rollback journal that somebody planted beside the ledger's file.
+"""A planted rollback journal beside the ledger's file.
 
-It may name any file as its super-journal, and SQLite deletes that one, with the silo's rights, when it has played the
-journal back: the ledger's key or anchor, or a policy.
+It may name any file as its super-journal, for instance the ledger's key or anchor, or a policy. SQLite deletes that
+file, with the silo's rights, after it has played the journal back.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_no_ledger_begins_anew_because_its_key_and_anchor_were_deleted(silo, tmp
 @pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="no locks of open files, which SQLite meets")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_journal_that_comes_after_the_look_for_one_deletes_nothing_either(silo, monkeypatch, mode):
-    """Planted at the latest moment: as SQLite is told to open the file."""
+    """The journal is planted at the latest moment: in the call that opens the file."""
     victim, connect = victims(silo)["policy"], sqlite3.connect
     MODES[mode](silo.path)
 

@@ -30,7 +30,7 @@ SPOILT = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SPOILT)
 def test_a_record_that_is_not_a_number_leaves_the_very_bytes_of_a_record_of_zeros(one, kind, name):
-    """Not a zero with other noise: the sum before noise has the same bits, so nothing at all tells them apart."""
+    """The sum before noise has the same bits, so the two cannot be distinguished; a zero with other noise could."""
     X, y = records()
     spoilt, labels = X.copy(), y.copy()
     spoilt[7], labels[7] = SPOILT[name]
@@ -103,7 +103,7 @@ def test_an_error_that_quotes_a_record_becomes_one_constant_sentence(one, monkey
     assert error.__cause__ is None and error.__context__ is None
     assert CANARY_TEXT not in said(error, __file__)
     assert made.ledger.rows("run") == []
-    # The control: the error that was planted is one that would have said it.
+    # The control: the planted error itself contains the text.
     with pytest.raises(RuntimeError) as caught:
         quoting()
     assert CANARY_TEXT in said(caught.value, __file__)

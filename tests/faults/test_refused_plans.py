@@ -170,7 +170,7 @@ def test_a_message_may_be_made_from_the_answer(one, monkeypatch):
 
 
 class Watched(np.ndarray):
-    """Features that note whenever somebody looks at their values rather than at their shape."""
+    """Features that record every access to their values, and allow access to their shape."""
 
     looked: list[str] = []  # noqa: RUF012
 

@@ -226,7 +226,7 @@ def test_a_site_killed_in_a_shuffled_run_changes_nothing(home, tmp_path):
 
 
 def found_in(files: list[Path], federation: Federation) -> dict[str, set[str]]:
-    """What of the silos' answers is in files, by file: payloads, parts and digests of them, as bytes or as hex."""
+    """Traces of the silos' answers in files, by file: payloads, parts and digests of them, as bytes or as hex."""
     hits: dict[str, set[str]] = {}
     told = []
     for silo, rows in released(federation.home, federation.run).items():

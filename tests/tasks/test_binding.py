@@ -1,4 +1,4 @@
-"""What a stopped run is bound to, what decides its bits and nothing else, and what is said of one that cannot go on."""
+"""A stopped run is bound to exactly the inputs that decide its bits; messages for a run that cannot go on."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ print(result.weights_sha256, result.code)
 @pytest.mark.slow
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_comment_in_every_file_does_not_strand_a_stopped_run(tmp_path, ledger):
-    """Killed, and resumed by a copy of the packages that says something else in comments only: the same bits."""
+    """A killed run is resumed, with the same bits, by a copy of the packages that differs in comments only."""
     copy = tmp_path / "copy"
     for package in ("fedcore", "tasks", "flows"):
         shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "conf"))

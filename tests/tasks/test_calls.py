@@ -252,7 +252,7 @@ def test_a_holder_answers_for_another_site_of_its_own_driver_only(tmp_path):
 
 
 class Bare(DaskSites):
-    """One place, and nobody there: a run that asks by itself is refused."""
+    """One place without a holder; a call outside of a batch is refused."""
 
     def __init__(self, made) -> None:
         names = tuple(silo.name for silo in made.plan.problem.silos)

@@ -102,7 +102,7 @@ def check_whole(uri: str, made: Experiment, folder) -> None:
             for name, run in by_kind.items()
         }
         values = [(made.plan.position(row.phase, row.round), row.values[key]) for row in rows if key in row.values]
-        if key == "system/round_seconds":  # a round that was told, not kept, and done again took another time
+        if key == "system/round_seconds":  # a round that was sent, not stored, and repeated took another time
             assert sorted(step for step, _ in told["whole"]) == [position for position, _ in values]
             continue
         assert sorted(told["whole"]) == values
@@ -117,7 +117,7 @@ def test_all_rounds_arrive_of_a_store_that_was_away_for_all_of_them(made, tmp_pa
     while driver.training.phase is not None:
         driver.rounds(1)
         waited.append(driver.run.waiting)
-    # Besides those 6 that may wait: each phase begins, is caught up with, its last round is told, and it ends.
+    # Besides the 6 that may wait, each phase adds four: its begin, the rounds left out, its last round, its end.
     assert max(waited) <= 6 + 4 * PHASES
     driver.finish()
     slow.open.set()

@@ -1,4 +1,4 @@
-"""Who may speak with a Dask cluster: attacks on the sockets of a run's own cluster, and keys that a config names."""
+"""Authentication of a Dask cluster: attacks on the sockets of a run's own cluster, and keys that a config names."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_key_is_in_no_representation():
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A cluster of somebody's own, started by Dask's commands with keys of theirs: its address and their folder."""
+    """A user's own cluster, started by Dask's commands with the user's keys: its address and the keys' folder."""
     folder = tmp_path_factory.mktemp("own")
     authority = issued(folder, "authority", None)
     for name in ("scheduler", "driver"):

@@ -72,7 +72,7 @@ def refused(act, *arguments, code: str = "lease") -> SiloError:
 
 
 def rows(made: Experiment, folders: LedgerFolders) -> list[int]:
-    """How many releases each ledger holds of the run."""
+    """Number of the run's releases in each ledger."""
     found = []
     for source in spec_of(made, folders).sources:
         ledger = SqliteLedger(source.name, *folders.of(source.version, source.name))

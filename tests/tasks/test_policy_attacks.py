@@ -34,7 +34,7 @@ DATA = {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_r
 
 
 class Door:
-    """How a driver reaches silos, whose policies are in the folder `policies`."""
+    """A driver's access to silos whose policies are in the folder `policies`."""
 
     def __init__(self, policies, client) -> None:
         self.policies, self.client = policies, client
@@ -190,7 +190,7 @@ def test_a_run_that_a_new_policy_does_not_allow_gets_no_new_answer(door, tmp_pat
 
 @dataclasses.dataclass(frozen=True)
 class Hostile(Experiment):
-    """An experiment whose driver changes what workers are told to open."""
+    """An experiment whose driver changes the site specs that it sends to workers."""
 
     def site_spec(self, *arguments):
         spec = super().site_spec(*arguments)

@@ -34,7 +34,7 @@ def training_records(folder, bias, **changes):
 
 
 def typed(cell):
-    """A cell as a DataFrame of somebody else has it."""
+    """The cell as a user's DataFrame has it: a number, None, or text."""
     try:
         return float(cell)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is said of a run whose records were prepared with constants, and what a resumed run is held to."""
+"""Statements of runs whose records were prepared with constants, and the plan that binds a resumed run."""
 
 import json
 import math

@@ -324,7 +324,7 @@ def test_a_half_made_database_is_not_left_behind(tmp_path):
 
 
 def left_behind(ends):
-    """How runs and sweeps ended, by id; those of no id here are driven. What is held lasts as long as the block."""
+    """A `LeftBehind` with the ends of runs and sweeps by id; others have a driver. It locks an id for the block."""
     asked, held = [], set()
 
     @contextmanager
@@ -502,7 +502,7 @@ def test_two_processes_write_to_a_store_that_neither_found(tmp_path):
     for process in both:
         out, err = process.communicate(timeout=2 * HANGS)
         assert process.returncode == 0, err.decode()
-        assert (out, err) == (b"", b"")  # MLflow says nothing on the terminal either
+        assert (out, err) == (b"", b"")  # MLflow too prints nothing on the terminal
     check_whole(place, "one")
     check_whole(place, "two")
 
