@@ -48,7 +48,7 @@ READ = {
     "'1:30'": "1:30",
     "'12e45678'": "12e45678",
 }
-"""What a plain or quoted scalar says, by hand from YAML 1.2.2, chapter 10.3."""
+"""The value of each plain or quoted scalar, by hand from YAML 1.2.2, chapter 10.3."""
 REFUSED = {
     "010": "10 in YAML 1.2 and 8 in YAML 1.1",
     "-020": "-20 in YAML 1.2 and -16 in YAML 1.1",

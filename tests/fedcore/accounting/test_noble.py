@@ -229,7 +229,7 @@ def test_local_steps_of_a_setting_are_answers():
 
 
 def test_third_party_rounds_hardly_depend_on_the_noise_and_the_accountants_do():
-    """Why Table 1 does not compare equal privacy (spec, 5.5): T by the formula against T by the accountant."""
+    """Table 1 does not compare equal privacy (spec, 5.5): T by the formula differs from T by the accountant."""
     by_formula = [largest_rounds(THIRD, inputs(steps=10, picked=5), 3.0, sigma_of(z))[THIRD] for z in (10, 40)]
     accounted = [
         Setting(4000, 1, 2.5e-6, 800, 1.0, "without-replacement", 10).rounds_for(3.0, sigma_of(z)) for z in (10, 40)

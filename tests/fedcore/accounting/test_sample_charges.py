@@ -1,4 +1,4 @@
-"""What secret samples cost: plans against other accountants, caps, the ledger's settlement, and noise on a grid."""
+"""Costs of secret samples: plans against other accountants, caps, the ledger's settlement, and noise on a grid."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_no_sample_is_worse_than_answering_about_all(sampling, rate, multiplier)
 @pytest.mark.parametrize("rate, answers, delta", [(1 / 3, 4, 1e-13), (0.25, 12, 1e-13), (0.1, 3, 1e-6)])
 @pytest.mark.parametrize("noise", [1e8, 6e9, 1e17])
 def test_no_noise_is_too_much_for_the_accountant(sampling, rate, answers, delta, noise):
-    """Its truncations alone would say 1e-4 of any noise: a plan with a tiny target would search for ever."""
+    """The accountant's truncations alone would give 1e-4 for any noise; the search for a tiny target would not end."""
     event = GaussianRelease(0, 9, 1.0, noise, answers, sampling=sampling, rate=rate)
     assert spent([event], delta) <= epsilon_of(math.sqrt(answers) / noise, delta) * (1 + 1e-9)
 

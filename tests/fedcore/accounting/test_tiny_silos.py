@@ -1,4 +1,4 @@
-"""Silos whose 1/n^2 is no small delta: warned of, and refused where nobody wrote the number."""
+"""Silos whose 1/n^2 is no small delta: a warning, and a refusal unless a config or policy gives the number."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_cap_at_one_over_n_squared_is_refused_too(tmp_path):
 
 @pytest.mark.parametrize("key", ["cap", "one_run"])
 def test_a_policy_of_an_operator_has_to_say_so_too(key):
-    """A driver's number is no operator's: at 3 records a delta of 0.11 would pass a policy that says 1/n^2."""
+    """A driver's number does not count for the operator: at 3 records a policy of 1/n^2 would admit a delta of 0.11."""
     held = {"cap": {"epsilon": 9, "delta": 0.2}, "one_run": {"epsilon": 9, "delta": 0.2}}
 
     def approve(n, **changes):

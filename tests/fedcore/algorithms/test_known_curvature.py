@@ -1,4 +1,4 @@
-"""The test that stops a run whose number for beta is too small: what it sees, what it never says, what it needs."""
+"""The check that stops a run whose beta is too small: its findings, its silence about records, its requirements."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_all_answers_together_spend_what_the_plan_says(federate, silos, period, 
 
 
 def test_noise_that_hides_curvature_lengthens_no_step(federate, silos):
-    """With hardly any budget the noised Hessian says nothing: steps are about the gradient over the noise's size."""
+    """With a tiny budget the noised Hessian is all noise: steps are about the gradient divided by the noise's size."""
     for seed in range(5):
         federation = federate(NoisedNewton(rounds=3), silos, epsilon=0.01, delta=1e-3, seed=seed, **SMOOTH)
         for _, releases, state in federation.play():

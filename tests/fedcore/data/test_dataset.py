@@ -1,4 +1,4 @@
-"""From configuration to silos: planning agrees with running, and faulty files are told before work starts."""
+"""From configuration to silos: planning agrees with running, and faulty files are reported before work starts."""
 
 import hashlib
 import json
@@ -81,8 +81,10 @@ def test_generated_data_are_made_once(tmp_path):
 
 @pytest.mark.parametrize("labels", ["odd-even", "digit"])
 def test_keys_that_came_later_leave_data_sets_their_names(labels):
-    """A name is `source` and a digest of the recipe, written down here as it was before there were splits, but for the
-    generator's version: were it to change, accounts of silos would begin anew."""
+    """A name is `source` and a digest of the recipe; if it changed, silos' accounts would begin again at zero.
+
+    The recipe here is the one of the time before splits, with the present generator's version.
+    """
     recipe = {"generator": 3, "seed": 7, "data": {"source": "digits", "test_fraction": 0.2}}
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
     assert dataset_name("digits", _recipe(DigitsData(labels=labels), 7)) == f"digits-{digest}"

@@ -36,7 +36,7 @@ CELLS = st.one_of(
 
 
 def number(cell):
-    """What a person would read: a finite number, or nothing."""
+    """The finite number that a person reads in the cell; None if there is none."""
     text = cell.strip().lower()
     if text in ("true", "false"):
         return float(text == "true")
@@ -248,7 +248,7 @@ def test_what_does_not_fit_is_told_at_the_silo_only(tmp_path):
         f"1 of 1 silos cannot be used: silo north: file {tmp_path}/north.parquet holds what does not fit the schema; "
         "`fedcore check` with this config, where the file is, says what"
     )
-    # Public test data are no secret: all of it is told.
+    # Public test data are no secret, so the message has the full reason.
     write(tmp_path / "good.parquet", rows[:1] * 2, ["0", "1"])
     silos = ({"name": "north", "path": str(tmp_path / "good.parquet")},)
     with pytest.raises(InputError, match=r"(?s)data.test: file .* does not fit:.*'age': 1 of 2 cells .*SECRET"):

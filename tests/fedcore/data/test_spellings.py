@@ -1,4 +1,4 @@
-"""Which spellings of an id are one person: where two may be one they are, and no id is a float."""
+"""Spellings of a person's id: two that may be one person are one, and no id is read as a float."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of experiments: what is refused and how it is told, and overrides."""
+"""Files of experiments: refusals, their messages, and overrides."""
 
 import dataclasses
 import time
@@ -18,7 +18,7 @@ CONF = Path(__file__).parents[3] / "conf"
 
 
 WRONG = {
-    # override: what the sentence must say beside the file's name
+    # override: texts that the message must have beside the file's name
     "privacy.epsilom=2": ["privacy.epsilom", "did you mean epsilon?"],
     "privacy.epsilon=0": ["privacy.epsilon = 0", "greater than 0"],
     "privacy.epsilon=-1.5": ["privacy.epsilon = -1.5", "greater than 0"],

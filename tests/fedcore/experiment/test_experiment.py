@@ -168,7 +168,7 @@ def test_what_does_not_fit_the_silos_is_told_before_work_starts(sections, messag
 @pytest.mark.parametrize("method", ["mbsgd", "fedavg"])
 @pytest.mark.parametrize("multiplier", [5e-324, 1e-300])
 def test_noise_that_no_epsilon_is_accounted_for_is_no_guarantee(method, multiplier, tmp_path):
-    """A subnormal multiplier makes a sigma of 0 or next to it: that is trust none, and has to be said so."""
+    """A subnormal multiplier gives a sigma of 0 or nearly 0; that is trust none, and the config must declare it."""
     made = config(method, privacy={"noise_multiplier": multiplier, "delta": 1e-5})
     for planned in (make_plan, lambda made: Experiment.prepare(made, tmp_path)):
         with pytest.raises(InputError, match=r"say privacy.trust = none"):

@@ -22,7 +22,7 @@ EDGES = np.array([-0.25, 0.0, 0.25])
 
 
 def scored(n, seed, positive=0.4):
-    """Labels and scores of n records; scores on the edges' grid, so that bins lose nothing but order within them."""
+    """Labels and scores of n records; scores are on the grid of bin edges, so bins lose only the order within them."""
     rng = np.random.default_rng(seed)
     labels = rng.random(n) < positive
     return labels, np.clip(rng.normal(np.where(labels, 0.1, -0.15), 0.3), -1, 1)

@@ -1,4 +1,4 @@
-"""Which driver of a run a ledger answers: the one with the newest lease, also once it was closed and opened again."""
+"""A ledger answers only the driver with a run's newest lease, also after it was closed and opened again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_ledger_that_was_closed_still_refuses_an_older_lease(tmp_path):
     refused(again.commit, "run", row(2), 5)
     again.commit("run", row(2), 6)
     again.close_run("run", 0.0, 6)
-    approve(again, 8)  # a run that is closed, and whose driver died before it had said so
+    approve(again, 8)  # the run is closed, but its driver died before it had recorded that
     again.close()
     assert faults(*paths(tmp_path)) == []
     last = SqliteLedger(*paths(tmp_path))

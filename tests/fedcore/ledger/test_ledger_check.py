@@ -118,7 +118,7 @@ def content(folder) -> list:
 
 
 def test_every_flipped_bit_is_found_or_changes_no_row(whole, tmp_path):
-    """Some bits of a file carry nothing: free space, SQLite's counters. All others must be told."""
+    """Some bits of a file have no meaning: free space, SQLite's counters. Flips of all others must be reported."""
     data, truth = (whole / "a.sqlite").read_bytes(), content(whole)
     rng = np.random.default_rng(5)
     told = silent = 0
@@ -238,7 +238,7 @@ def test_a_lost_key_cannot_be_made_up(whole):
 
 
 def test_a_key_that_is_all_there_is_left_is_listed_and_told(tmp_path):
-    """Else `budget verify` would say nothing of a silo whose ledger and anchor were deleted."""
+    """Otherwise `budget verify` would not report a silo whose ledger and anchor were deleted."""
     folders = LedgerFolders.below(tmp_path)
     places = folders.of("version", "ash")
     SqliteLedger("ash", *places).close()
@@ -384,7 +384,7 @@ def test_a_ledger_whose_anchor_was_lost_sends_nothing_before_it_is_reconciled(wh
 
 
 def test_a_commit_whose_outcome_is_unknown_is_looked_up(whole, monkeypatch):
-    """The disk says no at COMMIT: once nothing was written, once all was. Neither is sent at once."""
+    """The disk reports an error at COMMIT, once without and once after the write. Neither answer is sent at once."""
     for number, written in ((10, False), (11, True)):
         ledger = opened(whole)
         lost = row(number)

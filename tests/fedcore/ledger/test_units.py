@@ -88,7 +88,7 @@ def test_the_body_of_a_charge_for_records_is_what_it_was(opened):
 
 
 def test_after_all_approvals_were_lost_a_ledger_is_one_of_records(tmp_path):
-    """Whose charges were lost nobody knows; a charge for persons bounds records too, and not the other way round."""
+    """The unit of lost charges is unknown: a charge for persons bounds records too, and not the other way round."""
     paths = tmp_path / "v" / "ash.sqlite", tmp_path / "a" / "ash.anchor"
     ledger = SqliteLedger("ash", *paths)
     ask(ledger, "one", "patient")

@@ -1,5 +1,4 @@
-"""The calls of who uses the library for the first time: each is answered by a sentence that says what to write, and
-that shows nothing of the data."""
+"""Wrong calls of new users of the library: each raises a message that names the remedy and shows no data."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ import fedcore
 import fedcore.library.training
 
 SEEN = 7131.0625
-"""What the records are full of, and no sentence may have in it."""
+"""A value in many records, which no message may contain."""
 WORD = "qzx"
 METHOD = {"name": "mbsgd", "rounds": 3, "step": 1.0}
 X = SEEN * np.where(np.random.default_rng(5).random((40, 3)) > 0.5, 1.0, -1.0)

@@ -1,4 +1,4 @@
-"""`scale=`: raw columns are told of, and brought to one scale by the keys of a config, with public constants."""
+"""`scale=`: raw columns give a warning, and a config's keys bring them to one scale with public constants."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_raw_columns_of_a_known_table_are_told_of_and_its_scaled_ones_are_learne
 def test_columns_are_not_told_of_where_they_are_alike_or_scaled_or_nobody_may_look(recwarn):
     alike = {name: (frame * [1, 0.1, 1000], y) for name, (frame, y) in SILOS.items()}
     train(alike, (TEST[0] * [1, 0.1, 1000], TEST[1]))
-    train(test=None)  # of private records nothing is told
+    train(test=None)  # no warning may depend on private records
     train(scale="test")
     assert not [each for each in recwarn if "differ in size" in str(each.message)]
 
@@ -85,7 +85,7 @@ def test_it_is_told_of_files_and_config_files_too(tmp_path):
 
 
 def test_a_config_file_is_told_how_its_columns_get_ranges(tmp_path):
-    """By the test file alone, whoever begins the run: `plan`, `run` and `sweep` say it."""
+    """The warning of `plan`, `run` and `sweep` depends on the test file only."""
     for name, (frame, y) in (SILOS | {"test": TEST}).items():
         frame.assign(sick=y).to_csv(tmp_path / f"{name}.csv", index=False)
     silos = [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in SILOS]

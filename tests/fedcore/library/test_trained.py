@@ -277,7 +277,7 @@ def test_cells_of_no_category_count_as_other_and_are_told(of_files):
     assert [each.filename for each in told] == [__file__]
     with pytest.warns(ModelWarning, match=said):
         of_files.score(strange, [0, 1, 1])
-    # Of one record alone nobody can say that the column is another one: others are what the feature is for.
+    # A single record cannot show that the column is a different one: unknown categories are allowed.
     with pytest.warns(ModelWarning, match="X: column 'kind': 1 of 1 cells are none of its categories"):
         np.testing.assert_array_equal(of_files.predict_proba(strange[2:]), probable[2:])
 

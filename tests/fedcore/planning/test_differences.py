@@ -194,8 +194,9 @@ def test_the_theorems_period_of_the_spec_for_california():
 
 
 def test_local_steps_share_the_budget_and_the_published_ones_spend_what_the_spec_found():
-    """Spec diff2, 4.4: 3, R = 200, T = 20, K = 10, n = 1651, P = 10, b = 10: closed form s_3^2 = 0.5400, spent 1.87 to
-    2.04 (K - 1 local steps); allowed up to b = 11.08.
+    """Spec diff2, 4.4, with `epsilon 3, R = 200, T = 20, K = 10, n = 1651, P = 10, b = 10`.
+
+    The closed form gives s_3^2 = 0.5400, which spends 1.87 to 2.04 (K - 1 local steps); allowed up to b = 11.08.
     """
     method = Diff2Bvr(rounds=200, period=20, local_steps=10, batch=10, slope=1.0)
     plan = method.plan(made(aggregator=False))

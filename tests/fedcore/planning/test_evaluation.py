@@ -1,4 +1,4 @@
-"""Which records are held out, and what plans, problems and configs say of it."""
+"""Held-out records: their ranges, and the fields of plans, problems and configs about them."""
 
 import json
 

@@ -48,7 +48,7 @@ METHODS = [
     Fedavg(rounds=4, local_steps=3),
     Scaffold(rounds=6, warm=True),
 ]
-"""Whose answers are about a public number of records."""
+"""Methods whose answers are about a public number of records."""
 
 
 def problem(*sizes, epsilon=1.0, whole=WHOLE, delta=DELTA, held=0, evaluation=None, participants=None, **budget):

@@ -51,7 +51,7 @@ def test_a_batch_is_handed_on_when_all_are_there_and_is_the_same_ever_after(desk
     assert sorted(first) == ALL
     assert all(desk.batch(at()) == first for _ in range(3))
     desk.restart()
-    assert not desk.open(at())  # committed: nobody needs to be asked
+    assert not desk.open(at())  # committed, so no silo needs to answer
     assert desk.batch(at()) == first
 
 

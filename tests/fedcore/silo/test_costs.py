@@ -1,6 +1,6 @@
-"""What an agreement may cost a site that reads it: every count of every method at its limit and far beyond.
+"""Costs of an agreement for the site that reads it: every count of every method at its limit and far beyond.
 
-Memory is what Python and NumPy ask for (tracemalloc); time is counted in points of accounting, never by a clock.
+Memory is Python's and NumPy's allocations (tracemalloc); time is counted in points of accounting, never by a clock.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ from tests.problems import problem_of
 from tests.selection import some_in_make_test
 
 PIECES = (b"[]", b"{}", b"1", b"1.5", b'"a"', b'{"name":"a"}', b"[[[[]]]]")
-"""What a text may be a long list of."""
+"""Items of which a hostile text may be a long list."""
 MOST_MEMORY = 100 * 2**20
 EDGES = (MOST_LISTED, MOST_STEPS - 1, MOST_STEPS + 1, 10**7, MOST_BLOCKS, MOST_ROUNDS, MOST_ROUNDS + 1, 2**53)
 """Values of a count: where a limit is, just beside it, and far beyond."""
@@ -101,7 +101,7 @@ def arrives(data, here=None):
 
 
 def of(name, values, made=None):
-    """The bytes of an agreement with these hyperparameters, as anybody can write them: checked by nobody."""
+    """The bytes of an agreement with these hyperparameters, which anyone can write without a check."""
     method = ALGORITHMS[name](**REQUIRED.get(name, {}))
     head = json.loads(Agreement("run", made or problem(), method, Squared(), "0" * 64).to_bytes())
     head[3][1].update(values)

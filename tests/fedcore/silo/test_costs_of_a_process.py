@@ -1,7 +1,7 @@
-"""A site's process, and not only Python's account of it, grows by less than `AN_AGREEMENT` whatever an agreement says.
+"""A site's whole process, not only Python's heap, grows by less than `AN_AGREEMENT` for every agreement.
 
-Each method's counts are driven in a child that the system lets have so much memory more than it has with its site open.
-What would take more ends in a MemoryError, whose sentence no refusal has.
+Each method's counts are driven in a child whose memory limit is its memory with an open site plus `AN_AGREEMENT`. More
+memory ends in a MemoryError, whose sentence no refusal has.
 """
 
 import json

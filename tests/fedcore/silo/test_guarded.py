@@ -83,7 +83,7 @@ def test_differences_lie_on_a_grid_in_units_of_the_step_and_spend_the_target(tmp
     for query, releases, _ in play(experiment, backend, whole.rounds):
         phase = whole.at(query.round)
         if phase.schedule.answers > 1:
-            continue  # a trajectory, whose answers nobody sees
+            continue  # a trajectory, whose single answers are never sent
         unit = 1.0
         if "before" in query.arrays:
             unit = np.linalg.norm(query.arrays["w"] - query.arrays["before"])

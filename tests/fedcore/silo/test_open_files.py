@@ -1,4 +1,4 @@
-"""Ledgers of many silos under a low limit of open files: room is made before any is opened, or the number is said."""
+"""Ledgers of many silos under a low limit of open files: the limit is raised first, or a message names the number."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def policy(**changes) -> Policy:
 
 
 def asked(held: Policy, charge: Charge, method=None, loss=None, ledger=None, run="new", now=None) -> str | None:
-    """What the policy says to one more run, at a silo of N records; None if it allows it."""
+    """The policy's refusal of one more run, at a silo of N records; None if it allows the run."""
     clock = (lambda: now) if now is not None else (lambda: datetime(2026, 1, 1, tzinfo=UTC))
     force = PolicyInForce(held, "ash", N, clock)
     loss = None if isinstance(method, SecondMoments) else loss or Logistic()
