@@ -59,8 +59,8 @@ class Tab:
     def _hear(self, event: dict[str, Any]) -> None:
         if event.get("method") == "Fetch.authRequired" and self._known is not None:
             typed = dict(zip(("username", "password"), self._known, strict=True))
-            said = {"response": "ProvideCredentials", **typed}
-            self._send("Fetch.continueWithAuth", requestId=event["params"]["requestId"], authChallengeResponse=said)
+            response = {"response": "ProvideCredentials", **typed}
+            self._send("Fetch.continueWithAuth", requestId=event["params"]["requestId"], authChallengeResponse=response)
         elif event.get("method") == "Fetch.requestPaused":
             self._send("Fetch.continueRequest", requestId=event["params"]["requestId"])
 

@@ -6,7 +6,7 @@ import secrets
 
 def fuzz_seed() -> int:
     """Shown, so that a search with a fresh seed can be repeated. A fixed one keeps chance out of CI."""
-    said = os.environ.get("FEDCORE_FUZZ_SEED", "1")
-    number = secrets.randbits(48) if said == "fresh" else int(said)
+    value = os.environ.get("FEDCORE_FUZZ_SEED", "1")
+    number = secrets.randbits(48) if value == "fresh" else int(value)
     print(f"\nFEDCORE_FUZZ_SEED={number}", flush=True)
     return number

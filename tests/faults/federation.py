@@ -148,8 +148,8 @@ class Federation:
         result = json.loads((self.home / "runs" / self.run / "result.json").read_text())
         for silo in result["silos"]:
             kinds = [kind for phase in phases for kind in phase.kinds]
-            asked = [kind.turns_of(silo["silo"]) if kind.schedule.in_turn else kind.rounds for kind in kinds]
-            assert silo["releases"] == sum(asked)
+            counts = [kind.turns_of(silo["silo"]) if kind.schedule.in_turn else kind.rounds for kind in kinds]
+            assert silo["releases"] == sum(counts)
         assert 0.999 * 4 <= result["epsilon_accounted"] <= 4
         if config.tracking.mlflow:
             self._check_mlflow(planned)

@@ -82,7 +82,10 @@ def plant(step: str | None, count: int = 1) -> None:
     elif place.when == "after":
         _wrap(place.target, after=kill)
     else:
-        _wrap(place.target, after=lambda db: db.set_trace_callback(lambda said: kill() if said == place.when else None))
+        _wrap(
+            place.target,
+            after=lambda db: db.set_trace_callback(lambda statement: kill() if statement == place.when else None),
+        )
 
 
 class _Kill:

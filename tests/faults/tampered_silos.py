@@ -193,11 +193,11 @@ class TamperedSilos(RuleBasedStateMachine):
         with suppress(SiloError):
             found.append(SqliteLedger("ash", *silo.files, fitting=False))
             found[0].reconcile()
-            kept = set(found[0].charges())
-            there = {(run, row.round) for run in kept for row in found[0].rows(run)}
+            backup = set(found[0].charges())
+            there = {(run, row.round) for run in backup for row in found[0].rows(run)}
             found[0].close()
             silo.lost |= {address for address in silo.sent if address[1:] not in there}
-            silo.ended = silo.approved = silo.approved & kept
+            silo.ended = silo.approved = silo.approved & backup
             # Bytes that do not match the chain stay in the file: checks report them, and they are never sent.
             silo.whole = not faults("ash", *silo.files)
             silo.truth, silo.honest = rows_of(silo.path), silo.path.read_bytes() if silo.whole else None
@@ -297,9 +297,9 @@ class TamperedSilos(RuleBasedStateMachine):
         first, second = self.silos
         if first.path.exists() and second.path.exists():
             with suppress(sqlite3.Error, UnicodeDecodeError):
-                kept = copy(first.path, self.root / "kept")
+                backup = copy(first.path, self.root / "kept")
                 self._replace(first, copy(second.path, self.root / "changed"))
-                self._replace(second, kept)
+                self._replace(second, backup)
 
     def _replace(self, silo: Model, instead: Path) -> None:
         if silo.one is not None and silo.whole:
@@ -336,10 +336,10 @@ class TamperedSilos(RuleBasedStateMachine):
             self._look(self.silos[which])
 
     def _look(self, silo: Model) -> None:
-        said = faults("ash", *silo.files)
+        findings = faults("ash", *silo.files)
         if silo.whole:
-            assert said == [] and rows_of(silo.path) == silo.truth
-        if said:
+            assert findings == [] and rows_of(silo.path) == silo.truth
+        if findings:
             return
         # Whole by its chain, whoever wrote it: then it holds what was sent, and charges it.
         ledger = SqliteLedger("ash", *silo.files)

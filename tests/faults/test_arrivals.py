@@ -262,8 +262,8 @@ def attack(number: int, examples: int, steps: int, shrink: bool = True) -> None:
 def shown() -> str:
     """The tally as text."""
     heads = [f"{key}: {count}" for key, count in TALLY.items() if key.count(": ") < 2]
-    said = sorted(((key, count) for key, count in TALLY.items() if key.count(": ") >= 2), key=lambda pair: -pair[1])
-    return "\n".join([*heads, *(f"{count:6d}  {key}" for key, count in said)])
+    messages = sorted(((key, count) for key, count in TALLY.items() if key.count(": ") >= 2), key=lambda pair: -pair[1])
+    return "\n".join([*heads, *(f"{count:6d}  {key}" for key, count in messages)])
 
 
 def test_messages_begin_with_every_method_and_every_objective():

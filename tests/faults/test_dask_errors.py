@@ -19,7 +19,7 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.silo.opening import open_site
 from fedcore.silo.site import Site
-from tests.faults.one_silo import records, refusal, said
+from tests.faults.one_silo import error_text, records, refusal
 from tests.faults.quoting import CANARY_TEXT
 from tests.patience import HANGS
 from tests.registers import registered
@@ -65,7 +65,7 @@ def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
         error = refusal(sites.ask, query)
         assert str(error) == f"silo {names[0]}: it could not answer; see the log at the silo"
         assert error.__cause__ is None and error.__context__ is None
-        assert CANARY_TEXT not in said(error, __file__)
+        assert CANARY_TEXT not in error_text(error, __file__)
         sites.close()
 
 

@@ -84,7 +84,7 @@ def neighbours(seed):
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "restarted"])
 def test_two_rounds_under_one_digest_do_not_tell_whether_their_sums_are_equal(tmp_path, durable):
     """With a digest in the query, the attack succeeded 10 of 10 times at an epsilon of 0.1."""
-    told = 0
+    revealed = 0
     method = Mbsgd(rounds=2, step=0.5)
     made = problem(40)
     plan = method.plan(made)
@@ -102,8 +102,8 @@ def test_two_rounds_under_one_digest_do_not_tell_whether_their_sums_are_equal(tm
                 if ledger is not None:
                     opened.close()
             equal.append(answers[0].tobytes() == answers[1].tobytes())
-        told += equal[0] != equal[1]
-    assert told == 0
+        revealed += equal[0] != equal[1]
+    assert revealed == 0
 
 
 @pytest.mark.parametrize("method", [Mbsgd(rounds=60, batch=20), Fedavg(rounds=60, local_steps=3, sampling_rate=0.05)])

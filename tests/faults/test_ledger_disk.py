@@ -248,8 +248,8 @@ def test_a_ledger_that_another_process_holds_is_told_and_free_when_that_is_kille
         for use in (lambda: SqliteLedger("ash", *paths), lambda: faults("ash", *paths)):
             with pytest.raises(SiloError) as caught:
                 use()
-            said = f"silo ash: its ledger {paths[0]} is held by another process ({holder.pid})"
-            assert str(caught.value).startswith(said)
+            message = f"silo ash: its ledger {paths[0]} is held by another process ({holder.pid})"
+            assert str(caught.value).startswith(message)
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(HANGS)
     SqliteLedger("ash", *paths).close()
@@ -270,14 +270,14 @@ def races(folder: Path, name: str, start, outcomes) -> None:
             ledger = SqliteLedger("ash", place / "ash.sqlite", place / "ash.anchor")
             try:
                 ledger.open_run(name, "plan", name.encode() * 8, SHARE, CAP)
-                said = "admitted"
+                message = "admitted"
             finally:
                 ledger.close()
         except SiloError as error:
-            said = f"{error.code}: {error.sentence}"
+            message = f"{error.code}: {error.sentence}"
         except Exception as error:
-            said = f"NOT A SENTENCE: {error!r}"
-        outcomes.put((number, name, said))
+            message = f"NOT A SENTENCE: {error!r}"
+        outcomes.put((number, name, message))
 
 
 def test_two_runs_that_race_for_the_last_of_a_cap_are_not_both_admitted(tmp_path, processes):
@@ -292,14 +292,14 @@ def test_two_runs_that_race_for_the_last_of_a_cap_are_not_both_admitted(tmp_path
     both = [processes.Process(target=races, args=each, daemon=True) for each in arguments]
     for process in both:
         process.start()
-    said: dict[int, dict[str, str]] = {}
+    message: dict[int, dict[str, str]] = {}
     for _ in range(2 * RACES):
         number, name, sentence = outcomes.get(timeout=HANGS)
-        said.setdefault(number, {})[name] = sentence
+        message.setdefault(number, {})[name] = sentence
     for process in both:
         process.join(HANGS)
         assert process.exitcode == 0
-    for number, sentences in said.items():
+    for number, sentences in message.items():
         admitted = [name for name, sentence in sentences.items() if sentence == "admitted"]
         assert len(admitted) == 1, sentences
         (other,) = [sentence for sentence in sentences.values() if sentence != "admitted"]

@@ -241,11 +241,11 @@ def test_a_kill_at_a_step_loses_and_doubles_nothing(processes, undisturbed, fold
 
     before = sent(folder)
     if ledger != "memory":
-        for silo, said in accounts(folder).items():
+        for silo, account in accounts(folder).items():
             true = true_epsilon(before[silo], silo)
-            assert said["epsilon_spent"] >= true * (1 - 1e-9)
-            assert said["epsilon_charged"] >= said["epsilon_spent"] * (1 - 1e-9)
-            assert sum(run["releases"] for run in said["runs"]) >= len(before[silo])
+            assert account["epsilon_spent"] >= true * (1 - 1e-9)
+            assert account["epsilon_charged"] >= account["epsilon_spent"] * (1 - 1e-9)
+            assert sum(run["releases"] for run in account["runs"]) >= len(before[silo])
 
     assert run(processes, folder, ledger, None, 1) == 0
     (results,) = (folder / "home" / "runs").glob("*/result.json")
@@ -268,9 +268,9 @@ def test_a_kill_at_a_step_loses_and_doubles_nothing(processes, undisturbed, fold
         assert true * (1 - 1e-9) <= reported[silo]["epsilon"] <= EPSILON * (1 + 1e-9)
         assert true == pytest.approx(EPSILON, rel=1e-5)  # the target is what was planned for
     if ledger != "memory":
-        for silo, said in accounts(folder).items():
-            assert [(run["state"], run["releases"]) for run in said["runs"]] == [("closed", len(planned))]
-            assert said["epsilon_charged"] == pytest.approx(true_epsilon(after[silo], silo), rel=1e-9)
+        for silo, account in accounts(folder).items():
+            assert [(run["state"], run["releases"]) for run in account["runs"]] == [("closed", len(planned))]
+            assert account["epsilon_charged"] == pytest.approx(true_epsilon(after[silo], silo), rel=1e-9)
     fault_table.add("driver with silos" if step in RELEASE else "driver", step, ledger, count)
 
 

@@ -45,8 +45,8 @@ def test_a_plan_with_less_noise_is_approved_under_no_digest(one, kind):
     made.ask(np.zeros(4))
     (row,) = made.ledger.rows("run")
     assert row.event.sigma == made.plan.phases[0].by_silo["ash"].sigma
-    asked = dataclasses.replace(made.query(np.zeros(4), 2), plan=forged.digest)
-    assert refusal(made.answer, asked).code == "plan"
+    query = dataclasses.replace(made.query(np.zeros(4), 2), plan=forged.digest)
+    assert refusal(made.answer, query).code == "plan"
     assert len(made.ledger.rows("run")) == 1
 
 

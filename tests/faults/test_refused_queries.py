@@ -140,7 +140,7 @@ def test_a_query_that_overflows_or_has_another_form_is_refused_before_a_silo_see
             error = refusal(made.answer, made.query(np.zeros(4), own=own))
             found[f"{name}, own: {own.keys()}"] = (error.code, error.sentence)
     assert {code for code, _ in found.values()} == {"query"}
-    assert {said for _, said in found.values()} <= SENTENCES, found
+    assert {message for _, message in found.values()} <= SENTENCES, found
     assert seen == [] and made.silo.computed == 0 and made.ledger.rows("run") == []
 
 

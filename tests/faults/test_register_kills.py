@@ -76,7 +76,7 @@ def test_what_was_sent_is_charged_wherever_a_process_is_killed(tmp_path, monkeyp
         except SiloError as error:
             assert error.code == "closed", step
         ledger.close()
-        assert [said for *_, said in faults(Register.current("ash"), None, None)] == [[], []], step
+        assert [found for *_, found in faults(Register.current("ash"), None, None)] == [[], []], step
     assert step > 40
 
 

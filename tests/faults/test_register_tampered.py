@@ -134,11 +134,11 @@ class Tampering(RuleBasedStateMachine):
             RegisteredLedger(Register.current("ash"), "ash", version, now).close()
         except SiloError:
             try:
-                said = [each for *_, found in faults(Register.current("ash"), None, None) for each in found]
+                messages = [each for *_, found in faults(Register.current("ash"), None, None) for each in found]
                 given_up = any(
                     each.given_up for each in Register.current("ash").accounts.by_name["ash"].versions.values()
                 )
-                assert said or given_up
+                assert messages or given_up
             except SiloError:
                 pass  # the register itself is named
 

@@ -144,11 +144,11 @@ def check(stands: LedgerState, made: ExperimentConfig, scratch: Path, phases: Se
     for version, silo in folders.found():
         assert faults(silo, *folders.of(version, silo)) == []
         ledger = SqliteLedger(silo, *folders.of(version, silo))
-        said = [run for run in account(ledger)["runs"] if run["run"] == run_id(made)]
+        charged = [run for run in account(ledger)["runs"] if run["run"] == run_id(made)]
         found = [(row.phase, row.round) for row in ledger.rows(run_id(made))]
         ledger.close()
-        if said:
-            assert [(run["state"], run["releases"]) for run in said] == [("closed", len(planned))]
+        if charged:
+            assert [(run["state"], run["releases"]) for run in charged] == [("closed", len(planned))]
             assert sorted(found) == planned
             seen += 1
     assert seen == SILOS

@@ -110,10 +110,14 @@ def test_another_version_is_named_and_what_is_left_to_do(home, monkeypatch, cons
     monkeypatch.setattr(binding, constant, 7)
     with pytest.raises(InputError) as refused:
         run(home, made)
-    said = str(refused.value)
-    assert f"run {run_id(made)} cannot go on" in said and says in said and f"({constant.lower()} {now}, now 7)" in said
-    assert "repetition=4" in said and "\n" not in said
-    assert (f"`fedcore budget close {run_id(made)}`" in said) is durable
+    message = str(refused.value)
+    assert (
+        f"run {run_id(made)} cannot go on" in message
+        and says in message
+        and f"({constant.lower()} {now}, now 7)" in message
+    )
+    assert "repetition=4" in message and "\n" not in message
+    assert (f"`fedcore budget close {run_id(made)}`" in message) is durable
 
 
 def test_a_checkpoint_of_before_says_so(home):
@@ -202,14 +206,14 @@ def test_a_finished_run_says_that_its_data_are_others_now(home, tmp_path, capsys
 
     made = files(tmp_path)
     result = run(home, made)
-    said = Console(width=400)
-    assert launch_run(made, said) == result
+    console = Console(width=400)
+    assert launch_run(made, console) == result
     assert "changed since" not in capsys.readouterr().out
     (tmp_path / "south.csv").write_text((tmp_path / "north.csv").read_text())
-    assert launch_run(made, said) == result
+    assert launch_run(made, console) == result
     assert "the file of silo south changed since then" in capsys.readouterr().out
     (tmp_path / "south.csv").unlink()
-    assert launch_run(made, said) == result
+    assert launch_run(made, console) == result
 
 
 DRIVER = """

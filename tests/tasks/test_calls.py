@@ -33,10 +33,10 @@ class Echo:
         return value
 
     @staticmethod
-    def batched(asked):
-        asked[0][0].messages.append([value for _, _, (value,) in asked])
+    def batched(calls):
+        calls[0][0].messages.append([value for _, _, (value,) in calls])
         found = []
-        for backend, method, (value,) in asked:
+        for backend, method, (value,) in calls:
             assert method == "ask"
             found.append(SiloError("ash", "planted", f"not {value}") if value in backend.refuses else value)
         return lambda: found
@@ -126,7 +126,7 @@ def test_a_signal_in_the_middle_of_a_call_stops_every_run():
 
     class Interrupted(Echo):
         @staticmethod
-        def batched(asked):
+        def batched(calls):
             raise KeyboardInterrupt
 
     backend = Interrupted("sites")
@@ -242,11 +242,11 @@ def test_a_holder_answers_for_another_site_of_its_own_driver_only(tmp_path):
     names = [silo.name for silo in made.plan.problem.silos]
     specs = [made.site_spec(some, LedgerFolders.below(tmp_path)).to_bytes() for some in (names[:2], names[2:])]
     one, other, stranger = Holder(specs[0], "driver"), Holder(specs[1], "driver"), Holder(specs[0], "another")
-    asked = [(site_key(spec), "accounts", ("no run",)) for spec in specs]
-    assert [each[0] for each in one.each(asked)] == [names[0], names[2]], "each site's first silo refuses"
-    assert [each[1] for each in stranger.each(asked)] == ["plan", "lost"]
+    calls = [(site_key(spec), "accounts", ("no run",)) for spec in specs]
+    assert [each[0] for each in one.each(calls)] == [names[0], names[2]], "each site's first silo refuses"
+    assert [each[1] for each in stranger.each(calls)] == ["plan", "lost"]
     other.close()
-    assert [each[1] for each in one.each(asked)] == ["plan", "lost"]
+    assert [each[1] for each in one.each(calls)] == ["plan", "lost"]
     one.close()
     stranger.close()
 

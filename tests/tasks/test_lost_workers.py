@@ -108,8 +108,8 @@ def test_a_cluster_whose_workers_cannot_be_forked_says_why(monkeypatch, error):
 
     monkeypatch.setattr(AsyncProcess, "start", start)
     monkeypatch.setattr(nodes, "FORK_AGAIN", 0.001)
-    said = r"EOFError\(\)" if isinstance(error, EOFError) else "refused"
-    with pytest.raises(InputError, match=f"the local cluster did not start \\({said}\\)"), local_cluster(2):
+    message = r"EOFError\(\)" if isinstance(error, EOFError) else "refused"
+    with pytest.raises(InputError, match=f"the local cluster did not start \\({message}\\)"), local_cluster(2):
         pass
 
 

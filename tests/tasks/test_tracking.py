@@ -393,11 +393,11 @@ def test_a_run_that_ends_between_the_look_and_the_write_stays_finished(place):
 
 
 def test_what_is_held_until_it_is_told_is_let_go_in_any_case(tmp_path):
-    told, given_up, late = threading.Event(), threading.Event(), threading.Event()
+    delivered, given_up, late = threading.Event(), threading.Event(), threading.Event()
     tracker = Place(tmp_path).tracker()
     tracker.begin("told", "tests", "told", {}, {})
-    tracker.once_delivered(told.set)
-    assert tracker.close(HANGS) and told.is_set()
+    tracker.once_delivered(delivered.set)
+    assert tracker.close(HANGS) and delivered.is_set()
     tracker.once_delivered(late.set)
     assert late.is_set()
     blocked = tmp_path / "file"

@@ -94,11 +94,11 @@ def test_a_bit_told_by_randomized_response_counted_out(count, rounds, participat
     def excess(epsilon):
         total = 0.0
         for n in range(rounds + 1):
-            told = n * count
-            for j in range(told + 1):
+            reports = n * count
+            for j in range(reports + 1):
                 weight = math.comb(rounds, n) * participation**n * (1 - participation) ** (rounds - n)
-                weight *= math.comb(told, j) * truth**j * (1 - truth) ** (told - j)
-                total += weight * max(0.0, -math.expm1(epsilon - (2 * j - told) * loss))
+                weight *= math.comb(reports, j) * truth**j * (1 - truth) ** (reports - j)
+                total += weight * max(0.0, -math.expm1(epsilon - (2 * j - reports) * loss))
         return total - delta
 
     by_hand = brentq(excess, 0, count * rounds * loss, xtol=1e-12)

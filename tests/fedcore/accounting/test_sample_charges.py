@@ -212,9 +212,9 @@ def test_guarded_answers_about_samples_lie_on_a_grid_and_settle(tmp_path, model)
             grid = Grid.of(share.sigma * share.batch, phase.inputs.clip, share.n, 5, sampled=True)
             steps = release.payload * share.batch / grid.step
             assert np.abs(steps - np.rint(steps)).max() <= 4e-16 * np.abs(steps).max()
-    for said in backend.accounts(experiment.run):
-        assert 2 * 0.999 < said.epsilon <= 2
-        assert said.epsilon == experiment.plan.silo_epsilon(said.silo)
+    for account in backend.accounts(experiment.run):
+        assert 2 * 0.999 < account.epsilon <= 2
+        assert account.epsilon == experiment.plan.silo_epsilon(account.silo)
     backend.close_run(experiment.run)
     backend.close()
 

@@ -62,9 +62,9 @@ def test_stage_plan_of_a_very_long_run_without_noise_ends():
 def test_means():
     rng = np.random.default_rng(0)
     rows = list(rng.standard_normal((7, 3)))
-    kept = [row.copy() for row in rows]
+    before = [row.copy() for row in rows]
     np.testing.assert_allclose(mean_message(Messages(enumerate(rows))), np.mean(rows, axis=0), rtol=1e-14)
-    np.testing.assert_array_equal(rows, kept)
+    np.testing.assert_array_equal(rows, before)
     mean = np.zeros(3)
     for count, row in enumerate(rows):
         mean = running_mean(mean, count, row)

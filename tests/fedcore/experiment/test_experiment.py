@@ -123,8 +123,8 @@ def test_a_cap_stops_the_run_that_would_pass_it_and_leaves_the_others_alone(tmp_
     first, _ = play(made[0], tmp_path)
     play(made[1], tmp_path)
     backend = made[2].in_process(LedgerFolders.below(tmp_path))
-    said = r"cap of epsilon 3\.2 .* left .runs so far: 2.; run .* asks for 2 at delta 1e-06"
-    with pytest.raises(SiloError, match=said):
+    message = r"cap of epsilon 3\.2 .* left .runs so far: 2.; run .* asks for 2 at delta 1e-06"
+    with pytest.raises(SiloError, match=message):
         backend.open()
     with pytest.raises(SiloError, match="has not approved"):
         backend.ask(made[2].context.query(made[2].config.algorithm.init(made[2].start())))

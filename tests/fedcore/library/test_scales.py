@@ -43,12 +43,12 @@ def train(silos=SILOS, test=TEST, **keys):
 
 def test_raw_columns_of_a_known_table_are_told_of_and_its_scaled_ones_are_learned():
     silos, test = breast_cancer()
-    with pytest.warns(ModelWarning) as told:
+    with pytest.warns(ModelWarning) as caught:
         raw = fedcore.train(silos, test=test, epsilon=2)
-    size, worth = (str(each.message) for each in told)
+    size, worth = (str(each.message) for each in caught)
     assert "columns of the test records differ in size: 'worst area' is about" in size and "scale='test'" in size
     assert "the model is no better than always answering the most frequent class" in worth
-    assert all(each.filename == __file__ for each in told)
+    assert all(each.filename == __file__ for each in caught)
     errors = [fedcore.train(silos, test=test, epsilon=2, scale="test", seed=seed).test_error for seed in range(3)]
     assert np.mean(errors) < 0.11 < raw.test_error
 
@@ -91,15 +91,22 @@ def test_a_config_file_is_told_how_its_columns_get_ranges(tmp_path):
     silos = [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in SILOS]
     columns = ["age", "dose", "shift"]
 
-    def said(features, test="test.csv"):
+    def warnings_of(features, test="test.csv"):
         data = {"source": "files", "silos": silos, "label": "sick", "features": features}
         data |= {"test": test and str(tmp_path / test)}
         config = ExperimentConfig.model_validate({"data": data, "privacy": {"epsilon": 4}, "algorithm": METHOD})
         return [each for each in urgent(config, make_plan(config)) if "differ in size" in each]
 
-    (told,) = said(columns)
-    assert "'dose' is about" in told and "give each column its range in data.features, as {age: {range: [20" in told
-    assert said(columns, None) == said({name: {"range": [-50, 50]} for name in columns}) == said(columns[:1]) == []
+    (message,) = warnings_of(columns)
+    assert (
+        "'dose' is about" in message and "give each column its range in data.features, as {age: {range: [20" in message
+    )
+    assert (
+        warnings_of(columns, None)
+        == warnings_of({name: {"range": [-50, 50]} for name in columns})
+        == warnings_of(columns[:1])
+        == []
+    )
 
 
 def test_a_column_may_be_called_constants():
@@ -179,7 +186,7 @@ def test_a_column_that_does_not_vary_is_centred_as_scikit_learn_does():
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"scale": "tests"}, "scale = 'tests' is not known; scale= is 'test'"),
         ({"scale": True}, "scale= is of type bool; scale= is 'test'"),
@@ -196,7 +203,7 @@ def test_a_column_that_does_not_vary_is_centred_as_scikit_learn_does():
         ({"scale": {"constants": "released"}}, "data.scaling.epsilon is missing"),
     ],
 )
-def test_what_is_no_scale_is_refused_in_a_sentence(keys, said):
-    with pytest.raises(InputError, match=said) as told:
+def test_what_is_no_scale_is_refused_in_a_sentence(keys, message):
+    with pytest.raises(InputError, match=message) as raised:
         train(**keys)
-    assert "\n" not in str(told.value) and "fedcore-" not in str(told.value)
+    assert "\n" not in str(raised.value) and "fedcore-" not in str(raised.value)

@@ -168,11 +168,11 @@ def test_the_step_that_a_plan_calls_the_longest_is_where_its_condition_ends():
     problem = made(calibration="exact", clip=1.0)
     for step in (0.02, 0.1, 0.25):
         plan = Diff2(rounds=2000, step=step, slope=2.0).plan(problem)
-        told = plan.phases[0].settings
+        settings = plan.phases[0].settings
         noise = plan.phases[0].mean_noise if plan.phases[0].parts else 0.0
-        by_hand = min(1 / 4.0, 1 / (2 * math.sqrt(max(told["period"] * noise * 101, 1e-300))))
-        assert told["longest_step"] == pytest.approx(by_hand)
-        assert told["period"] == 1 or step <= told["longest_step"] * (1 + 1e-9)
+        by_hand = min(1 / 4.0, 1 / (2 * math.sqrt(max(settings["period"] * noise * 101, 1e-300))))
+        assert settings["longest_step"] == pytest.approx(by_hand)
+        assert settings["period"] == 1 or step <= settings["longest_step"] * (1 + 1e-9)
     assert longest_step(2.0, 5, 0.0, 10) == 0.25
 
 

@@ -141,12 +141,12 @@ def test_given_their_number_silos_are_those_of_a_fixed_number(law, numbers, fede
 def test_each_silo_is_in_a_round_with_the_expected_number_over_N(federate):
     rng = np.random.default_rng(0)
     data = {name: (rng.standard_normal((4, 2)), rng.standard_normal(4)) for name in "abcde"}
-    asked, rounds = Counter(), 1500
+    participations, rounds = Counter(), 1500
     for query in federate(Mbsgd(rounds=rounds, step=1e-9), data, participants=(1, 1, 4), epsilon=None).queries():
-        asked.update(query.participants)
+        participations.update(query.participants)
     chance = 2 / 5  # E[M_r] = 2
     for name in data:
-        assert asked[name] / rounds == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / rounds))
+        assert participations[name] / rounds == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / rounds))
 
 
 # What follows from it

@@ -51,9 +51,13 @@ def test_a_silo_refuses_a_charge_below_that_of_its_answers_and_takes_that(fcrn, 
     (phase,) = plan.phases
     alone, planned = 2 * phase.question.clip / phase.by_silo[NAME].batch, Phase.event
     for factor, passes in ((1.0, least == 1.0), (least * (1 - 1e-9), False), (least, True), (3.0, True)):
-        said = alone * factor * (1 + 1e-5 * passes)  # rounding of sums is charged, too
+        sensitivity = alone * factor * (1 + 1e-5 * passes)  # rounding of sums is charged, too
         monkeypatch.setattr(
-            Phase, "event", lambda self, silo, round, said=said: replace(planned(self, silo, round), sensitivity=said)
+            Phase,
+            "event",
+            lambda self, silo, round, sensitivity=sensitivity: replace(
+                planned(self, silo, round), sensitivity=sensitivity
+            ),
         )
         if passes:
             check_answers(NAME, plan, method)

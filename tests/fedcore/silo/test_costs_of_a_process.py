@@ -85,10 +85,10 @@ CASES = [pytest.param(name, marks=[pytest.mark.hours] if name in SEARCHED else [
 @pytest.mark.minutes
 @pytest.mark.parametrize("name", CASES)
 def test_no_number_of_an_agreement_costs_a_process_more_than_its_bound(name):
-    *said, last = said_by(name)
+    *messages, last = said_by(name)
     assert last == BOUNDED
-    assert len(said) >= len(EDGES) and len(set(said)) > 1
-    for sentence in said:
+    assert len(messages) >= len(EDGES) and len(set(messages)) > 1
+    for sentence in messages:
         assert "see the log" not in sentence and "memory" not in sentence.lower(), sentence
 
 
