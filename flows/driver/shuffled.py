@@ -12,7 +12,7 @@ from fedcore.planning.shuffle import Shuffle
 from fedcore.shuffling.forms import Route
 from flows.services.own_shuffler import OwnShuffler
 from flows.services.shuffler_secret import shuffler_secret
-from tasks.shuffling.backend import SendingSites, Shuffled, kept_key
+from tasks.shuffling.backend import SendingSites, Shuffled, stored_key
 from tasks.shuffling.calls import Mailbox, check_listening
 
 
@@ -45,7 +45,7 @@ def shuffled(experiment: Experiment, shuffle: Shuffle, home: Home, sites: Callab
     config, folder = experiment.config, home.runs / experiment.run
     check_shuffler(config)
     deadline = 60.0 if config.shuffler is None else config.shuffler.deadline
-    key, address, own, secret = kept_key(folder / "shuffler.key"), shuffler_address(config), None, told_secret(config)
+    key, address, own, secret = stored_key(folder / "shuffler.key"), shuffler_address(config), None, told_secret(config)
     if address is None:
         own = OwnShuffler(home, folder / "shuffler", shuffle.minimum)
         own.start()

@@ -10,7 +10,7 @@ from typing import Literal
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from studies.figures.along import ways
+from studies.figures.along import cost_curves
 from studies.figures.curves import CurvesConfig, curves, panel_name
 from studies.figures.formats import place_text, printed
 from studies.figures.paper_table import TableConfig, table_cells
@@ -19,12 +19,12 @@ from studies.figures.trials import half_width
 from studies.study import FigureConfig
 
 SpreadOf = Literal["", "interval 95%", "simultaneous 95%", "deviation"]
-"""Half width of the 95 % interval of a mean, of intervals that hold together with 95 %, or a standard deviation."""
+"""Kind of spread: half width of a mean's 95 % interval, of intervals that hold jointly with 95 %, or a deviation."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a value: the curve of a figure, its panel, and the value `at` of the `key` along the axis."""
+    """Place of a value: the curve of a figure, its panel, and the value `at` of the axis's `key`."""
 
     figure: str
     measure: str
@@ -35,7 +35,7 @@ class Place:
 
     @property
     def words(self) -> str:
-        """The place in a sentence."""
+        """The place as a phrase for messages."""
         parts = [f"{self.figure}: {self.measure} of {self.curve}"]
         parts += [f"in panel {self.panel}"] if self.panel else []
         parts += [f"at {self.key} {self.at}"] if self.key else []
@@ -56,19 +56,21 @@ class Measured:
 
     @property
     def single(self) -> bool:
-        """Whether the value is of one trial."""
+        """True if the value is of one trial."""
         return self.seed is not None
 
 
 Trial = tuple[int, int | None, float]
-"""Seed, repetition (None: the mean over all of a seed) and value."""
+"""Seed, repetition (None: the mean over all repetitions) and value."""
 
 
 def measured(
     home: Home, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
 ) -> list[Measured]:
-    """The values of a figure, from its finished runs: trials first, then the mean, place by place. `results` are those
-    of `cells`, in their order. Raises InputError for results that do not make the figure."""
+    """The values of a figure, from its finished runs: trials first, then the mean, place by place.
+
+    `results` are those of `cells`, in their order. Raises InputError for results that do not make the figure.
+    """
     if figure.table is not None:
         return _of_table(figure.name, figure.table, cells, results)
     if figure.curves:
@@ -90,14 +92,14 @@ def _of_points(
 def _of_whole_runs(
     home: Home, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
 ) -> list[Measured]:
-    """Rounds, numbers sent and gradient evaluations: means over the runs at each epsilon of `along`."""
+    """Rounds, numbers sent and gradient evaluations of whole runs: means at each epsilon of `along`."""
     found = []
     for epsilon in figure.along:
-        for way in ways(home, figure.points.metric, epsilon, cells, results):
-            costs = {"rounds": way.rounds, "numbers sent": way.floats, "gradient evaluations": way.gradients}
+        for curve in cost_curves(home, figure.points.metric, epsilon, cells, results):
+            costs = {"rounds": curve.rounds, "numbers sent": curve.floats, "gradient evaluations": curve.gradients}
             for measure, along in costs.items():
-                place = Place(figure.name, measure, way.method, "", EPSILON, place_text(epsilon))
-                found += [Measured(place, printed(measure, along[-1]), trials=way.runs)] if along else []
+                place = Place(figure.name, measure, curve.method, "", EPSILON, place_text(epsilon))
+                found += [Measured(place, printed(measure, along[-1]), trials=curve.runs)] if along else []
     return found
 
 

@@ -185,7 +185,7 @@ class Attacked:
         self.forgotten: set[str] = set()
 
     def restart(self) -> None:
-        """Closes and opens the site; approves again what was approved, and tells memory ledgers what left."""
+        """Closes and opens the site, repeats all approvals, and restores the releases of ledgers in memory."""
         self.site.close()
         self.open()
         for run, agreement in self.agreements.items():
@@ -198,7 +198,7 @@ class Attacked:
             self.oracle.closed.clear()  # the driver's checkpoint knows of it; such a ledger forgets
 
     def send(self, what: str, act: Any, *arguments: Any) -> Any:
-        """What the site returns for something that arrived; None if it refused, by a public sentence."""
+        """The site's answer to an arrival; None if it refused, with a public sentence."""
         self.tally["sent"] += 1
         self.tally[f"sent: {what}"] += 1
         data = arguments[-1] if arguments else None
@@ -229,7 +229,7 @@ class Attacked:
         return result
 
     def approve(self, agreement: bytes) -> bool:
-        """Whether the site took it."""
+        """True if the site approved the agreement."""
         if self.send("agreement", self.site.approve, agreement) is None:
             return False
         rebuilt = Agreement.from_bytes(agreement)
@@ -320,7 +320,7 @@ READERS = {
 
 
 def decoded(what: str, data: Any) -> bool:
-    """Whether it gets past the reader of its kind."""
+    """True if the reader of its kind accepts the data."""
     try:
         READERS[what](data)
     except (ValueError, TypeError):
@@ -348,7 +348,7 @@ CODES = {
     "guarded",
     "open",
 }
-"""All that a site may say of what arrives. Not `failed`: that is what was not foreseen."""
+"""All refusal codes that an arrival may cause. `failed` is not among them: it marks an unforeseen error."""
 
 
 def check_refusal(error: BaseException, what: str) -> None:

@@ -1,6 +1,6 @@
-"""What may leave a site, computed a second time and naively: from the JSON of agreements, with no code of the site's.
+"""A second, naive computation of the releases that a site may send: from agreements' JSON, without the site's code.
 
-It remembers every payload by (silo, run, phase, round) and holds the ledger's rows and charges against its own numbers.
+It records every payload by (silo, run, phase, round), and compares the ledger's rows and charges with its own numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What somebody does who can write a ledger's SQLite file, and has neither key nor anchor: statements and copies."""
+"""Attacks on a ledger's SQLite file by an adversary without its key and anchor: SQL statements and copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELETES_RELEASES = (
 
 
 def change(path: Path, *statements: str) -> None:
-    """Runs statements on a ledger that nobody holds, and leaves one file without a write-ahead file."""
+    """Runs statements on a closed ledger, and leaves one file without a write-ahead file."""
     with closing(sqlite3.connect(path)) as db:
         for statement in statements:
             db.execute(statement)
@@ -91,7 +91,7 @@ def rollback_mode(path: Path) -> None:
 def utf16(path: Path, *statements: str, odd: Sequence[int] = ()) -> None:
     """The same ledger with its texts in UTF-16, then changed by `statements`.
 
-    The kinds of the releases `odd` (by number) get half a character more: SQL says that they are not 'release', and
+    The kinds of the releases `odd` (by number) get half a character more: SQL finds them different from 'release', and
     Python reads 'release'.
     """
     new, kind = path.with_name("utf16"), "release".encode("utf-16le") + b"\0"

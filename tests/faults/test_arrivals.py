@@ -139,7 +139,7 @@ class Arrivals(RuleBasedStateMachine):
         random = Random(seed)
         silo, run, phase, round = random.choice(sorted(self.made.oracle.left))
         tree = json.loads(self.made.agreements[run])
-        # Not the run that says whether the site answers: its next address would be answered here already.
+        # Not the control run, which checks that the site still answers: its next address must stay unanswered.
         runs = [run, random.choice(sorted(each for each in self.made.agreements if "control" not in each) or [run])]
         w = np.array([random.gauss(0, 1e-2) for _ in range(min(tree[2]["objective"]["dim"], 1000))])
         arrays = {"w": w}
@@ -154,7 +154,7 @@ class Arrivals(RuleBasedStateMachine):
         """Receipts of what left, and forged ones; ledgers on disk ignore them."""
         random, run = Random(seed), None
         rows = [([s, p, r], q + 32 * b"a") for (s, run, p, r), (q, _) in sorted(self.made.oracle.left.items())]
-        # Forged ones may block addresses of a memory ledger's run; not of the one that says whether the site answers.
+        # Forged receipts may block addresses of a memory ledger's run, so they spare the control run.
         run = random.choice([run for run in self.made.agreements if "control" not in run] * 8 + RUNS)
         rows = random.sample(rows, min(len(rows), 3))
         rows += [([random.choice(["ash", "oak"]), 1, random.randint(1, 9)], 64 * b"c")]
@@ -262,8 +262,8 @@ def attack(number: int, examples: int, steps: int, shrink: bool = True) -> None:
 def shown() -> str:
     """The tally as text."""
     heads = [f"{key}: {count}" for key, count in TALLY.items() if key.count(": ") < 2]
-    said = sorted(((key, count) for key, count in TALLY.items() if key.count(": ") >= 2), key=lambda pair: -pair[1])
-    return "\n".join([*heads, *(f"{count:6d}  {key}" for key, count in said)])
+    messages = sorted(((key, count) for key, count in TALLY.items() if key.count(": ") >= 2), key=lambda pair: -pair[1])
+    return "\n".join([*heads, *(f"{count:6d}  {key}" for key, count in messages)])
 
 
 def test_messages_begin_with_every_method_and_every_objective():

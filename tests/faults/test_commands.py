@@ -1,4 +1,4 @@
-"""What a person at the command line sees of a ledger that was restored, held, or full, and of a silo that fails."""
+"""Output of the command line for a ledger that was restored, locked, or full, and for a silo that fails."""
 
 from __future__ import annotations
 

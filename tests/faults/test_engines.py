@@ -1,6 +1,6 @@
 """SIGKILL of Dask workers and of the Prefect server at the steps of the release path.
 
-Nobody resumes: the run itself must go on to the same bits (tests/faults/test_matrix.py kills drivers).
+Without a resume, the run itself must go on to the same bits (tests/faults/test_matrix.py kills drivers).
 """
 
 from __future__ import annotations

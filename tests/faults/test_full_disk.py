@@ -58,7 +58,7 @@ def sweep(tmp_path) -> SweepConfig:
 
 
 def on_full_disk(folder: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
-    """What these commands end with and say, one after the other, where nothing can be written."""
+    """Exit code and output of each of these commands, in order, on a full disk."""
     code = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "FEDCORE_HOME": str(folder / "home")}
     done = subprocess.run(
         [sys.executable, str(SCRIPT), json.dumps(commands)],

@@ -136,7 +136,7 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
     assert federation.resume() == result
     assert federation.computed() == before
 
-    # MLflow lost it all, or the driver ended before MLflow had it: a resume tells it again, silos are not asked.
+    # MLflow lost everything, or the driver ended before MLflow had it: a resume sends it again and queries no silo.
     for run in [*federation.mlflow_runs("phase"), *federation.mlflow_runs("experiment")]:
         federation.mlflow_client().delete_run(run.info.run_id)
     store = RunStore(federation.store)

@@ -1,7 +1,7 @@
-"""A ledger's file in UTF-16, where SQL compares texts that Python reads as something else.
+"""A ledger's file in UTF-16, where SQL compares texts that Python reads differently.
 
-A text of an odd number of bytes is not 'release' to SQL and 'release' to Python: one that is counted among the entries
-that are no releases, and not verified as what it is, makes up for one that was hidden.
+A text of an odd number of bytes differs from 'release' in SQL, and is 'release' in Python. SQL counts such an entry
+among those that are no releases. Without a check of its kind, it makes up for a hidden entry.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def test_no_address_is_answered_twice_in_another_encoding(silo, odd):
     silo.ask(1, 2, 3)
     silo.close()
     utf16(silo.path, odd=odd)
-    said = silo.faults()
+    faults = silo.faults()
     silo.open()
     silo.ask(1, 2, 3)
     silo.ask(*range(1, ROUNDS + 1), model=1.0)
     assert silo.most() == 1
-    assert bool(said) == bool(odd) or not silo.one
+    assert bool(faults) == bool(odd) or not silo.one
     if odd:
         assert {error.code for error in silo.refusals} <= {"ledger-lost", "ledger-damaged"} and silo.one is None
 
@@ -118,7 +118,7 @@ def test_a_run_that_was_reconciled_is_not_opened_again(silo, tmp_path):
         f"INSERT INTO keys VALUES ('run', x'{key}')",
         odd=[3],
     )
-    said = silo.faults()
+    faults = silo.faults()
     silo.open("first")
     change(true, f"INSERT INTO keys VALUES ('run', x'{key}')")
     put(silo.path, true)
@@ -133,5 +133,5 @@ def test_a_run_that_was_reconciled_is_not_opened_again(silo, tmp_path):
     ledger.close()
     assert silo.most() == 1, {address: len(found) for address, found in silo.answers.items()}
     assert charged >= silo.spent() * (1 - 1e-9)
-    assert said and silo.refusals[0].code in ("ledger-lost", "ledger-damaged")
+    assert faults and silo.refusals[0].code in ("ledger-lost", "ledger-damaged")
     assert silo.faults() == []

@@ -105,7 +105,7 @@ def test_a_closing_that_was_never_committed_does_not_open_another_run_again(tmp_
 
     true = copy(silo.path, tmp_path / "true")
     show(silo.path, never)
-    said = silo.faults()
+    faults = silo.faults()
     silo.open()
     change(true, f"INSERT INTO keys VALUES ('left', x'{keys['left']}')")
     put(silo.path, true)
@@ -118,7 +118,7 @@ def test_a_closing_that_was_never_committed_does_not_open_another_run_again(tmp_
     charged = silo.charged()
     assert silo.most() == 1 and charged["right"] >= silo.spent_by("right") * (1 - 1e-9)
     assert charged["left"] >= silo.spent_by("left") * (1 - 1e-9), "left was answered at no charge"
-    assert said and silo.refusals[0].code in ("ledger-lost", "ledger-damaged") and silo.faults() == []
+    assert faults and silo.refusals[0].code in ("ledger-lost", "ledger-damaged") and silo.faults() == []
 
 
 @pytest.mark.parametrize("fitting", [True, False])

@@ -1,7 +1,7 @@
-"""Entries that are given the name of a release, so that nobody who looks at the others checks them.
+"""Entries relabelled as releases, so that checks of the other entries skip them.
 
-A closed run's approval adds nothing to the sum of charges, since its closing stands for it: whoever hid approval and
-closing in turn had one address answered again and again, at the charge of one run.
+A closed run's approval adds nothing to the sum of charges, because its closing replaces it. An adversary who hid
+approval and closing in turn once got one address answered again and again, at the charge of one run.
 """
 
 import sqlite3

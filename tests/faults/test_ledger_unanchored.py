@@ -1,7 +1,7 @@
 """A kill, or an error of the anchor's disk, between the COMMIT of an entry that changes charges and its anchor.
 
-Whatever is asked next brings the anchor up to the ledger: with that entry in its sums, or an honest crash would be
-taken for a tampered file, and whoever rolls the file back would have a charge forgotten.
+The next call brings the anchor up to the ledger, with that entry in its sums. Otherwise an honest crash would look like
+a tampered file, and an adversary who rolls the file back would remove a charge.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_what_was_answered_after_a_kill_is_charged_when_the_file_is_rolled_back(
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_anchor_that_could_not_be_written_once_knows_all_later(tmp_path, monkeypatch, kind, restarted, written):
-    """The disk fails before the marks of an approval and of a closing were written, or says so when they were."""
+    """The disk fails before the marks of an approval and of a closing are written, or reports an error afterwards."""
     (tmp_path / "plan").mkdir()
     silo, real = Silo(tmp_path / "version", kind), os.pwrite
     silo.open("before")

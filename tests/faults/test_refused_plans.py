@@ -45,8 +45,8 @@ def test_a_plan_with_less_noise_is_approved_under_no_digest(one, kind):
     made.ask(np.zeros(4))
     (row,) = made.ledger.rows("run")
     assert row.event.sigma == made.plan.phases[0].by_silo["ash"].sigma
-    asked = dataclasses.replace(made.query(np.zeros(4), 2), plan=forged.digest)
-    assert refusal(made.answer, asked).code == "plan"
+    query = dataclasses.replace(made.query(np.zeros(4), 2), plan=forged.digest)
+    assert refusal(made.answer, query).code == "plan"
     assert len(made.ledger.rows("run")) == 1
 
 
@@ -170,7 +170,7 @@ def test_a_message_may_be_made_from_the_answer(one, monkeypatch):
 
 
 class Watched(np.ndarray):
-    """Features that note whenever somebody looks at their values rather than at their shape."""
+    """Features that record every access to their values, and allow access to their shape."""
 
     looked: list[str] = []  # noqa: RUF012
 

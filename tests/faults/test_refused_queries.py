@@ -1,4 +1,4 @@
-"""What is asked of a silo that it refuses, or answers all the same: retries, other forms, other sizes."""
+"""Queries that a silo refuses, or must still answer: retries, other forms, other sizes."""
 
 from __future__ import annotations
 
@@ -66,8 +66,10 @@ def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkey
 
 
 def test_a_run_that_a_restored_backup_does_not_know_is_charged_beside_what_was_lost(tmp_path):
-    """Its approval is lost with its answers: approved anew it has another secret key, and each of the answers that an
-    address may have got by then is in the charges."""
+    """The backup lacks the run's approval and answers; a new approval has another secret key.
+
+    The charges include every answer that an address may have had before.
+    """
     X, y = records()
     first = One(tmp_path, "guarded", X, y, run="before")
     first.close()
@@ -138,7 +140,7 @@ def test_a_query_that_overflows_or_has_another_form_is_refused_before_a_silo_see
             error = refusal(made.answer, made.query(np.zeros(4), own=own))
             found[f"{name}, own: {own.keys()}"] = (error.code, error.sentence)
     assert {code for code, _ in found.values()} == {"query"}
-    assert {said for _, said in found.values()} <= SENTENCES, found
+    assert {message for _, message in found.values()} <= SENTENCES, found
     assert seen == [] and made.silo.computed == 0 and made.ledger.rows("run") == []
 
 

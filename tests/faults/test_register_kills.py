@@ -67,7 +67,7 @@ def test_what_was_sent_is_charged_wherever_a_process_is_killed(tmp_path, monkeyp
         sent = (folder / "sent").exists()
         assert charged.mu_squared >= 0.04 * sent, step
         ledger = RegisteredLedger(register, "ash", "v" * 32, now)
-        # What nobody was answered in is not charged.
+        # A run without an answer is not charged.
         assert ledger.is_run("run") == ("run" in ledger.charges())
         assert not sent or ledger.charges()["run"].mu_squared >= 0.04
         try:
@@ -76,7 +76,7 @@ def test_what_was_sent_is_charged_wherever_a_process_is_killed(tmp_path, monkeyp
         except SiloError as error:
             assert error.code == "closed", step
         ledger.close()
-        assert [said for *_, said in faults(Register.current("ash"), None, None)] == [[], []], step
+        assert [found for *_, found in faults(Register.current("ash"), None, None)] == [[], []], step
     assert step > 40
 
 

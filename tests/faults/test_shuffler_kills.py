@@ -226,18 +226,18 @@ def test_a_site_killed_in_a_shuffled_run_changes_nothing(home, tmp_path):
 
 
 def found_in(files: list[Path], federation: Federation) -> dict[str, set[str]]:
-    """What of the silos' answers is in files, by file: payloads, parts and digests of them, as bytes or as hex."""
+    """Traces of the silos' answers in files, by file: payloads, parts and digests of them, as bytes or as hex."""
     hits: dict[str, set[str]] = {}
-    told = []
+    traces = []
     for silo, rows in released(federation.home, federation.run).items():
         for _, round, payload in rows:
             digest = hashlib.sha256(payload).digest()
             for what, data in (("payload", payload[:16]), ("payload's end", payload[-16:]), ("digest", digest)):
-                told += [(f"{what} of {silo} in {round}", form) for form in (data, data.hex().encode())]
-    assert told
+                traces += [(f"{what} of {silo} in {round}", form) for form in (data, data.hex().encode())]
+    assert traces
     for path in files:
         data = path.read_bytes()
-        for what, form in told:
+        for what, form in traces:
             if form in data:
                 hits.setdefault(path.name, set()).add(what)
     return hits

@@ -189,7 +189,7 @@ def test_a_worker_that_cannot_be_forked_at_once_is_forked_later(home, tmp_path, 
 @pytest.mark.minutes
 @pytest.mark.parametrize("when", ["workers join", "rounds go on"])
 def test_the_process_that_workers_are_forked_from_is_made_again(home, tmp_path, when):
-    """Its workers live on, but nobody could tell any more how they end."""
+    """Its workers would live on, but their exit codes could no longer be read."""
     federation = digits(home, tmp_path, 200)
     killed: list[int] = []
 

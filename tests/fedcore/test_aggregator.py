@@ -129,7 +129,7 @@ EVALUATED = {"silos": (SiloFacts("a", 20, 5), SiloFacts("b", 30, 5)), "evaluatio
 
 @pytest.mark.parametrize("method", [METHOD, Mbsgd(rounds=3)], ids=lambda method: method.name)
 @pytest.mark.parametrize(
-    "changes, said",
+    "changes, message",
     [
         ({"budget": Budget(1.0, 1e-5, mechanism="discrete-gaussian")}, "guarded silos trust nobody"),
         (EVALUATED, "no evaluation"),
@@ -137,8 +137,8 @@ EVALUATED = {"silos": (SiloFacts("a", 20, 5), SiloFacts("b", 30, 5)), "evaluatio
         ({"silos": (SiloFacts("a", 20), SiloFacts("b", 20)), "shuffle": Shuffle(2)}, "shuffler"),
     ],
 )
-def test_what_an_aggregator_does_not_go_with_is_refused(method, changes, said):
-    with pytest.raises(InputError, match=said):
+def test_what_an_aggregator_does_not_go_with_is_refused(method, changes, message):
+    with pytest.raises(InputError, match=message):
         method.plan(problem(**changes))
 
 

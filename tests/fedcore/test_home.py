@@ -1,4 +1,4 @@
-"""Which entries of a folder are a home's own."""
+"""The entries of a folder that belong to a home."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_receipts_of_a_run_are_those_that_are_kept_and_the_new_ones():
     handed = receipts.new
     receipts.saved()
     assert list(receipts) == of(1, 2, 3) and receipts.new == [] and handed == of(3)
-    receipts.take([])  # a round in which nobody is asked
+    receipts.take([])  # a round without participants
     receipts.take(releases(3))
     assert receipts.new == []
 

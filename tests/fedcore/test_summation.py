@@ -1,5 +1,7 @@
-"""The tree that all long sums go through: its bound in exact arithmetic, its shape, and pairs of neighbours that come
-near the bound, or beyond it where sums are made in another way."""
+"""The tree of all long sums: its bound in exact arithmetic, its shape, and pairs of neighbours near the bound.
+
+Sums computed in another way exceed the bound.
+"""
 
 import math
 from fractions import Fraction

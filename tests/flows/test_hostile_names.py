@@ -30,7 +30,7 @@ from flows.reports.lines import Line
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, caption, markdown, markdown_table, table
 from flows.terminal.console import Terminal
-from studies.figures.along import Way, draw_ways
+from studies.figures.along import CostCurve, draw_cost_curves
 from studies.figures.curves import Curve, CurvesConfig
 from studies.figures.drawn_curves import draw_curves
 
@@ -114,8 +114,8 @@ def test_names_are_text_in_plots_and_tables_of_reproductions(tmp_path):
     figure = CurvesConfig(metric="accuracy", panels=("privacy.epsilon",))
     text = draw_curves(tmp_path, figure, "".join(HOSTILE), made)
     assert elements(text) == set() and "javascript" in text
-    along = [Way(name, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (0.5, 0.4), 1.0, 1) for name in HOSTILE]
-    text = draw_ways(tmp_path, "test error", 1.0, "".join(HOSTILE), along)
+    along = [CostCurve(name, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (0.5, 0.4), 1.0, 1) for name in HOSTILE]
+    text = draw_cost_curves(tmp_path, "test error", 1.0, "".join(HOSTILE), along)
     assert elements(text) == set() and "javascript" in text
 
 

@@ -1,4 +1,4 @@
-"""What a stopped run is bound to, what decides its bits and nothing else, and what is said of one that cannot go on."""
+"""A stopped run is bound to exactly the inputs that decide its bits; messages for a run that cannot go on."""
 
 from __future__ import annotations
 
@@ -110,10 +110,14 @@ def test_another_version_is_named_and_what_is_left_to_do(home, monkeypatch, cons
     monkeypatch.setattr(binding, constant, 7)
     with pytest.raises(InputError) as refused:
         run(home, made)
-    said = str(refused.value)
-    assert f"run {run_id(made)} cannot go on" in said and says in said and f"({constant.lower()} {now}, now 7)" in said
-    assert "repetition=4" in said and "\n" not in said
-    assert (f"`fedcore budget close {run_id(made)}`" in said) is durable
+    message = str(refused.value)
+    assert (
+        f"run {run_id(made)} cannot go on" in message
+        and says in message
+        and f"({constant.lower()} {now}, now 7)" in message
+    )
+    assert "repetition=4" in message and "\n" not in message
+    assert (f"`fedcore budget close {run_id(made)}`" in message) is durable
 
 
 def test_a_checkpoint_of_before_says_so(home):
@@ -202,14 +206,14 @@ def test_a_finished_run_says_that_its_data_are_others_now(home, tmp_path, capsys
 
     made = files(tmp_path)
     result = run(home, made)
-    said = Console(width=400)
-    assert launch_run(made, said) == result
+    console = Console(width=400)
+    assert launch_run(made, console) == result
     assert "changed since" not in capsys.readouterr().out
     (tmp_path / "south.csv").write_text((tmp_path / "north.csv").read_text())
-    assert launch_run(made, said) == result
+    assert launch_run(made, console) == result
     assert "the file of silo south changed since then" in capsys.readouterr().out
     (tmp_path / "south.csv").unlink()
-    assert launch_run(made, said) == result
+    assert launch_run(made, console) == result
 
 
 DRIVER = """
@@ -234,7 +238,7 @@ print(result.weights_sha256, result.code)
 @pytest.mark.slow
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_comment_in_every_file_does_not_strand_a_stopped_run(tmp_path, ledger):
-    """Killed, and resumed by a copy of the packages that says something else in comments only: the same bits."""
+    """A killed run is resumed, with the same bits, by a copy of the packages that differs in comments only."""
     copy = tmp_path / "copy"
     for package in ("fedcore", "tasks", "flows"):
         shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "conf"))

@@ -108,8 +108,8 @@ def test_a_cluster_whose_workers_cannot_be_forked_says_why(monkeypatch, error):
 
     monkeypatch.setattr(AsyncProcess, "start", start)
     monkeypatch.setattr(nodes, "FORK_AGAIN", 0.001)
-    said = r"EOFError\(\)" if isinstance(error, EOFError) else "refused"
-    with pytest.raises(InputError, match=f"the local cluster did not start \\({said}\\)"), local_cluster(2):
+    message = r"EOFError\(\)" if isinstance(error, EOFError) else "refused"
+    with pytest.raises(InputError, match=f"the local cluster did not start \\({message}\\)"), local_cluster(2):
         pass
 
 
@@ -199,13 +199,13 @@ def dask_setup(worker):
         # Each answer was computed once: the second holder has the ledger of the first, in memory too.
         assert [account.computed for account in sites.accounts(made.run)] == [made.plan.rounds] * 5
         sites.close()
-        if ledger == "sqlite":  # nobody holds it any more
+        if ledger == "sqlite":  # no process has it open any more
             for version, silo in LedgerFolders.below(tmp_path).found():
                 SqliteLedger(silo, *LedgerFolders.below(tmp_path).of(version, silo)).close()
 
 
 def test_a_worker_lost_after_it_released_moments_remembers_them(tmp_path):
-    """Nobody asks it again, and its ledger was in memory: what it has released it hears from the driver."""
+    """Its ledger was in memory, and no query is repeated: the driver restores the record of its releases."""
     values = {
         "data": {"source": "digits", "pca": {"dimension": 4, "constants": "released", "epsilon": 3}},
         "privacy": {"epsilon": 2},

@@ -26,7 +26,7 @@ from tests.selection import some_in_make_test
 SPAN = (0.05, 20.0)
 WIDTH = 0.005
 TIGHT = 1.01
-"""How far above the upper end an accounted epsilon may be: full batches and Poisson samples."""
+"""Largest ratio of an accounted epsilon to the bracket's upper end, for full batches and Poisson samples."""
 LOUD, LOUD_ABOVE, QUIET_ABOVE = 6.0, 1.06, 1.2
 """The same for fixed-size batches, whose upper end is that of one attack: z at least LOUD, or less noise than that.
 
@@ -89,7 +89,7 @@ def fixed_settings(rng: np.random.Generator, low: float, high: float) -> Iterato
 
 @dataclass
 class Tally:
-    """What a batch of settings came to."""
+    """Results of a batch of settings: accounted epsilons with their brackets."""
 
     name: str
     kept: list[tuple[Setting, Bracket, float]] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Tally:
     accounted_seconds: list[float] = field(default_factory=list)
 
     def too_low(self) -> list[str]:
-        """Settings that claim more privacy than there is, or whose bracket is too wide to tell."""
+        """Settings whose accounted epsilon is below the bracket, or whose bracket is too wide to decide."""
         return [show(*kept) for kept in self.kept if not (kept[1].width < WIDTH and kept[1].lower <= kept[2])]
 
     def too_high(self, above: float) -> list[str]:

@@ -83,7 +83,7 @@ def test_stopping_at_a_composed_epsilon_spends_more_than_it_says():
         q = math.exp(b) / (1 + math.exp(b))
         return [(q, b), (1 - q, -b)]
 
-    leak = [(d, math.inf), (1 - d, 0.0)]  # tells all with probability d, else nothing
+    leak = [(d, math.inf), (1 - d, 0.0)]  # reveals all with probability d, else nothing
 
     def delta(outcomes: list[tuple[float, float]]) -> float:
         return sum(chance * max(0.0, -math.expm1(a - loss)) for chance, loss in outcomes)

@@ -21,7 +21,7 @@ from tests.fedcore.accounting.noble_table_1 import LOCAL_STEPS, ROUNDS
 from tests.gaussian_curve import delta_by_hand
 
 GRID = 2e-3
-"""How far apart two bounds of the same thing may lie, relative: the step at which the accountant's grid stops."""
+"""Largest relative difference of two bounds of one quantity: the step at which the accountant's grid stops."""
 
 
 def sampled(multiplier, steps=1, rate=0.2, sampling="without-replacement"):
@@ -36,7 +36,10 @@ def full(multiplier, steps=1, start=0, stop=1000):
 
 
 def mixture_by_hand(mu_of_rounds, rounds, participation, delta):
-    """Where sum_n Binomial(n; rounds, participation) delta_n(epsilon) is delta; mu_of_rounds: n -> mu of n rounds."""
+    """The epsilon at which `sum_n Binomial(n; rounds, participation) delta_n(epsilon)` is delta.
+
+    `mu_of_rounds`: maps n to the mu of n rounds.
+    """
     weights = stats.binom.pmf(np.arange(rounds + 1), rounds, participation)
     mus = [mu_of_rounds(n) for n in range(rounds + 1)]
 
@@ -73,7 +76,7 @@ def test_answers_in_any_case_come_on_top():
 
 
 def randomized_response(loss):
-    """The curve of a bit that is told truly with odds e^loss: its losses are loss and -loss only."""
+    """The curve of a bit that is reported truly with odds e^loss: its losses are loss and -loss only."""
 
     def delta(epsilon):
         inside = (np.exp(loss) - np.exp(np.minimum(epsilon, loss))) / (1 + np.exp(loss))
@@ -84,18 +87,18 @@ def randomized_response(loss):
 
 @pytest.mark.parametrize("count, rounds, participation", [(1, 5, 0.4), (3, 4, 0.25), (2, 7, 0.9), (20, 9, 0.1)])
 def test_a_bit_told_by_randomized_response_counted_out(count, rounds, participation):
-    """All outcomes: n rounds in which it is told, j of their n count answers true, loss (2j - n count) times one's."""
+    """Counts all outcomes: n rounds report the bit, j of their n count answers are true, loss (2j - n count) each."""
     loss, delta = 0.4, 1e-3
     truth = math.exp(loss) / (1 + math.exp(loss))
 
     def excess(epsilon):
         total = 0.0
         for n in range(rounds + 1):
-            told = n * count
-            for j in range(told + 1):
+            reports = n * count
+            for j in range(reports + 1):
                 weight = math.comb(rounds, n) * participation**n * (1 - participation) ** (rounds - n)
-                weight *= math.comb(told, j) * truth**j * (1 - truth) ** (told - j)
-                total += weight * max(0.0, -math.expm1(epsilon - (2 * j - told) * loss))
+                weight *= math.comb(reports, j) * truth**j * (1 - truth) ** (reports - j)
+                total += weight * max(0.0, -math.expm1(epsilon - (2 * j - reports) * loss))
         return total - delta
 
     by_hand = brentq(excess, 0, count * rounds * loss, xtol=1e-12)

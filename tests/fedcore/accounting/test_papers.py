@@ -197,8 +197,8 @@ def test_diff2_table_of_the_spec(n, epsilon, period, first, second):
 
 
 def test_diff2_by_hand():
-    # alpha = 1 + ceil(2 ln(1e5) / 2) = 1 + ceil(11.51) = 13; m_1 = ceil(7 / 3) = 3, m_2 = 4.
-    # s_1^2 = 4 * 1.25 * 13 * 3 / (50^2 * 2) = 195 / 5000 = 0.039; s_2^2 = 4 * 5 * 13 * 4 / 5000 = 0.208.
+    # `alpha = 1 + ceil(2 ln(1e5) / 2) = 1 + ceil(11.51) = 13`; `m_1 = ceil(7 / 3) = 3, m_2 = 4`.
+    # `s_1^2 = 4 * 1.25 * 13 * 3 / (50^2 * 2) = 195 / 5000 = 0.039`; `s_2^2 = 4 * 5 * 13 * 4 / 5000 = 0.208`.
     found = ask("diff2", n=50, rounds=7, delta=1e-5, period=3).sigmas(2)
     assert found["restart"] ** 2 == pytest.approx(0.039, rel=1e-12)
     assert found["difference"] ** 2 == pytest.approx(0.208, rel=1e-12)
@@ -273,8 +273,8 @@ TAKEN = HUNDRED | DRAWN | {"batch": 100}
 FROM_SILOS = {"local_steps": 10, "silos": 10}
 # name, inputs, largest epsilon, whether it is itself within
 LIMITS = [
-    ("gao-2024", HUNDRED, 29.017316, True),  # 2 ln(2e6) = 29.017316; 4 sqrt(200 * 14.508658) = 215.5 is wider
-    ("gao-2024", TAKEN, 21.547087, True),  # 4 * 0.1 * sqrt(200 * 14.508658) = 0.4 * 53.867718
+    ("gao-2024", HUNDRED, 29.017316, True),  # `2 ln(2e6) = 29.017316`; `4 sqrt(200 * 14.508658) = 215.5` is wider.
+    ("gao-2024", TAKEN, 21.547087, True),  # `4 * 0.1 * sqrt(200 * 14.508658) = 0.4 * 53.867718`.
     ("lowy-2023-multi-pass", TAKEN | {"batch": 10}, 2.1547087, True),  # a hundredth: a tenth of the above
     ("lowy-2023-one-pass", HUNDRED | {"batch": 10, "sampling": "once"}, 110.524084, True),  # 8 ln(1e6)
     ("lowy-2023-experiments", HUNDRED, 400.0, True),  # 4 * 100
@@ -312,8 +312,8 @@ def test_both_sides_of_the_largest_epsilon(name, inputs, limit, within):
 @pytest.mark.parametrize(
     "name, inputs, least",
     [
-        # Infinite noise leaves T SUB(K * 0) with order 3: 1000 / 2 ln(1 + 2 * 0.1^3) + ln(1e6) / 2 = 0.999 + 6.908 ...
-        # and order 4: 1000 / 3 ln(1 + 2 (4 * 0.1^3 + 0.1^4)) + ln(1e6) / 3 = 2.7222 + 4.6052 = 7.3274, the least.
+        # Infinite noise leaves T SUB(K * 0). Order 3: `1000 / 2 ln(1 + 2 * 0.1^3) + ln(1e6) / 2 = 0.999 + 6.908`;
+        # order 4: `1000 / 3 ln(1 + 2 (4 * 0.1^3 + 0.1^4)) + ln(1e6) / 3 = 2.7222 + 4.6052 = 7.3274`, the least.
         ("noble-2022-numeric-server", TAKEN | {"local_steps": 10}, 7.32736),
         # alpha = 18 (b^2 alpha^2 6 <= 4 n b^3, alpha^2 <= 2 n / (3 b) = 333.3): 2 ln(1e6) / 17 = 1.625354; up.
         ("diff2-bvr", TAKEN | {"batch": 2, "period": 10} | FROM_SILOS, 1.62536),

@@ -110,7 +110,7 @@ def test_dp_accountings_numbers_are_met_where_they_are_comparable(rate):
 
 
 def test_the_order_follows_from_the_cap_and_its_delta_alone():
-    """By hand: the order at which full batches have the most room, ln(1 - 1/a) - ln(delta a) / (a - 1) + a mu^2 / 2."""
+    """By hand: the order with the most room for full batches, `ln(1 - 1/a) - ln(delta a) / (a - 1) + a mu^2 / 2`."""
     with mpmath.workdps(30):
         for epsilon, delta, order, room in ((8, "1e-5", 3.8284271, 4.7069), (4, "1e-5", 6.1873582, 2.3082)):
             powers = [1 + mpmath.mpf(2) ** (mpmath.mpf(k) / 8) for k in range(-48, 81)]

@@ -184,14 +184,14 @@ def test_what_was_charged_counts_at_its_order_and_anew_at_another():
     kept = replace(one, divergence=Divergence(3.0, 0.5))
     assert kept.rho(3.0) == 0.5 and kept.rho(4.0) == one.rho(4.0)
     assert kept.at(4.0).divergence == Divergence(4.0, one.rho(4.0), FORMULA) and kept.at(None) is kept
-    assert replace(kept, pieces=()).rho(4.0) == full(4.0, one.mu_squared)  # nothing says of what it was
+    assert replace(kept, pieces=()).rho(4.0) == full(4.0, one.mu_squared)  # without pieces: bounded as full batches
 
 
 def test_a_charge_by_a_newer_formula_passes_no_cap_of_its_rule():
     newer = replace(charge("full"), mu_squared=1e-9, divergence=Divergence(2.0, 0.0, FORMULA + 1))
     assert newer.rho(2.0) == newer.rho(3.0) == math.inf and newer.at(2.0).rho(2.0) == math.inf
     assert not Cap(1e6, DELTA, "rdp").admits([newer], 2.0) and Cap(1e6, DELTA, "rdp").left([newer], 2.0) == 0.0
-    assert Cap(8.0, DELTA, "gdp").admits([newer])  # mu^2 is what it says it is
+    assert Cap(8.0, DELTA, "gdp").admits([newer])  # its mu^2 is valid on its own
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Shuffled Gaussian answers: never below what an attack shows, and what limits, the plan and the spec's numbers say."""
+"""Shuffled Gaussian answers: never below an attack's epsilon; limits, plans and the spec's numbers."""
 
 import itertools
 import math
@@ -165,9 +165,9 @@ def test_calibrated_noise_meets_the_target_and_not_by_much(records, rounds, mess
 
 
 def test_the_spec_s_example_needs_far_less_noise_than_locally():
-    """n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6: full batches need sigma = 8.45 L locally, here a third.
+    """At `n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6` full batches need sigma = 8.45 L locally, here a third.
 
-    The spec's closed form asks for sqrt(33 778) = 184 L, for one record of ten.
+    The spec's closed form requires sqrt(33 778) = 184 L, for one record of ten.
     """
     local = 2 / 10 * math.sqrt(100) / mu_by_hand(1.0, 1e-6)
     assert local == pytest.approx(8.45, abs=0.01)

@@ -1,4 +1,4 @@
-"""What answers cost a silo whose records are all replaced, against closed forms and exact sums over sample sizes."""
+"""Costs of answers when all records of a silo are replaced, against closed forms and exact sums over sample sizes."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.gaussian_curve import delta_by_hand, epsilon_by_hand, mu_by_hand
 DELTA = 1e-5
 C = 0.7
 WHOLE = 2 * C * (1 + 1e-6)
-"""How far the mean of any number of clipped gradients moves when all of them are replaced."""
+"""Largest move of the mean of any number of clipped gradients when all of them are replaced."""
 
 
 def answers(n, sigma, count=1, start=0, batch=None, sampling="full"):

@@ -1,4 +1,4 @@
-"""What is no number of a setting, an event or a curve is refused in a sentence, and never charged as nothing."""
+"""Invalid numbers of a setting, an event or a curve are refused with a sentence, and never charged as zero."""
 
 from __future__ import annotations
 

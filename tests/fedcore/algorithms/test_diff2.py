@@ -232,15 +232,15 @@ def test_the_second_model_of_a_turn_is_one_that_its_steps_went_through(federate)
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         ({"batch": 13}, "batch = 13 is more than the 12 records of silo a"),
         ({"period": 9}, "period = 9 must be at most algorithm.rounds = 8"),
     ],
 )
-def test_what_does_not_fit_the_silos_is_said(change, said, federate):
+def test_what_does_not_fit_the_silos_is_said(change, message, federate):
     data = {name: (np.ones((12, 2)), np.arange(12.0)) for name in "ab"}
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         federate(dataclasses.replace(Diff2Bvr(rounds=8, period=4), **change), data)
 
 
@@ -301,15 +301,15 @@ def test_the_noise_of_a_rounds_curve_is_that_of_the_mean_of_its_answers(method, 
     federation = federate(method, data, epsilon=1.0, diameter=1e6)
     (phase,), before, looked = federation.plan.phases, method.init(np.zeros(2000)), 0
     for query, releases, state in federation.play():
-        told = method.curve(before, state, phase)
+        curve = method.curve(before, state, phase)
         if len(releases) == 1:
-            assert told == {}
+            assert curve == {}
         else:
             mean = sum(release.payload for release in releases) / 3
             step = np.linalg.norm(query.arrays["w"] - query.arrays.get("before", query.arrays["w"]))
-            assert told["estimate/restart"] == float("before" not in query.arrays)
-            assert "before" not in query.arrays or told["estimate/step_norm"] == pytest.approx(step, rel=1e-12)
-            assert mean.std() == pytest.approx(told["estimate/noise"], rel=0.1)
+            assert curve["estimate/restart"] == float("before" not in query.arrays)
+            assert "before" not in query.arrays or curve["estimate/step_norm"] == pytest.approx(step, rel=1e-12)
+            assert mean.std() == pytest.approx(curve["estimate/noise"], rel=0.1)
             looked += 1
         before = state
     assert looked == 9

@@ -1,4 +1,4 @@
-"""The test that stops a run whose number for beta is too small: what it sees, what it never says, what it needs."""
+"""The check that stops a run whose beta is too small: its findings, its silence about records, its requirements."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def test_a_rounds_amplification_is_the_spectral_radius_of_its_step(r, mu, curvat
 def test_a_number_that_is_far_too_small_ends_with_the_sentence_and_what_it_names_runs():
     method = LocalizedAccelerated(rounds=30, lam=1e-3, max_phases=1, smoothness=0.01)
     sentence = r"algorithm.smoothness = 0.01 is less than the curvature .* in round 1\."
-    with pytest.raises(InputError, match=sentence) as said:
+    with pytest.raises(InputError, match=sentence) as raised:
         quadratics(method, method.plan(problem()), [1.0, 0.5, 0.01, 0.0])
-    words = str(said.value).split()
+    words = str(raised.value).split()
     named = float(words[words.index("least") + 1].rstrip(","))
     assert 0.01 * 8 / 3 < named <= 1.0 + 1e-9
     enough = replace(method, smoothness=max(named, 0.5))

@@ -259,7 +259,7 @@ def test_too_few_rounds_for_a_warm_start_are_refused(federate, toy):
 
 
 def test_local_steps_that_run_away_are_held_where_no_predictor_overflows(federate, toy, monkeypatch):
-    """Else records with a zero in the right place would be no numbers, others infinite: time would tell them apart."""
+    """Without the bound, some records would give NaN and others infinity, and timing would distinguish them."""
     asked, summed = [], Linear.clipped_gradient_sum
 
     def noting(self, w, *records):

@@ -358,7 +358,7 @@ def test_an_experiment_trains_on_the_smoothed_loss_and_reports_the_loss(smoothin
 
 
 def test_a_silo_answers_with_the_smoothed_derivative(federate):
-    """One record x = (0.5,), y = 1 at w = 1: hinge slope -1, envelope of weight 1 has -min(1, 1 - 0.5) = -0.5."""
+    """One record x = (0.5,), y = 1 at w = 1: the hinge has slope -1, its envelope of weight 1 `-min(1, 1 - 0.5)`."""
     data = {"a": (np.full((4, 1), 0.5), np.ones(4))}
     for loss, slope in ((Hinge(), -1.0), (Moreau(Hinge(), 1.0), -0.5), (Convolution(Hinge(), 1.0, 1), -0.75)):
         federation = federate(Mbsgd(rounds=1), data, epsilon=None, loss=loss, smoothness=1.0)

@@ -230,7 +230,7 @@ def config(standardise="none"):
 
 @pytest.mark.usefixtures("policies")
 @pytest.mark.parametrize(
-    ("standardise", "said"),
+    ("standardise", "message"),
     [
         ("none", None),
         ("global", "means and standard deviations of all silos' records"),
@@ -238,16 +238,16 @@ def config(standardise="none"):
     ],
 )
 def test_standardised_data_are_said_to_be_outside_of_the_guarantee_and_refused_by_guarded_silos(
-    tmp_path, standardise, said
+    tmp_path, standardise, message
 ):
     made = Experiment.prepare(config(standardise), tmp_path / "silos")
     tags = privacy_tags(made.config, made.plan)
     for text in (stamp(made.config), tags["privacy.noise"], tags["privacy.statement"]):
-        assert (f"OUTSIDE OF THE GUARANTEE (data.standardise = {standardise})" in text) == (said is not None)
-        assert said is None or said in text
-    assert tags["privacy.statement"].startswith("With the preparation's constants given") == (said is not None)
+        assert (f"OUTSIDE OF THE GUARANTEE (data.standardise = {standardise})" in text) == (message is not None)
+        assert message is None or message in text
+    assert tags["privacy.statement"].startswith("With the preparation's constants given") == (message is not None)
     spec = SiteSpec(made.dataset.sources, 0, "sqlite", LedgerFolders.below(tmp_path), guarded=True)
-    if said is None:
+    if message is None:
         register_all(made.dataset.sources, LedgerFolders.below(tmp_path))
         open_site(spec).close()
         return

@@ -177,7 +177,7 @@ def test_a_silo_takes_no_other_constants_than_those_that_were_agreed(tmp_path, f
 @pytest.mark.usefixtures("policies")
 @pytest.mark.parametrize(("pca", "refused"), [(POOLED, True), (PUBLIC, False)])
 def test_a_guarded_site_takes_public_constants_only(tmp_path, folder, pca, refused):
-    """Whatever the driver's config says: the site looks at what it is given."""
+    """The site checks the constants that it receives, whatever the driver's config has."""
     sources = prepare(MnistData(folder=folder, pca=pca), MODEL, 0, tmp_path / "silos").sources
     spec = SiteSpec(sources[:2], 0, "sqlite", LedgerFolders.below(tmp_path), guarded=True)
     if not refused:

@@ -1,4 +1,4 @@
-"""From configuration to silos: planning agrees with running, and faulty files are told before work starts."""
+"""From configuration to silos: planning agrees with running, and faulty files are reported before work starts."""
 
 import hashlib
 import json
@@ -81,8 +81,7 @@ def test_generated_data_are_made_once(tmp_path):
 
 @pytest.mark.parametrize("labels", ["odd-even", "digit"])
 def test_the_name_of_a_data_set_is_the_digest_of_its_recipe(labels):
-    """A name is `source` and a digest of the recipe: were it to change, accounts of silos would begin anew. How
-    records are labelled is not in it."""
+    """A name is `source` and a digest of the recipe without labels; if it changed, accounts would begin at zero."""
     data = {"source": "digits", "split": "odd-even", "homogeneity": 0.0, "similarity": None, "test_fraction": 0.2}
     recipe = {"generator": 3, "seed": 7, "data": data}
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Tables as people bring them: what `check` says of each, as a fault, a doubt that fails it too, or a note."""
+"""Odd tables of users and the findings of `check`: faults, doubts, which fail a table too, and notes."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_number_in_another_unit_is_no_file_that_fits(text):
 
 
 def test_a_quote_that_is_not_closed_is_told_with_the_lines_it_takes(text):
-    """Rows 40 to 70 of 120 become one cell of a column that nobody uses."""
+    """Rows 40 to 70 of 120 become one cell of an unused column."""
     rows = [f"{30 + k % 40},{k % 2},note {k}" for k in range(120)]
     rows[40], rows[70] = '40,0,"note 40', '70,0,note" 70'
     found = inspected(source(text(rows, "age,ill,note")))

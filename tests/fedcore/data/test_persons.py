@@ -55,8 +55,8 @@ def column(*cells):
 def test_one_value_is_one_person_as_for_all_cells():
     """1, 1.0, "1", 01 and true are one value; texts are compared without spaces around them and capitals; 1e0 is a
     text, as 12e45678 is."""
-    said = persons_of(column("1", "1.0", " 1", "true", "01", "x", "x ", "X", "1e0", "-1"), "p")
-    assert said.tolist() == [1, 1, 1, 1, 1, 3, 3, 3, 2, 0]
+    persons = persons_of(column("1", "1.0", " 1", "true", "01", "x", "x ", "X", "1e0", "-1"), "p")
+    assert persons.tolist() == [1, 1, 1, 1, 1, 3, 3, 3, 2, 0]
     assert persons_of(column(7, 5, 7), "p").tolist() == [1, 0, 1]
     assert persons_of(column(7.0, 5.0, 7.0), "p").tolist() == [1, 0, 1]
     assert persons_of(column(Decimal("7.5"), Decimal("-1"), Decimal("7.50")), "p").tolist() == [1, 0, 1]

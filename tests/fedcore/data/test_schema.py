@@ -36,7 +36,7 @@ CELLS = st.one_of(
 
 
 def number(cell):
-    """What a person would read: a finite number, or nothing."""
+    """The finite number that a person reads in the cell; None if there is none."""
     text = cell.strip().lower()
     if text in ("true", "false"):
         return float(text == "true")
@@ -113,7 +113,7 @@ def test_columns_of_any_type_are_read(cells, type):
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("message", "words"),
     [
         ({"range": [80, 20]}, r"data.features.age: range \[80, 20\] must be .*swapped: write \[20, 80\]"),
         ({"range": [3, 3]}, r"range \[3, 3\] must be \[smallest, largest\]$"),
@@ -136,9 +136,9 @@ def test_columns_of_any_type_are_read(cells, type):
         ({}, "needs one of range"),
     ],
 )
-def test_a_schema_that_makes_no_sense_is_refused_by_the_columns_name(said, words):
+def test_a_schema_that_makes_no_sense_is_refused_by_the_columns_name(message, words):
     data = {"silos": [{"name": "n", "path": "n.csv"}], "label": "y"}
-    for written in ({"sex": {"range": [0, 1]}, "age": said}, [{"name": "age", **said}]):
+    for written in ({"sex": {"range": [0, 1]}, "age": message}, [{"name": "age", **message}]):
         with pytest.raises(InputError, match=words.replace("data.features", "features")):
             validated(FilesData, {**data, "features": written}, "test")
 
@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_told_at_the_silo_only(tmp_path):
     rows = [("50", "10", "70", "a", "1", "2"), ("SECRET", "SECRET", "", "SECRET", "SECRET", "")]
     write(tmp_path / "north.parquet", rows, ["0", "SECRET"])
     found = inspected(source(tmp_path / "north.parquet"))
-    told = "\n".join(found.faults)
+    text = "\n".join(found.faults)
     for words in (
         "column 'age': 1 of 2 cells are no numbers (for instance 'SECRET')",
         "column 'dose': 1 of 2",
@@ -235,8 +235,8 @@ def test_what_does_not_fit_is_told_at_the_silo_only(tmp_path):
         "column 'ratio': 1 of 2 cells are missing; write missing: []",
         "label 'y': 1 of 2 cells do not fit",
     ):
-        assert words in told
-    assert "pulse" not in told and "kind" not in told
+        assert words in text
+    assert "pulse" not in text and "kind" not in text
     assert "column 'kind': 1 of 2 cells are none of its categories (for instance 'SECRET'), and count as other" in (
         "\n".join(found.notes)
     )
@@ -248,7 +248,7 @@ def test_what_does_not_fit_is_told_at_the_silo_only(tmp_path):
         f"1 of 1 silos cannot be used: silo north: file {tmp_path}/north.parquet holds what does not fit the schema; "
         "`fedcore check` with this config, where the file is, says what"
     )
-    # Public test data are no secret: all of it is told.
+    # Public test data are no secret, so the message has the full reason.
     write(tmp_path / "good.parquet", rows[:1] * 2, ["0", "1"])
     silos = ({"name": "north", "path": str(tmp_path / "good.parquet")},)
     with pytest.raises(InputError, match=r"(?s)data.test: file .* does not fit:.*'age': 1 of 2 cells .*SECRET"):

@@ -1,4 +1,4 @@
-"""Which spellings of an id are one person: where two may be one they are, and no id is a float."""
+"""Spellings of a person's id: two that may be one person are one, and no id is read as a float."""
 
 from __future__ import annotations
 
@@ -133,9 +133,9 @@ def test_spellings_that_are_equal_under_unicode_s_own_folding_are_one_person(one
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False, allow_infinity=False))
 def test_numbers_are_one_person_exactly_where_they_are_equal(one, other):
-    said = [f"{each:f}" for each in (one, other)]
+    spelt = [f"{each:f}" for each in (one, other)]
     same = Fraction(one) == Fraction(other)
-    assert (likeness(said[0]) == likeness(said[1])) == same
+    assert (likeness(spelt[0]) == likeness(spelt[1])) == same
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_looking_a_cell_up_finds_what_comparing_it_with_each_value_finds():
                     or (exact_number(cell) is not None and exact_number(cell) == exact_number(value))
                 )
             ]
-            said = alike.nearly(cell)
-            assert (said is None) == (not close) and (said is None or said.startswith(f"{close[0]!r} ("))
+            message = alike.nearly(cell)
+            assert (message is None) == (not close) and (message is None or message.startswith(f"{close[0]!r} ("))
 
 
 def test_many_different_cells_of_many_categories_are_looked_up():

@@ -1,4 +1,4 @@
-"""When the disk is waited for: an anchor whose totals changed is on it before the charge counts, for good."""
+"""Durability of anchors: an anchor with changed totals is on disk before the charge counts."""
 
 import os
 from contextlib import closing
@@ -19,7 +19,7 @@ CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 
 @pytest.fixture
 def on_disk(tmp_path, monkeypatch):
-    """on_disk(): the anchor's mark after a power cut: its file as it was when somebody last waited for it."""
+    """on_disk(): the anchor's mark after a power cut, that is, its file at the last fsync."""
     path, kept = tmp_path / "a.anchor", {}
     fsync, replace = os.fsync, os.replace
 

@@ -33,11 +33,11 @@ def sums(seed=0, dim=64):
 
 def test_one_question_repeats_its_bits():
     total = sums()
-    kept = total.copy()
+    before = total.copy()
     first = noised(total)
     noised(sums(1))
     assert noised(total.copy()).tobytes() == first.tobytes()
-    assert np.array_equal(total, kept), "the sum was changed in place"
+    assert np.array_equal(total, before), "the sum was changed in place"
 
 
 def test_another_last_bit_context_or_key_draws_other_noise():

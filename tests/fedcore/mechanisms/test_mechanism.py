@@ -41,10 +41,10 @@ def test_one_question_repeats_its_noise_whatever_came_between():
     noise, total = KeyedGaussian(), np.linspace(0, 1, 7)
     first = noise.draw(KEY, CONTEXT, total)
     noise.draw(KEY, CONTEXT, np.zeros(3))
-    kept = first.copy()
-    np.testing.assert_array_equal(noise.draw(KEY, CONTEXT, total), kept)
-    np.testing.assert_array_equal(draw(total), kept)
-    np.testing.assert_array_equal(first, kept)  # no buffer is shared
+    before = first.copy()
+    np.testing.assert_array_equal(noise.draw(KEY, CONTEXT, total), before)
+    np.testing.assert_array_equal(draw(total), before)
+    np.testing.assert_array_equal(first, before)  # no buffer is shared
 
 
 @pytest.mark.parametrize("at", [0, 1500, 2999])

@@ -62,7 +62,7 @@ def test_the_size_of_a_sample_is_binomial_and_records_are_independent(federate):
     assert (np.abs(took_part.mean(0) - q) < 5 * math.sqrt(q * (1 - q) / ROUNDS)).all()
     correlation = np.corrcoef(took_part.T.astype(float)) - np.eye(N)
     assert np.abs(correlation).max() < 5 / math.sqrt(ROUNDS)
-    # And over rounds: who took part says nothing of who takes part next.
+    # Over rounds: participation in one round is independent of the next.
     following = np.mean(took_part[1:] & took_part[:-1])
     assert following == pytest.approx(q * q, abs=5 * q / math.sqrt(ROUNDS * N))
 

@@ -25,7 +25,7 @@ def sealed(name: str, fill: str = "") -> bytes:
 
 
 class Desk:
-    """A shuffler, and short words for what its callers say. `now`: its clock."""
+    """A shuffler, and short methods for its callers' messages. `now`: its clock."""
 
     def __init__(self, folder: Path, least: int = 1) -> None:
         self.path = folder / "batches.sqlite"
