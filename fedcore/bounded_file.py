@@ -1,4 +1,4 @@
-"""Reading files that are small by right, whoever wrote them: reading stops at a bound instead of at their end."""
+"""Reads of files that should be small, whoever wrote them: a read stops at a bound of bytes."""
 
 from __future__ import annotations
 

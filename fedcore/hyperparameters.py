@@ -1,4 +1,4 @@
-"""How sections of the configuration, methods and losses declare their keys, so that nobody can give nonsense."""
+"""Types and base classes by which config sections, methods and losses declare keys with their checks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pydantic.dataclasses import dataclass
 from fedcore.printable import plain_names
 
 DECLARED = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-"""For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: unknown names and infinities are refused, and the
-docstring below a field is its description."""
+"""For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: refuses unknown names and infinities, and takes
+the docstring below a field as its description."""
 
 
 def _no_truth_value(value: Any) -> Any:
@@ -30,7 +30,8 @@ def _no_truth_value(value: Any) -> Any:
 
 
 LEAST, MOST = 1e-50, 1e50
-"""Of six such numbers the product is a float. Beyond, steps and weights overflow or vanish, and so does the model."""
+"""Bounds in size of a `Factor`: a product of six is a float. Beyond them steps, weights and models overflow or vanish.
+"""
 
 
 def _within_reach(value: float) -> float:
@@ -44,13 +45,13 @@ Whole = Annotated[int, BeforeValidator(_no_truth_value)]
 Factor = Annotated[Real, AfterValidator(_within_reach)]
 """A step, weight, bound or scale, which plans and methods multiply: 0, or from `LEAST` to `MOST` in size."""
 Count = Annotated[Whole, Field(le=2**53)]
-"""So many that a float still tells two apart."""
+"""A whole number that a float represents exactly."""
 Seed = Annotated[Whole, Field(ge=0, lt=2**63)]
-"""What draws follow from, or what counts repetitions: as databases keep whole numbers."""
+"""A seed or the number of a repetition, within the range of databases' integers."""
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """By key, what the docstring below the field says: of a class declared with `DECLARED`, and of what it inherits."""
+    """Descriptions of the keys of a class declared with `DECLARED`, inherited keys included."""
     found: dict[str, str] = {}
     for each in kind.__mro__:
         for key, field in each.__dict__.get("__pydantic_fields__", {}).items():
@@ -72,8 +73,10 @@ class Section(BaseModel):
 
 
 class Grown(Section):
-    """A section with keys that came after ids and digests were made of it: each is left out where it has its default,
-    so that those of before are found again."""
+    """A section with keys (`LATER`) that are newer than ids and digests in use.
+
+    A later key with its default is left out of the serialised form, so that older ids and digests stay valid.
+    """
 
     LATER: ClassVar[tuple[str, ...]]
 
@@ -84,7 +87,7 @@ class Grown(Section):
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class GrownMethod:
-    """A method or an objective with such keys: what `Grown` is to sections."""
+    """A method or an objective with such later keys, as `Grown` is for sections."""
 
     LATER: ClassVar[tuple[str, ...]] = ()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from fedcore.arrays import Vector, pack
-from fedcore.messages import Query, Receipt, Release, kept, portions, unbundled
+from fedcore.messages import Query, Receipt, Release, packed_receipts, portions, unbundled
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.site import Site
@@ -67,7 +67,7 @@ class InProcess:
 
     def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
         for portion in portions(receipts):
-            self._site.restore(run, kept(portion), self._lease)
+            self._site.restore(run, packed_receipts(portion), self._lease)
 
     def ask(self, query: Query) -> list[Release]:
         return unbundled(self._site.answer(query.to_bytes(), self._lease), *self._agreement.lengths)

@@ -177,7 +177,7 @@ def _trained(config: ExperimentConfig, asked: Asked) -> Trained:
         for query, releases, state in rounds(context, context.method.init(w), backend.ask):
             answered.update(release.silo for release in releases)
             up += sum(release.payload.size for release in releases)
-            down += sum(array.size for name in query.participants for array in query.asked(name).values())
+            down += sum(array.size for name in query.participants for array in query.arrays_for(name).values())
             w = context.method.output(state)
             rows.append(_row(experiment, query, w) | {"floats_up": up, "floats_down": down})
         accounts = tuple(backend.accounts(experiment.run))
