@@ -78,9 +78,9 @@ def check_contents(source: SiloSource) -> int:
 
 def _judge_persons(source: SiloSource, person: str, table: pa.Table, found: Findings) -> None:
     ids = ids_of(table.column(person), person)
-    if ids.nobody:
+    if ids.unnamed:
         found.faults.append(
-            f"column {person!r}: {ids.nobody} of {found.rows} cells are missing; every row needs the person whose it is"
+            f"column {person!r}: {ids.unnamed} of {found.rows} cells are missing; every row needs the person whose it is"
         )
         return
     whose = read_persons(table, source)

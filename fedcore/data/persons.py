@@ -53,8 +53,8 @@ def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
 class Ids:
     """How a column spells persons: facts about records, for their operator alone."""
 
-    nobody: int
-    """Rows that name nobody."""
+    unnamed: int
+    """Rows without a person."""
     merged: tuple[tuple[object, ...], ...]
     """Spellings that are one person, of each person who has several; blanks around them are none of their own."""
     exponents: int
@@ -70,12 +70,12 @@ def ids_of(column: pa.ChunkedArray, name: str) -> Ids:
     spellings: dict[Hashable, set[object]] = defaultdict(set)
     for cell in cells:
         spellings[likeness(cell)].add(cell.strip() if isinstance(cell, str) else cell)
-    nobody = np.array([likeness(cell) is None for cell in cells], dtype=bool)[places].sum()
+    unnamed = np.array([likeness(cell) is None for cell in cells], dtype=bool)[places].sum()
     several = [each for who, each in spellings.items() if who is not None and len(each) > 1]
     merged = tuple(tuple(sorted(each, key=repr)) for each in several)
     exponents, most = sum(map(seems_number, cells)), _WHOLE.get(str(value_type(column.type)), np.inf)
     large = np.array([isinstance(cell, float) and abs(cell) >= most for cell in cells], dtype=bool)[places].sum()
-    return Ids(int(nobody), merged, exponents, int(large))
+    return Ids(int(unnamed), merged, exponents, int(large))
 
 
 _WHOLE = {"halffloat": 2.0**11, "float": 2.0**24, "double": 2.0**53}
