@@ -1,13 +1,13 @@
-"""Keyed digests of a silo's records, by which they are found again under another name, version, path or encoding.
+"""Keyed digests of a silo's records, which recognise them under another name, version, path or encoding.
 
-`content` is of the file's bytes. `records` is of the values of all columns, whatever the config reads of them: it stays
-the same for a copy whose rows or columns are in another order, whose columns have other names, or that is CSV instead
-of Parquet, in double instead of single precision, or compressed in another way.
+`content` is the digest of the file's bytes. `records` is that of the values of all columns of the file, whatever the
+order of rows and columns and the columns' names. Nor does it depend on format (CSV or Parquet), compression, and
+precision (single or double).
 
-Both are keyed, so that they tell nothing of the records to whoever has no key. What they cannot find: copies with a
-record more or less, a column more or less, or a value that differs by more than single precision rounds away, and
-copies that somebody wrote in order not to be found. Those are other records to whoever counts, and the silo's operator
-has to say whose they are (`fedcore budget register`).
+Both are keyed, so they reveal nothing about records without the key. They do not recognise a copy with one record or
+column more or less, or with a value that differs in single precision. Nor do they find a copy that was altered to
+escape. Such a copy counts as other records, and the silo's operator must declare its account
+(`fedcore budget register`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SEEN: dict[tuple[str, int, int, int, int, int], str] = {}
 
 
 class Fingerprint(NamedTuple):
-    """HMAC-SHA-256 (hex) of a file's bytes, and of its records as values in any order."""
+    """HMAC-SHA-256 (hex) of a file's bytes (`content`), and of its values in any order (`records`)."""
 
     content: str
     records: str
@@ -53,9 +53,9 @@ def content_digest(source: SiloSource, key: bytes) -> str:
 
 
 def file_digest(source: SiloSource) -> str:
-    """`content_digest` without a secret, never to be shown: of one file once in a process, while it is not written to.
+    """`content_digest` without a secret, never to be shown; computed once per process for an unchanged file.
 
-    Raises SiloError with a code of CODES if it cannot be read.
+    Raises SiloError with a code of CODES if the file cannot be read.
     """
     try:
         found = os.stat(source.path)
@@ -80,7 +80,7 @@ def fingerprint(source: SiloSource, key: bytes) -> Fingerprint:
 
 
 def _records_digest(source: SiloSource, key: bytes) -> str:
-    """Sums of keyed 64-bit words, twice: of the cells of a row, mixed, then of the rows, mixed; no order counts."""
+    """Digest that ignores order: mixed 64-bit words of cells add up to rows, and mixed rows to totals."""
     names = list(columns.header(source.path, source.format))
     table = columns.read_columns(source.path, source.format, names)
     sums = np.zeros((_LANES, table.num_rows), dtype=np.uint64)
@@ -89,12 +89,12 @@ def _records_digest(source: SiloSource, key: bytes) -> str:
         for lane in range(_LANES):
             sums[lane] += _mixed(words, key, f"cell {lane}")
     totals = [np.add.reduce(_mixed(rows, key, f"row {lane}"), dtype=np.uint64) for lane, rows in enumerate(sums)]
-    said = ",".join(map(str, (table.num_rows, len(names), *totals)))
-    return hmac.new(key, b"records" + said.encode(), "sha256").hexdigest()
+    summary = ",".join(map(str, (table.num_rows, len(names), *totals)))
+    return hmac.new(key, b"records" + summary.encode(), "sha256").hexdigest()
 
 
 def _words(column: pa.ChunkedArray, key: bytes) -> NDArray[np.uint64]:
-    """A word for each cell (n,): of a number its bits in single precision, of anything else a keyed digest."""
+    """A word for each cell (n,): a number's bits in single precision, or a keyed digest of any other cell."""
     column = decoded(column)
     kind = column.type
     if (pa.types.is_floating(kind) or pa.types.is_integer(kind)) and not column.null_count:
@@ -129,7 +129,7 @@ def _word(cell: object, key: bytes) -> int:
 
 
 def _mixed(words: NDArray[np.uint64], key: bytes, purpose: str) -> NDArray[np.uint64]:
-    """Each word under a keyed mixing of 64 bits (splitmix64, twice): equal for equal words, and for no others."""
+    """Each word after a keyed, bijective mixing of 64 bits (splitmix64, twice)."""
     secret = np.frombuffer(hashlib.sha256(key + purpose.encode()).digest()[:16], dtype=np.uint64)
     mixed = words
     with np.errstate(over="ignore"):

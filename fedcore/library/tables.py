@@ -63,15 +63,15 @@ class Features:
         return f"column {place}" if self.names is None else f"column {self.names[place]!r}"
 
 
-def features_of(where: str, value: Any, names: Sequence[str] | None = None, whose: str = "") -> Features:
+def features_of(where: str, value: Any, names: Sequence[str] | None = None, owner: str = "") -> Features:
     """The features (n, k) of an array, of lists of rows, or of a table with named columns.
 
     `names`: the columns that a table must have, in any order, and no other; the result has them in this order.
-    `whose`: their owner, for errors. Raises InputError.
+    `owner`: the holder of these columns, for errors. Raises InputError.
     """
     if issparse(value):
         raise InputError(f"{where}: features are a sparse matrix; give X.toarray()")
-    frame = _frame(where, value, names, whose)
+    frame = _frame(where, value, names, owner)
     if frame is not None:
         return frame
     X = _numbers(where, "features", value)
@@ -108,13 +108,13 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     return y, getattr(value, "index", None)
 
 
-def _frame(where: str, value: Any, wanted: Sequence[str] | None, whose: str) -> Features | None:
+def _frame(where: str, value: Any, wanted: Sequence[str] | None, owner: str) -> Features | None:
     """The features of a table with named columns; None for any other object."""
     if (named := named_columns(where, value)) is None:
         return None
     names, columns = named
     if wanted is not None:
-        check_names(where, names, wanted, whose)
+        check_names(where, names, wanted, owner)
     found = dict(zip(names, columns, strict=True))
     names = names if wanted is None else tuple(wanted)
     X = np.empty((len(value), len(names)))
@@ -123,14 +123,14 @@ def _frame(where: str, value: Any, wanted: Sequence[str] | None, whose: str) -> 
     return Features(X, names, getattr(value, "index", None))
 
 
-def check_names(where: str, names: Sequence[str], wanted: Sequence[str], whose: str) -> None:
-    """Raises InputError unless `names` are the columns `wanted`, in any order; `whose`: their owner, for errors."""
+def check_names(where: str, names: Sequence[str], wanted: Sequence[str], owner: str) -> None:
+    """Raises InputError unless `names` are the columns `wanted`, in any order; `owner`: their holder, for errors."""
     if missing := [each for each in wanted if each not in names]:
-        raise InputError(f"{where}: column {missing[0]!r} of {whose} is not there")
+        raise InputError(f"{where}: column {missing[0]!r} of {owner} is not there")
     if more := [each for each in names if each not in wanted]:
         if len(more) == 1:
-            raise InputError(f"{where}: column {more[0]!r} is not one of {whose}; drop it first")
-        raise InputError(f"{where}: columns {quoted(more)} are not of {whose}; drop them first")
+            raise InputError(f"{where}: column {more[0]!r} is not one of {owner}; drop it first")
+        raise InputError(f"{where}: columns {quoted(more)} are not of {owner}; drop them first")
 
 
 def named_columns(where: str, value: Any) -> tuple[tuple[str, ...], Iterable[Any]] | None:
