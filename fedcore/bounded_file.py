@@ -1,4 +1,4 @@
-"""Reads of files that should be small, whoever wrote them: a read stops at a bound of bytes."""
+"""Reads files that should be small and may be forged: a read stops at a bound of bytes."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def check_contents(source: SiloSource) -> int:
         if found.faults:
             raise Refusal(
                 "contents",
-                "holds what does not fit the schema; `fedcore check` with this config, where the file is, says what",
+                "holds what does not fit the schema; `fedcore check` with this config, where the file is, shows it",
             )
         return unit_count(found.rows, owners)
 
@@ -80,8 +80,7 @@ def _judge_persons(source: SiloSource, person: str, table: pa.Table, found: Find
     ids = ids_of(table.column(person), person)
     if ids.unnamed:
         found.faults.append(
-            f"column {person!r}: {ids.unnamed} of {found.rows} cells are missing; every row needs the person whose it "
-            "is"
+            f"column {person!r}: {ids.unnamed} of {found.rows} cells are missing; every row needs a person"
         )
         return
     owners = read_persons(table, source)
@@ -102,8 +101,8 @@ def _judge_persons(source: SiloSource, person: str, table: pa.Table, found: Find
         )
     if ids.beyond:
         found.notes.append(
-            f"column {person!r}: {ids.beyond} of {found.rows} cells are floats so large that they do not tell whole "
-            "numbers apart: different persons may be one in the file already; write ids as integers or texts"
+            f"column {person!r}: {ids.beyond} of {found.rows} cells are floats too large to distinguish whole "
+            "numbers: different persons may be one in the file already; write ids as integers or texts"
         )
     more, rows = beyond(owners, source.person_rows)
     if more:

@@ -45,7 +45,7 @@ def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
     if any(each is None for each in ids):
         raise Refusal(
             "missing-person",
-            f"has a column {name!r} of persons with missing values; every row needs the person whose it is",
+            f"has a column {name!r} of persons with missing values; every row needs a person",
         )
     numbers = {value: number for number, value in enumerate(sorted(set(ids), key=_order))}
     return np.array([numbers[value] for value in ids], dtype=np.intp)[places]

@@ -48,7 +48,7 @@ CODES: dict[str, str] = {
     "missing-value": "a feature column has missing or non-finite values",
     "missing-label": "the label column has missing or non-finite values",
     "unknown-label": "the label column has values outside its classes",
-    "missing-person": "the column of persons has missing values, or values that name nobody",
+    "missing-person": "the column of persons has missing values, or values that name no person",
     "contents": "what the file holds does not fit the schema of its columns, or of its label",
     "constants": "the constants of the preparation are missing or are not those that were agreed",
     "too-few-records": f"the file has fewer than {MIN_RECORDS} records, or persons",

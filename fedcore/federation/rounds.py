@@ -87,7 +87,7 @@ class RunContext:
         if lost and here.schedule.answers > 1:
             raise _diverged(state)
         if lost:
-            raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
+            raise SiloError(lost[0], "answer", f"it did not send numbers of norm below {LARGEST_ANSWER:g}")
         payloads = [release.payload for release in releases]
         messages = Messages(zip(self._places(query.participants), payloads, strict=True), phase.weights)
         if here.noise.entrusted:

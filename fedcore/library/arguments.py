@@ -71,7 +71,7 @@ class Arguments:
         }
         refused = [name for name, is_set in excluded.items() if is_set]
         if refused:
-            raise InputError(f"{refused[0]} needs the command line: `fedcore run` keeps what it takes")
+            raise InputError(f"{refused[0]} needs the command line: `fedcore run` has it")
         return config
 
     def has_arrays(self, config: ExperimentConfig) -> bool:
@@ -113,7 +113,7 @@ class Arguments:
             given.append("algorithm")
         if given:
             raise InputError(
-                f"{self.silos}: a config file says everything itself; change it by overrides, as 'privacy.epsilon=1', "
+                f"{self.silos}: a config file has all settings; change it by overrides, as 'privacy.epsilon=1', "
                 f"and leave out {', '.join(given)}"
             )
         return load_experiment(self.silos, self.overrides)

@@ -1,4 +1,4 @@
-"""What a file is that should be comma-separated UTF-8 text, or Parquet, and is not: named, and nothing in it quoted."""
+"""Recognises the real format of a file that is no comma-separated UTF-8 text, or no Parquet; quotes no content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK = 4096
 
 
 def foreign(path: str, format: str) -> str | None:
-    """What the file is instead, after `is`; None where that does not show. Raises nothing."""
+    """Name of the file's real format, as words after "is"; None if it is not recognised. Raises nothing."""
     try:
         with open(path, "rb") as file:
             head = file.read(_LOOK)
@@ -49,7 +49,7 @@ def foreign(path: str, format: str) -> str | None:
 
 
 def separated(header: Sequence[str]) -> str | None:
-    """By what the cells of a first line seem to be separated, where that is no comma; None where it does not show."""
+    """Words for the separator of a first line, if it seems to be no comma; None if none is recognised."""
     if len(header) == 1 and "," in header[0]:
         return "nothing, as each line as a whole is in quotes"
     if header and header[0].lower().startswith("sep="):
@@ -59,7 +59,7 @@ def separated(header: Sequence[str]) -> str | None:
 
 
 def misshapen(path: str) -> str | None:
-    """Why a text of UTF-8 is no table, after the file: rows that are longer than the header, a quote left open."""
+    """Fault of a UTF-8 text as a table, as words after "the file": longer rows, an open quote; None if it has none."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, strict=True)
@@ -75,12 +75,12 @@ def misshapen(path: str) -> str | None:
         return None
     if not lengths:
         return None
-    said = "has rows with another number of cells than its first line"
+    fault = "has rows with another number of cells than its first line"
     if lengths == {(width + 1, True)}:
-        return f"{said}: its lines end in a comma, and the first one does not"
+        return f"{fault}: its lines end in a comma, and the first one does not"
     if min(length for length, _ in lengths) > width:
-        return f"{said}: texts or decimals with commas need quotes"
-    return said
+        return f"{fault}: texts or decimals with commas need quotes"
+    return fault
 
 
 def _is_utf8(path: str) -> bool:

@@ -23,7 +23,7 @@ _NUMBERS = standardised(
 
 
 def _column(column: Column) -> Column:
-    """207 cells of the public variant have no number of bedrooms, which then counts as the centre."""
+    """The column; a missing number of bedrooms (207 cells of the public variant) counts as the centre."""
     known = column.name != "total_bedrooms"
     return column if known else column.model_copy(update={"missing": (), "indicator": False})
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from fedcore.data.sources.tables.description import Description, FileLayout, standardised
 
 _COLUMNS = ("AT", "AP", "AH", "AFDP", "GTEP", "TIT", "TAT", "TEY", "CDP", "CO", "NOX")
-# The two names before carbon monoxide are the wrong way round in that file, whose order is that of UCI's files: energy
-# yield (MWh) is 100 to 180, discharge pressure (mbar) 10 to 15.
+# The joined file swaps the two names before carbon monoxide; its columns have the order of UCI's files. Energy yield
+# (MWh) is 100 to 180, discharge pressure (mbar) 10 to 15.
 _JOINED = (
     "Ambient temperature",
     "Ambient pressure",
