@@ -63,10 +63,10 @@ def test_packed_files_are_the_same_data(tmp_path, suffix, pack, right):
     one, two = (libsvm(section(path), 0).test for path in (plain, packed))
     np.testing.assert_array_equal(one.features, two.features)
     packed.write_bytes(pack(plain.read_bytes())[:-9])
-    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its name says"):
+    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its suffix requires"):
         silo_sizes(section(packed))
     packed.write_bytes(plain.read_bytes())
-    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its name says"):
+    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its suffix requires"):
         silo_sizes(section(packed))
 
 
