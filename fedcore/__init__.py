@@ -1,4 +1,4 @@
-"""Private federated learning without a trusted server: algorithms, accounting, ledgers; no workflow engine.
+"""Private federated learning without a trusted server: the science, without workflow engines.
 
 `train` and `plan` are for scripts and notebooks (`fedcore.library`).
 """
@@ -17,7 +17,7 @@ __all__ = ["InputError", "ModelWarning", "SiloError", "Trained", "__version__", 
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name on its first use: they take a second, and each module imports this one first."""
+    """Imports a public name on its first use, since `fedcore` is imported before each module."""
     if name in ("InputError", "ModelWarning", "SiloError"):
         from fedcore import errors
 

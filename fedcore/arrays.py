@@ -31,7 +31,7 @@ def is_vector(value: object, dim: int) -> bool:
 
 
 def pack(arrays: Arrays) -> bytes:
-    """Byte form of named float64 arrays: per array, in order of name, length-prefixed name, shape and data.
+    """Byte form of named float64 arrays: for each, by name, length-prefixed name, shape and data.
 
     Injective, so that its digest identifies names, order, shapes and every bit. Raises TypeError for another dtype.
     """
@@ -49,7 +49,7 @@ def pack(arrays: Arrays) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, npt.NDArray[np.float64]]:
-    """The named arrays that `pack` wrote. Raises ValueError for other bytes: cut, with a tail, or in another order."""
+    """The named arrays that `pack` wrote. Raises ValueError for cut, longer or reordered bytes."""
     arrays: dict[str, npt.NDArray[np.float64]] = {}
     try:
         (count,), at = struct.unpack_from("<I", data, 0), 4
@@ -79,7 +79,7 @@ def unpack(data: bytes) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and without spaces: equal values have one text, so its digest identifies them.
+    """JSON with sorted keys and without spaces: equal values have one text, hence one digest.
 
     Floats have the shortest text that reads back to the same bits; infinities are the words that Python reads.
     """
@@ -87,7 +87,7 @@ def canonical_json(value: Any) -> str:
 
 
 def plain_json(value: Any, indent: int | None = None) -> bytes:
-    """JSON of plain values and dataclasses in their own order, ten times as fast as `json` with an indent.
+    """JSON of plain values and dataclasses in their own order, ten times as fast as `json`.
 
     NaN and infinities are written as `json` writes them.
     """

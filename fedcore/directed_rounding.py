@@ -1,4 +1,4 @@
-"""Rounding of shown privacy quantities, always in the direction that promises no more privacy than was computed.
+"""Rounding of shown privacy quantities, in the direction that promises no more privacy.
 
 | `shown_up` | `shown_down` |
 |---|---|
@@ -22,7 +22,7 @@ _MOST_DIGITS = 15
 
 
 def shown_up(value: float | None, digits: int = 4) -> str:
-    """Least decimal number of `digits` significant digits that is not below `value`; a dash for None.
+    """Least decimal of `digits` significant digits that is not below `value`; a dash for None.
 
     float(shown_up(x)) >= x always, with no tolerance. Raises ValueError for NaN, or digits outside of 1 to 15.
     """
@@ -30,7 +30,7 @@ def shown_up(value: float | None, digits: int = 4) -> str:
 
 
 def shown_down(value: float | None, digits: int = 4) -> str:
-    """Largest decimal number of `digits` significant digits that is not above `value`; else as `shown_up`."""
+    """Largest decimal of `digits` digits that is not above `value`; else as `shown_up`."""
     return NONE if value is None else _text(_rounded(value, digits, ROUND_FLOOR), digits)
 
 

@@ -8,15 +8,15 @@ class InputError(ValueError):
 
 
 class ModelWarning(UserWarning):
-    """A warning to a model's owner: no better than a constant answer, and why, or trained at a large delta."""
+    """A warning to a model's owner: it is no better than a constant, or its delta is large."""
 
 
 class DivergedError(InputError):
-    """Training produced values beyond the bounds of queries; releases made until then are charged."""
+    """Training produced values beyond the bounds of queries; earlier releases stay charged."""
 
 
 class AbandonedError(InputError):
-    """A run that a sweep's patience has ended for good; the message names the time and the reason."""
+    """A run that a sweep's patience has ended for good; the message has time and reason."""
 
 
 class BusyError(RuntimeError):
@@ -28,7 +28,7 @@ LONGEST_SENTENCE = 600
 
 
 class SiloError(RuntimeError):
-    """A silo did not answer, or refused. `code` is from a fixed list; the message never quotes a record.
+    """A silo did not answer, or refused. `code` is from a fixed list; no message quotes a record.
 
     `sentence`: made printable and cut to `LONGEST_SENTENCE` characters, since it may repeat a driver's words.
     """
@@ -45,7 +45,7 @@ class SiloError(RuntimeError):
 
 
 class ShufflerError(SiloError):
-    """The shuffler between silos and server refused or failed. `code` is from a fixed list of its own."""
+    """The shuffler refused or failed. `code` is from a fixed list of its own."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__("shuffler", code, sentence)

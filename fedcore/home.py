@@ -33,7 +33,7 @@ class LedgerFolders(NamedTuple):
         return self.ledgers / version / f"{silo}.sqlite", self.anchors / version / f"{silo}.anchor"
 
     def found(self, silo: str | None = None) -> list[tuple[str, str]]:
-        """(version, silo) of all existing ledgers, anchors and keys, or of one silo's, by silo, then version."""
+        """(version, silo) of existing ledgers, anchors and keys, by silo, then version."""
         pattern = "*" if silo is None else glob.escape(silo)
         paths = list(self.ledgers.glob(f"*/{pattern}.sqlite"))
         paths += [path for suffix in ("anchor", "key") for path in self.anchors.glob(f"*/{pattern}.{suffix}")]
@@ -47,7 +47,7 @@ def caches() -> Path:
 
 
 def register_folder() -> Path:
-    """The operator's folder for the register of silos' accounts (`fedcore.ledger.operator.register`).
+    """The operator's folder for silos' account registers (`fedcore.ledger.operator.register`).
 
     FEDCORE_REGISTER of the process that opens silos names it; else it lies in the account's home folder. That folder
     comes from the password database, since anybody can set HOME. No home, config, spec or message can change it.
@@ -70,7 +70,7 @@ class _Part:
         return within if self._variable is None else Path(os.environ.get(self._variable, within)).absolute()
 
     def holds(self, name: str) -> bool:
-        """Checks whether an entry is this part or a file beside it: a lock, a journal, an unfinished file."""
+        """Checks whether an entry is this part or its lock, journal or partial file."""
         return name == self.name or name.startswith((f"{self.name}.", f"{self.name}-"))
 
 
@@ -105,7 +105,7 @@ class Home:
 
     @classmethod
     def current(cls) -> Home:
-        """The home named by the environment variable FEDCORE_HOME, else `.fedcore` in the working folder."""
+        """The home named by the variable FEDCORE_HOME, else `.fedcore` in the working folder."""
         return cls(Path(os.environ.get("FEDCORE_HOME", ".fedcore")).absolute())
 
     @property
@@ -119,7 +119,7 @@ class Home:
 
     @property
     def cluster_keys(self) -> Path:
-        """Key and certificate of the Dask cluster of `fedcore up`, in a folder that only this account can enter."""
+        """Key and certificate of the Dask cluster of `fedcore up`, in a private folder."""
         return self.services / "tls" / "cluster.pem"
 
     def public(self, name: str) -> Path:
@@ -133,7 +133,7 @@ class Home:
         return f"sqlite:///{self.mlflow_database}"
 
     def check(self) -> Home:
-        """Returns itself, also before the folder exists. Raises InputError if it is, or lies below, a file."""
+        """Returns itself, existing or not. Raises InputError if it is, or lies below, a file."""
         nearest = next(place for place in (self.root, *self.root.parents) if os.path.exists(place))
         if not nearest.is_dir():
             raise InputError(f"run folder {self.root}: {nearest} is a file; set FEDCORE_HOME to a folder")
@@ -187,7 +187,7 @@ class Home:
 
     @contextmanager
     def begun(self) -> Iterator[Home]:
-        """`make`, around the checks before a run: after an error a root that is new and empty is removed."""
+        """`make`, around the checks before a run: an error removes a root that is new and empty."""
         missing = self._missing()
         try:
             yield self.make()

@@ -1,4 +1,4 @@
-"""Types and base classes by which config sections, methods and losses declare keys with their checks."""
+"""Types and base classes of config sections, methods and losses: declared, checked keys."""
 
 from __future__ import annotations
 

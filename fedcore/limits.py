@@ -1,4 +1,4 @@
-"""Limits on requested sizes, each with its reason; a count is checked against them before a list is built.
+"""Limits on requested sizes, each with its reason; counts are checked before lists are built.
 
 An agreement is a few hundred bytes that name counts, and its sender chooses them. So the work of a silo on its own
 plan, before it agrees, is bounded: `AN_AGREEMENT` of memory and `MOST_EFFORT` points of accounting. A plan holds no

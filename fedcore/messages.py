@@ -30,7 +30,7 @@ _ADDRESSES = TypeAdapter(list[tuple[str, _Number, _Number]], config=_STRICT)
 
 
 def _short(head: bytes, most: int) -> bytes:
-    """Returns JSON of at most `most` bytes, which takes some 25 times as many as objects; else raises ValueError."""
+    """Returns JSON of at most `most` bytes, as objects some 25 times as large; else ValueError."""
     if len(head) > most:
         raise ValueError(f"{len(head)} bytes of names and addresses are more than {most}")
     return head
@@ -62,7 +62,7 @@ class Query:
         return {**self.arrays, **self.own[silo]} if silo in self.own else self.arrays
 
     def digests(self, silos: Iterable[str]) -> dict[str, bytes]:
-        """By silo the SHA-256 (32 bytes) over run, plan, address and its arrays, not over the other participants."""
+        """By silo, SHA-256 (32 bytes) over run, plan, address and its arrays, not participants."""
         common = None
         found = {}
         for silo in silos:
@@ -85,14 +85,14 @@ class Query:
         return replace(self, own={name: own for name, own in self.own.items() if name in silos})
 
     def to_bytes(self) -> bytes:
-        """Byte form for messages and storage: a JSON line and the packed arrays, a silo's own as `name@silo`."""
+        """Byte form for messages and storage: a JSON line and packed arrays, own as `name@silo`."""
         head = [self.run, self.plan, self.phase, self.round, list(self.participants)]
         owned = {f"{name}@{silo}": array for silo, own in self.own.items() for name, array in own.items()}
         return json.dumps(head).encode() + b"\n" + pack({**self.arrays, **owned})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Query:
-        """The query that `to_bytes` wrote. Raises ValueError for all other bytes: each query has one form."""
+        """The query that `to_bytes` wrote. Raises ValueError for all other bytes."""
         if type(data) is not bytes:
             raise ValueError("a query is bytes")
         head, _, rest = data.partition(b"\n")
@@ -122,14 +122,14 @@ class Receipt(NamedTuple):
 
 
 def packed_receipts(receipts: Iterable[Receipt]) -> bytes:
-    """Byte form of receipts for messages and storage: a JSON line of addresses, and their digests."""
+    """Byte form of receipts for messages and storage: a JSON line of addresses, then digests."""
     listed = list(receipts)
     addresses = json.dumps([receipt[:3] for receipt in listed]).encode() + b"\n"
     return b"".join([addresses, *(digested for receipt in listed for digested in receipt[3:])])
 
 
 def portions(receipts: Iterable[Receipt]) -> Iterator[list[Receipt]]:
-    """The receipts, `PORTION` at a time: those of a long run would fill memory several times over."""
+    """The receipts, `PORTION` at a time, since those of a long run would fill memory."""
     waiting = iter(receipts)
     while portion := list(islice(waiting, PORTION)):
         yield portion
@@ -167,7 +167,7 @@ class Release(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Decrypted answers to one query, without silos' names, each float64 (d,), as a shuffler delivered them.
+    """Decrypted answers to one query, each float64 (d,), as a shuffler delivered them, unnamed.
 
     They are sorted by their bytes, so that sums have the same bits in whatever order they arrived.
     """
@@ -191,7 +191,7 @@ def bundled(query: Query, releases: Sequence[Release]) -> bytes:
 
 
 def unbundled(data: bytes, *lengths: int) -> list[Release]:
-    """The releases that `bundled` wrote; all payloads have the same one of `lengths`, else ValueError is raised."""
+    """The releases that `bundled` wrote. Raises ValueError unless all have one of `lengths`."""
     head, _, rest = data.partition(b"\n")
     phase, round, silos = _BUNDLE.validate_json(_short(head, LARGEST_AGREEMENT))
     digests = DIGEST_BYTES * len(silos)

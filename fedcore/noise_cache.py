@@ -19,7 +19,7 @@ from fedcore.process.private_files import make_private
 
 
 class NoiseFolder:
-    """One small file per calibration below `folder`, which `put` creates and anybody may delete at any time."""
+    """One small file per calibration below `folder`, which may be deleted at any time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

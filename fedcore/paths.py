@@ -47,12 +47,12 @@ LocalPath = Annotated[str, AfterValidator(absolute), _Mark()]
 
 @cache
 def path_keys(section: type[BaseModel]) -> frozenset[str]:
-    """Dotted keys of all `LocalPath` fields of a section and of the sections in it; a list adds no part to a key."""
+    """Dotted keys of all `LocalPath` fields of a section and those in it; lists add no part."""
     return frozenset(_found(section, ""))
 
 
 def with_paths(values: Any, keys: frozenset[str], change: Callable[[str], str], at: str = "") -> Any:
-    """A copy of a config's plain values, nested or by dotted keys, with `change` applied to each text at `keys`."""
+    """A copy of plain config values, nested or by dotted keys, with `change` of texts at `keys`."""
     if isinstance(values, Mapping):
         return {
             key: with_paths(value, keys, change, f"{at}.{key}" if at else str(key)) for key, value in values.items()
@@ -63,13 +63,13 @@ def with_paths(values: Any, keys: frozenset[str], change: Callable[[str], str], 
 
 
 def resolved(path: str) -> str:
-    """The path without links, in composed Unicode (NFC) where that names the same file or folder."""
+    """The path without links, in composed Unicode (NFC) if that names the same file or folder."""
     return "/" + _composed(os.path.realpath(path)).lstrip("/")
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """The folders to which names are relative: a home, and the folder that holds it (`project`), both resolved."""
+    """The folders to which names are relative, resolved: a home, and its parent `project`."""
 
     home: str
     project: str
@@ -80,7 +80,7 @@ class Anchor:
         return cls(found, os.path.dirname(found))
 
     def names(self) -> Callable[[str], str]:
-        """A function from paths to names for one config; it resolves each folder once for all its files.
+        """A function from paths to names for one config; it resolves each folder only once.
 
         A path's name is `//x` for x in the home, `x` for x in the project, else the resolved path.
         """

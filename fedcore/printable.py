@@ -39,7 +39,7 @@ def plain_name(text: str, what: str = "name") -> str:
 
 
 def plain_names(value: object, what: str) -> None:
-    """Raises InputError for a control character in any text of a value, in lists and in keys of mappings too."""
+    """Raises InputError for a control character in a text of a value, lists and keys included."""
     if isinstance(value, str):
         plain_name(value, what)
     elif isinstance(value, Mapping):
@@ -52,7 +52,7 @@ def plain_names(value: object, what: str) -> None:
 
 
 def on_terminal(text: str) -> str:
-    """The text with control characters as escapes, which no terminal executes; line ends and tabs stay."""
+    """The text with control characters as escapes; line ends and tabs stay."""
     if text.isprintable():
         return text
     return "".join(each if each in "\n\t" or control(each) is None else _escaped(each) for each in text)
@@ -71,7 +71,7 @@ def in_markdown(text: str) -> str:
 
 
 def in_cell(value: object) -> object:
-    """The value for a cell of a CSV file; an apostrophe goes before a text that a spreadsheet would compute."""
+    """A cell's value for CSV; an apostrophe goes before a text that a spreadsheet would compute."""
     if not isinstance(value, str):
         return value
     text = on_terminal(value)

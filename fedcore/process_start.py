@@ -15,7 +15,7 @@ UNFORESEEN = 70
 
 
 def begin() -> None:
-    """Makes new files private, removes the working folder from the import path, and sets the exit code of crashes.
+    """Makes new files private, drops the working folder from imports, sets a crash's exit code.
 
     An uncaught exception ends the process with a traceback on standard error and the exit code `UNFORESEEN`.
     """
@@ -25,7 +25,7 @@ def begin() -> None:
 
 
 def _end(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
-    """Exits with `UNFORESEEN` instead of Python's 1; KeyboardInterrupt and SystemExit end a process as before."""
+    """Exits with `UNFORESEEN`, not Python's 1; KeyboardInterrupt and SystemExit end as before."""
     sys.__excepthook__(kind, error, at)
     if issubclass(kind, Exception):
         with suppress(Exception):

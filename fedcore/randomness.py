@@ -1,4 +1,4 @@
-"""Addressed randomness: one stream for each (key, address, purpose), so that no two draws share a sequence.
+"""Addressed randomness: one stream for each (key, address, purpose), none shared by two draws.
 
 Simulated and public draws come from `fedcore.draws` and are the same on every machine. `generator` is NumPy's, for
 draws of guarded silos.
@@ -15,7 +15,7 @@ from fedcore.draws.stream import Draws
 
 
 def derive(key: bytes, *address: str | int | bytes) -> bytes:
-    """32 bytes that only the holder of `key` can predict: HMAC-SHA256 over the length-prefixed address."""
+    """32 bytes that only a holder of `key` can predict: HMAC-SHA256 over the address."""
     parts = [part if isinstance(part, bytes) else f"{type(part).__name__}:{part}".encode() for part in address]
     return hmac.digest(key, digest(*parts), "sha256")
 
@@ -40,7 +40,7 @@ def simulation_key(seed: int, repetition: int, silo: str, method: str) -> bytes:
 
 
 def public_key(seed: int) -> bytes:
-    """Key of public draws that all methods share: the first weights, and draws by a method's own seed."""
+    """Key of public draws that all methods share: the first weights, and draws by their seeds."""
     return derive(b"fedcore public", seed)
 
 
@@ -50,7 +50,7 @@ def driver_key(seed: int, repetition: int, method: str) -> bytes:
 
 
 def participants(silos: tuple[str, ...], count: int, key: bytes, phase: int, round: int) -> tuple[str, ...]:
-    """The `count` silos of this round, uniform without replacement, in the order of `silos`; all if count equals N.
+    """The `count` silos of this round, uniform without replacement, in the order of `silos`.
 
     The participants of a smaller count are a subset of those of a larger one.
     """

@@ -1,4 +1,4 @@
-"""Sums over records in float64 with a proven bound on their rounding for every n: blocks of rows, then a binary tree.
+"""Sums over records in float64 with a proven bound on rounding: blocks of rows, then a tree.
 
 Rows lie in blocks of B = 2^b, the last one shorter. A block is summed by any products and additions, in any order, with
 or without FMA. Sums of blocks are added in pairs, (0, 1), (2, 3), ...; an odd last one goes up unchanged; then level by
@@ -57,7 +57,7 @@ UNIT = 2.0**-53
 
 
 def block_rows(features: int, places: int = 1) -> int:
-    """Rows of a block, from the width of records alone: B, or the largest power of two that `CACHED` holds.
+    """Rows of a block, from records' width alone: B, or the largest power of two in `CACHED`.
 
     `places`: rows of a person, which all lie in one block. Raises ValueError for more of them than the theorem's B.
     """

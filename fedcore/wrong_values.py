@@ -30,7 +30,7 @@ _NAME = "^[A-Za-z0-9][A-Za-z0-9_.-]"
 
 
 def sentences(error: ValidationError, model: type[BaseModel], values: Mapping[str, Any]) -> list[str]:
-    """One sentence for each faulty key of `values` that are no `model`; the file or source is not named."""
+    """One sentence for each faulty key of `values` that are no `model`, without the source."""
     members = {*_tags_below(model), *(kind.__name__ for kind in (float, int, str, tuple))}
     faults: dict[str, list[Any]] = {}
     items: set[tuple[Any, ...]] = set()
@@ -59,7 +59,7 @@ def _key(fault: Any, members: set[str], values: Mapping[str, Any]) -> str:
 
 
 def _named(path: list[str], values: Mapping[str, Any]) -> list[str]:
-    """The path with names in place of numbers: of list items that have a `name`, as columns, and of mappings' keys."""
+    """The path with names of mappings' keys, and of list items that have a `name`, for numbers."""
     here: Any = values
     named: list[str] = []
     for part in path:
@@ -77,7 +77,7 @@ def _named(path: list[str], values: Mapping[str, Any]) -> list[str]:
 
 
 def _sentence(key: str, faults: list[Any], values: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """The sentence for one key. For a key of several types it takes the first type's fault, then the other values."""
+    """The sentence for one key, from its first type's fault and the other types' values."""
     fault, path = faults[0], key.split(".")
     key, kind, context = key or "the file", fault["type"], fault.get("ctx", {})
     if kind in _UNKNOWN:
@@ -143,13 +143,13 @@ def _known(path: list[str], values: Mapping[str, Any], model: type[BaseModel]) -
 
 
 def sections_with(name: str, values: Mapping[str, Any], model: type[BaseModel], but: str | None = None) -> list[str]:
-    """The sections, except `but`, with a key of this name; only those that `values` have, if they have one."""
+    """Sections with a key of this name, except `but`; those in `values` if there are any."""
     found = [field for field in _keys(model) if field != but and name in _siblings([field], values, model)]
     return sorted([field for field in found if field in values] or found)
 
 
 def _meant(given: object, known: str) -> str:
-    """Suggests the most similar of the known values, which `known` quotes as pydantic lists them."""
+    """Suggests the most similar of the values that `known` lists in pydantic's quotes."""
     close = _close(str(given), re.findall(r"'([^']*)'", known))
     return f"there are {known}" if close is None else f"did you mean {close}? There are {known}"
 
@@ -198,7 +198,7 @@ def _keys(section: Any) -> set[str]:
 
 
 def _tags_below(kind: Any) -> set[str]:
-    """Names that pydantic puts into locations of faults for members of unions, in all sections below this one."""
+    """Names in pydantic's locations of faults for members of unions, of this section and below."""
     if isinstance(kind, Tag):
         return {kind.tag}
     if not isinstance(kind, type):
@@ -209,6 +209,6 @@ def _tags_below(kind: Any) -> set[str]:
 
 
 def _tags(option: type) -> set[str]:
-    """The method, loss, source or origin of constants of a union's member: defaults of its `_TAGS` keys."""
+    """Method, loss, source or origin of a union's member: the defaults of its `_TAGS` keys."""
     fields = getattr(option, "model_fields", getattr(option, "__dataclass_fields__", {}))
     return {str(fields[tag].default) for tag in _TAGS if tag in fields}

@@ -1,4 +1,4 @@
-"""Advice on a first method for a config, from public facts, by methods' errors in runs with similar noise.
+"""Advice on a first method for a config, from public facts, by errors at similar noise.
 
 Rows. A row's weight falls with the ratio of its noise to the config's (`Facts.noise`). It is smaller where one has all
 silos in every round and the other has not. Rows of networks do not count for convex losses, nor the reverse. Where
@@ -145,7 +145,7 @@ def advise(
 
 
 def _least(dear: Sequence[tuple[Row, str]], facts: Facts, rounds: int | None, floats: float | None) -> str:
-    """Names the least rounds and numbers sent that any of these methods needs, as far as they are limited."""
+    """Names the least rounds and numbers sent, as far as limited, that a method needs."""
     needs = []
     if rounds is not None:
         needs.append(f"{min(row.rounds[method] for row, method in dear)} rounds")
@@ -197,7 +197,7 @@ def with_method(config: ExperimentConfig, settings: Mapping[str, Any]) -> Experi
 
 
 def _of_loss(config: ExperimentConfig, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings without the section `model` where the config has a clipping bound and another loss than the rows.
+    """Settings without `model` if the config has a clipping bound and another loss than the rows.
 
     A bound on the gradients of one loss does not suit another's.
     """
@@ -215,7 +215,7 @@ def nearest(table: Sequence[Row], facts: Facts) -> dict[str, Mapping[str, Any]]:
 
 
 def weighted(table: Sequence[Row], facts: Facts) -> list[tuple[Row, float]]:
-    """The rows that count with their weights, the largest first; none for noise well above that of all rows."""
+    """The rows that count with weights, the largest first; none for noise well above all."""
     alike = [row for row in table if row.facts.convex == facts.convex]
     noises = [row.facts.noise for row in alike]
     if not noises or facts.noise > REACH * max(noises):

@@ -1,4 +1,4 @@
-"""A table of methods' results on public data sets: its rows, and the public facts that describe a row's silos."""
+"""A table of methods' results on public data: its rows, and public facts of their silos."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Facts(Section):
 
     @classmethod
     def of(cls, config: ExperimentConfig) -> Facts:
-        """The facts of a config; reads no record. Raises InputError as a plan does, and without a target epsilon."""
+        """The facts of a config; reads no record. Raises InputError, also without epsilon."""
         if config.privacy.epsilon is None:
             raise InputError("privacy.epsilon is null, and methods are compared at a target: give one, as 2")
         problem = make_plan(config).problem
@@ -60,7 +60,7 @@ class Facts(Section):
 
     @property
     def noise(self) -> float:
-        """sqrt(d ln(1/delta)) / (n epsilon sqrt(M)): size of the mean answer's noise relative to its signal.
+        """sqrt(d ln(1/delta)) / (n epsilon sqrt(M)): noise-to-signal ratio of the mean answer.
 
         All five papers' bounds on the excess risk share this term; the number of rounds is not in it.
         """
@@ -97,7 +97,7 @@ class Row(Section):
         return self
 
     def sent(self, method: str, facts: Facts) -> float:
-        """Numbers that all silos of these facts would send in the method's run with the row's settings.
+        """Numbers that silos of these facts would send in a run with the row's settings.
 
         A gradient grows with the number of weights, a Hessian (of noised-newton) with its square.
         """
@@ -106,7 +106,7 @@ class Row(Section):
         return self.floats[method] * wider * facts.per_round / self.facts.per_round
 
     def affordable(self, method: str, facts: Facts, rounds: int | None, floats: float | None) -> bool:
-        """Checks that the method's run with the row's settings keeps to `rounds` and `floats` sent; None: any."""
+        """Checks that the method keeps to `rounds` and `floats` sent with the row's settings."""
         return (rounds is None or self.rounds[method] <= rounds) and (
             floats is None or self.sent(method, facts) <= floats
         )

@@ -1,4 +1,4 @@
-"""Reads YAML and command-line overrides into sections, with errors that name the file and the key."""
+"""Reads YAML and command-line overrides into sections; errors name the file and the key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
-    """The model built from plain values. Raises InputError with one line per fault: source, key, a right value."""
+    """The model from plain values. Raises InputError with a line per fault: source, key, value."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -28,7 +28,7 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
 
 
 def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Plain values of a config file with the overrides. Raises InputError naming the file, and the line of bad YAML."""
+    """Plain values of a config file with overrides. Raises InputError naming file and line."""
     try:
         text = read_within(path).decode("utf-8-sig")
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def _complaint(error: Exception, text: str) -> tuple[str, str]:
 
 
 def by_depth(overrides: Sequence[str]) -> list[tuple[list[str], Any]]:
-    """Overrides in order: sections, then their names or sources, then other keys, so that no override is lost."""
+    """Overrides in order: sections, then their names or sources, then other keys."""
     return sorted(map(_override, overrides), key=lambda override: _depth(override[0]))
 
 
@@ -89,7 +89,7 @@ def _override(text: str) -> tuple[list[str], Any]:
 
 
 def value_of(text: str, source: str) -> Any:
-    """The value of a command-line text, read as YAML. Raises InputError, which begins with `source`."""
+    """The value of a command-line text, as YAML. Raises InputError, which names `source`."""
     try:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -98,7 +98,7 @@ def value_of(text: str, source: str) -> Any:
 
 
 def lists(overrides: Sequence[str]) -> tuple[dict[str, list[Any]], list[str]]:
-    """Splits overrides into lists of values by key (seed=0,1,2) and the others; quotes and brackets make one value.
+    """Splits overrides into lists of values by key (seed=0,1,2) and the others.
 
     Raises InputError for a text that is no override.
     """
@@ -139,7 +139,7 @@ def unfolded(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on `base`, section by section; a section of another name or source replaces the base's whole."""
+    """`over` on `base`, section by section; a section of another name or source replaces it."""
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)

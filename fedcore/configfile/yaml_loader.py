@@ -1,4 +1,4 @@
-"""Loader of hand-written YAML: numbers of YAML 1.2's core schema, refused where YAML 1.1 reads another value."""
+"""Loader of YAML 1.2 core scalars; refuses numbers that YAML 1.1 reads as another value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def core_number(text: str) -> int | float | None:
 
 
 def older_number(text: str) -> int | float | None:
-    """A plain scalar's number in YAML 1.1 by PyYAML: octal, sexagesimal, with underscores; None if it is none."""
+    """A plain scalar's number in YAML 1.1 (octal, sexagesimal, underscores); else None."""
     node = yaml.ScalarNode(_OLDER.resolve(yaml.ScalarNode, text, (True, False)), text)
     if node.tag not in (f"{_TAG}int", f"{_TAG}float"):
         return None
@@ -48,7 +48,7 @@ def older_number(text: str) -> int | float | None:
 
 
 def complaint(text: str) -> str | None:
-    """Reason to refuse a plain scalar: two readings, or a number that no float holds; None if it has one reading."""
+    """Reason to refuse a plain scalar: two readings, or beyond a float; else None."""
     if len(text) > _LONGEST and _DIGITS.match(text):
         return f"{text[:_SHOWN]}.. has {len(text)} characters, more than a number has; write it in quotes for the text"
     core = core_number(text)
@@ -68,11 +68,11 @@ def complaint(text: str) -> str | None:
 
 
 class Ambiguous(yaml.MarkedYAMLError):
-    """Error of a valid YAML scalar that is refused, since its writer may have meant another value."""
+    """Error of a valid scalar that is refused, since its writer may mean another value."""
 
 
 class Loader(yaml.SafeLoader):
-    """Loader of mappings without repeated keys, at most `MOST_VALUES` values, and YAML 1.2 core scalars.
+    """Loader of mappings without repeated keys, at most `MOST_VALUES` values, YAML 1.2 scalars.
 
     yes, no, on, off, dates and times are texts. Raises yaml.YAMLError with the position for a number of YAML 1.1 or 1.2
     that is another number, or a text, in the other version.
@@ -105,7 +105,7 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_core_number(self, node: Any) -> int | float:
-        """Returns an int or a float. Raises yaml.YAMLError for a scalar with an explicit tag that is no such number."""
+        """An int or a float. Raises yaml.YAMLError for a tagged scalar that is none."""
         text = self.construct_scalar(node)
         found = core_number(text) if len(text) <= _LONGEST else None
         if found is None or (node.tag.endswith(":int") and not isinstance(found, int)):
@@ -117,19 +117,19 @@ class Loader(yaml.SafeLoader):
             raise _refusal(f"{text[:_SHOWN]!r} is more than a float holds", node) from None
 
     def construct_core_bool(self, node: Any) -> bool:
-        """Returns a bool. Raises yaml.YAMLError for a scalar with an explicit tag that is neither true nor false."""
+        """A bool. Raises yaml.YAMLError for a tagged scalar that is none."""
         text = self.construct_scalar(node)
         if text not in (*_TRUE, *_FALSE):
             raise _refusal(f"{text[:_SHOWN]!r} is not true or false", node)
         return text in _TRUE
 
     def construct_core_null(self, node: Any) -> None:
-        """Returns None. Raises yaml.YAMLError for a scalar with an explicit tag that is not null."""
+        """None. Raises yaml.YAMLError for a tagged scalar that is not null."""
         if not _NULL.fullmatch(text := self.construct_scalar(node)):
             raise _refusal(f"{text[:_SHOWN]!r} is not null", node)
 
     def no_such_tag(self, node: Any) -> Any:
-        """Raises yaml.YAMLError: a config has only texts, numbers, true and false, null, lists and mappings."""
+        """Raises yaml.YAMLError: a config has no values of other types."""
         named = node.tag.replace(_TAG, "!!")
         raise _refusal(f"the tag {named}, which no config has", node)
 
@@ -155,7 +155,7 @@ def _refusal(why: str, node: Any) -> yaml.YAMLError:
 
 
 def _values_below(node: Any, known: dict[int, float]) -> float:
-    """Number of values of a node; an aliased one counts each time. Infinite for a node that contains itself."""
+    """Number of values of a node, aliases counted again; infinite if it contains itself."""
     found = known.get(id(node))
     if found is None:
         known[id(node)] = math.inf

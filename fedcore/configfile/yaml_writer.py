@@ -1,4 +1,4 @@
-"""Writes values as YAML that reads back the same, by this project's loader and by one of YAML 1.1."""
+"""Writes values as YAML that reads back the same, by this loader and by one of YAML 1.1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 class _Quoting:
-    """Mixin that quotes texts which either version of YAML would read as another value, or refuse."""
+    """Mixin that quotes texts which a version of YAML would read as another value, or refuse."""
 
     def represent_str(self, text: str) -> Any:
         as_core = _READER.resolve(yaml.ScalarNode, text, (True, False))
@@ -37,7 +37,7 @@ for _kind in (_Dumper, _QuickDumper):
 
 
 def yaml_text(values: Mapping[str, Any]) -> str:
-    """YAML for people to edit: lines of up to 110 characters, short lists and mappings on one line."""
+    """YAML for editing: lines of up to 110 characters, short lists on one line."""
     return str(
         yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
     )

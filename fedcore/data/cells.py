@@ -1,4 +1,4 @@
-"""Cells of a file's columns: conversion to numbers, missing values, comparison with configured values.
+"""Cells of a file's columns: numbers, missing values, comparison with configured values.
 
 CSV cells are read as text and converted here, since pyarrow guesses types from the first block only. Its errors also
 quote the cell that does not fit.
@@ -27,7 +27,7 @@ _NAMED = 20  # columns that an error names
 
 
 class Refusal(Exception):
-    """Reason to refuse a file: a code of `silo_file.CODES`, and a sentence whose subject, the file, is left out."""
+    """Reason to refuse a file: a code of `silo_file.CODES`, and a sentence about "the file"."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(code, sentence)
@@ -43,7 +43,7 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionary encoding, in a plain type: a UUID becomes bytes, a half float a double."""
+    """The column decoded to a plain type: a UUID becomes bytes, a half float a double."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     kind = value_type(column.type)
@@ -83,7 +83,7 @@ def is_missing(cell: object) -> bool:
 
 
 def exact_number(value: object) -> Decimal | None:
-    """The number that a cell or class is or spells, to its last digit, true as 1; None if there is none.
+    """The number that a cell or class is or spells, to its last digit, true as 1; else None.
 
     A float counts as the shortest decimal that reads back to it.
     """
@@ -104,7 +104,7 @@ def exact_number(value: object) -> Decimal | None:
 
 
 def is_same(cell: object, wanted: Value) -> bool:
-    """Checks that a cell is this value: the same text or the same number (1, 1.0, "1" and true are one).
+    """Checks that a cell is this value, as text or number (1, 1.0, "1" and true are one).
 
     A text that may be a code is a code: 007 is not 7, and 12e4 is not 120000.
     """
@@ -126,7 +126,7 @@ def _certain(value: object) -> Decimal | None:
 
 
 class Places:
-    """Index of values by their text and number, which finds a cell's place (from 0) without comparing with each."""
+    """Index of values by text and number, which finds a cell's place (from 0)."""
 
     def __init__(self, values: Iterable[Value]) -> None:
         self._texts: dict[str, int | None] = {}
@@ -138,7 +138,7 @@ class Places:
                 self._numbers[number] = None if number in self._numbers else place
 
     def of(self, cell: object) -> int | None:
-        """Place of the value that a cell is, by text before number; None if there is none, or several."""
+        """Place of the value that a cell is, by text before number; None for none or several."""
         if isinstance(cell, str) and (text := cell.strip()) in self._texts:
             return self._texts[text]
         return None if (number := _certain(cell)) is None else self._numbers.get(number)
@@ -166,7 +166,7 @@ def by_cell(column: pa.ChunkedArray, of: Callable[[object], float]) -> NDArray[n
 
 
 def values_of(column: pa.ChunkedArray) -> tuple[list[object], NDArray[np.intp]]:
-    """Distinct cells of a column that is not nested, None for an empty one, and each row's index among them (n,)."""
+    """Distinct cells (None: empty) of a column that is not nested, and each row's index (n,)."""
     values = decoded(column).combine_chunks().dictionary_encode(null_encoding="encode")
     return values.dictionary.to_pylist(), values.indices.to_numpy(zero_copy_only=False).astype(np.intp)
 

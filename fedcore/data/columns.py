@@ -1,4 +1,4 @@
-"""Reads named columns of a CSV or Parquet file as float64 arrays, or raises a `Refusal` that quotes no cell.
+"""Reads named columns of a CSV or Parquet file as float64; a `Refusal` quotes no cell.
 
 CSV cells are read as text and converted column by column (`fedcore.data.cells`).
 """
@@ -42,7 +42,7 @@ def count_rows(path: str, format: str, names: Sequence[str]) -> int:
 
 
 def header(path: str, format: str) -> dict[str, str]:
-    """The file's columns in order, each with its type: pyarrow's for Parquet, "text or number" for CSV.
+    """The file's columns in order with types: pyarrow's, or "text or number" for CSV.
 
     Raises Refusal, also for a first line with numbers or empty cells. Such a line is a record, so no error quotes it.
     """
@@ -65,7 +65,7 @@ def header(path: str, format: str) -> dict[str, str]:
 
 
 def types_of(path: str, format: str) -> dict[str, pa.DataType]:
-    """Types of a Parquet file's columns by name, of the last among equal names; empty for a CSV file."""
+    """Types of a Parquet file's columns by name (the last of equal names); empty for CSV."""
     if format != "parquet":
         return {}
     with opened(path, format) as file:
@@ -73,7 +73,7 @@ def types_of(path: str, format: str) -> dict[str, pa.DataType]:
 
 
 def read_columns(path: str, format: str, names: Sequence[str], only: str | None = None) -> pa.Table:
-    """The columns `names` of a file, each of which it must have once; rows in file order, CSV cells as text.
+    """The columns `names` of a file, each there once; rows in file order, CSV cells as text.
 
     `only`: the single column to read; None: all.
     """
@@ -89,7 +89,7 @@ def read_columns(path: str, format: str, names: Sequence[str], only: str | None 
 
 
 def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]:
-    """Columns `names` as a finite matrix (n, d). Raises Refusal for texts, and for missing or infinite values."""
+    """Columns `names` as a finite matrix (n, d). Raises Refusal for other cells."""
     out = np.empty((table.num_rows, len(names)), order="F")  # filled column by column
     texts: list[str] = []
     holes: list[str] = []
@@ -142,7 +142,7 @@ def real_label(table: pa.Table, name: str, fitting: LabelSet = REALS) -> NDArray
 
 @contextmanager
 def opened(path: str, format: str) -> Iterator[BinaryIO]:
-    """Opens the file at `path`; a failure to open, parse or decode it becomes a Refusal without the error's text.
+    """Opens the file at `path`; a failure becomes a Refusal without the error's text.
 
     The Refusal names the file's real format where `dialects` recognises it.
     """
@@ -164,12 +164,12 @@ def opened(path: str, format: str) -> Iterator[BinaryIO]:
 
 
 def _parquet(file: BinaryIO) -> pa.parquet.ParquetFile:
-    """The file's reader, without threads: a thread that holds `file` at the interpreter's end would abort it."""
+    """The reader, without threads: one holding `file` at the interpreter's end aborts it."""
     return pa.parquet.ParquetFile(file, pre_buffer=False)
 
 
 def native(path: str) -> pa.NativeFile:
-    """Opens a file in pyarrow itself, whose CSV parser reads ahead in a thread even without `use_threads`.
+    """Opens a file in pyarrow itself, whose CSV parser always reads ahead in a thread.
 
     A thread that holds a Python file at the interpreter's end would abort it.
     """
@@ -187,7 +187,7 @@ def _csv_options(names: Sequence[str]) -> dict[str, object]:
 
 
 def csv_header(file: BinaryIO) -> list[str]:
-    """Cells of the first line that is not empty; leaves `file` at its start. Raises UnicodeError, csv.Error."""
+    """Cells of the first nonempty line; rewinds `file`. Raises UnicodeError, csv.Error."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
         header = next((row for row in csv.reader(text, strict=True) if row), [])
@@ -233,7 +233,7 @@ def _check_names(header: list[str], names: Sequence[str], first_line: bool = Fal
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """The column as float64 (n,); text is parsed. Refuses missing cells and cells that are no numbers."""
+    """The column as float64 (n,); parses text. Refuses missing cells and other values."""
     column = decoded(column)
     kind = column.type
     if column.null_count or pa.types.is_null(kind):

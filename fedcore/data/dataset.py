@@ -47,7 +47,7 @@ class Dataset:
 
     @property
     def constants(self) -> str | None:
-        """SHA-256 (hex) of the preparation's constants that may come from outside the config; else None."""
+        """SHA-256 (hex) of preparation constants from outside the config; else None."""
         if self.projection is not None:
             return self.projection.digest
         first = self.sources[0] if self.sources else None
@@ -55,7 +55,7 @@ class Dataset:
 
 
 def constants_digest(source: SiloSource) -> str | None:
-    """SHA-256 (hex) of the schema and whitening that prepare records of a user's file; None without a schema."""
+    """SHA-256 (hex) of the schema and whitening of a user's file; None without a schema."""
     if source.schema is None:
         return None
     found: list[Any] = [column.model_dump(mode="json") for column in source.schema]
@@ -67,7 +67,7 @@ def constants_digest(source: SiloSource) -> str | None:
 def facts(
     data: DataConfig, model: ModelConfig, seed: int, sizes: Mapping[str, int] | None = None
 ) -> tuple[tuple[SiloFacts, ...], int]:
-    """Public facts of the silos in order, and the number of features of a prepared record (bias included).
+    """Public facts of the silos in order, and features of a prepared record, bias included.
 
     `sizes`: silos' sizes in an ended run, which replace the present ones. Writes nothing. Of a user's files it reads
     the columns' names and the number of rows, and the column of persons where these are the unit; of images the labels.
@@ -86,11 +86,11 @@ def facts(
 def prepare(
     data: DataConfig, model: ModelConfig, seed: int, silo_root: Path, released: Released | None = None
 ) -> Dataset:
-    """Prepares the data set: writes generated silos below `silo_root` unless they exist, or checks a user's files.
+    """Prepares the data set: writes missing generated silos, or checks a user's files.
 
-    `released`: the constants, if the config takes them from released statistics. Raises InputError for files that
-    cannot be used (all silos are opened before one is registered; at most five are listed), a file named twice, a test
-    file that does not fit, and a folder that cannot be written.
+    Generated silos lie below `silo_root`. `released`: the constants, if the config takes them from released statistics.
+    Raises InputError for files that cannot be used (all silos are opened before one is registered; at most five are
+    listed), a file named twice, a test file that does not fit, and a folder that cannot be written.
     """
     root = silo_root.absolute()
     if data.source == "files":
@@ -99,7 +99,7 @@ def prepare(
 
 
 def check_test(data: DataConfig, model: ModelConfig) -> list[str]:
-    """Opens a user's public test file, if there is one. Raises InputError with everything that does not fit.
+    """Opens the public test file, if there is one. Raises InputError with all of its faults.
 
     Returns doubts about a file that can be used, for instance columns in which no cell fits.
     """
@@ -111,7 +111,7 @@ def check_test(data: DataConfig, model: ModelConfig) -> list[str]:
 
 
 def records_of(data: DataConfig) -> str:
-    """Identity of a config's records, whatever their preparation, label column, or folder of public files.
+    """Identity of a config's records, whatever their preparation, label column, or folder.
 
     Raises InputError for public files that cannot be used.
     """
@@ -133,7 +133,7 @@ def is_seeded(data: DataConfig) -> bool:
 
 
 def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:
-    """Facts of silos after opening and reading each file in full; counts persons where these are the unit.
+    """Facts of silos after reading each file in full; counts persons if these are the unit.
 
     Raises one InputError with the first fault of each silo, for at most five silos. All contents that do not fit a
     schema have one code.
@@ -204,7 +204,7 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path, released: Re
 
 
 def _open_test(source: SiloSource) -> Records:
-    """Records of the public test file. Raises InputError with all of its faults, since it holds no secret."""
+    """Records of the public test file. Raises InputError with all of its faults."""
     try:
         records = open_records(replace(source, clip_label=False))
     except SiloError as error:

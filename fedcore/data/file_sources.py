@@ -1,4 +1,4 @@
-"""Sources of silos from a user's files: no file in two silos, and the schema that prepares records."""
+"""Sources of silos from a user's files: one silo per file, and the schema of preparation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcore.models.model_config import ModelConfig
 
 
 def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
-    """Sources of a user's files, not yet registered; InputError if two silos, or a silo and a public key, name one.
+    """Sources of a user's files, not yet registered. Raises InputError for a file named twice.
 
     With released constants, which are not known here, columns keep their ranges.
     """

@@ -1,4 +1,4 @@
-"""Keyed digests of a silo's records, which recognise them under another name, version, path or encoding.
+"""Keyed digests of a silo's records, which recognise them under another name or encoding.
 
 `content` is the digest of the file's bytes. `records` is that of the values of all columns of the file, whatever the
 order of rows and columns and the columns' names. Nor does it depend on format (CSV or Parquet), compression, and
@@ -33,14 +33,14 @@ _SEEN: dict[tuple[str, int, int, int, int, int], str] = {}
 
 
 class Fingerprint(NamedTuple):
-    """HMAC-SHA-256 (hex) of a file's bytes (`content`), and of its values in any order (`records`)."""
+    """HMAC-SHA-256 (hex) of a file's bytes (`content`), and of its unordered values (`records`)."""
 
     content: str
     records: str
 
 
 def content_digest(source: SiloSource, key: bytes) -> str:
-    """HMAC-SHA-256 (hex) of the file's bytes. Raises SiloError with a code of CODES if it cannot be read."""
+    """HMAC-SHA-256 (hex) of the file's bytes. Raises SiloError with a code of CODES."""
 
     def read(source: SiloSource) -> str:
         found = hmac.new(key, b"content", "sha256")
@@ -53,7 +53,7 @@ def content_digest(source: SiloSource, key: bytes) -> str:
 
 
 def file_digest(source: SiloSource) -> str:
-    """`content_digest` without a secret, never to be shown; computed once per process for an unchanged file.
+    """`content_digest` without a secret, never to be shown; cached while the file is unchanged.
 
     Raises SiloError with a code of CODES if the file cannot be read.
     """
@@ -70,7 +70,7 @@ def file_digest(source: SiloSource) -> str:
 
 
 def records_digest(source: SiloSource, key: bytes) -> str:
-    """HMAC-SHA-256 (hex) of the records' values. Raises SiloError with a code of CODES if they cannot be read."""
+    """HMAC-SHA-256 (hex) of the records' values. Raises SiloError with a code of CODES."""
     return guarded(source, lambda source: _records_digest(source, key))
 
 
@@ -80,7 +80,7 @@ def fingerprint(source: SiloSource, key: bytes) -> Fingerprint:
 
 
 def _records_digest(source: SiloSource, key: bytes) -> str:
-    """Digest that ignores order: mixed 64-bit words of cells add up to rows, and mixed rows to totals."""
+    """Digest that ignores order: mixed words of cells add up to rows, mixed rows to totals."""
     names = list(columns.header(source.path, source.format))
     table = columns.read_columns(source.path, source.format, names)
     sums = np.zeros((_LANES, table.num_rows), dtype=np.uint64)
@@ -94,7 +94,7 @@ def _records_digest(source: SiloSource, key: bytes) -> str:
 
 
 def _words(column: pa.ChunkedArray, key: bytes) -> NDArray[np.uint64]:
-    """A word for each cell (n,): a number's bits in single precision, or a keyed digest of any other cell."""
+    """A word for each cell (n,): a number's bits in single precision, else a keyed digest."""
     column = decoded(column)
     kind = column.type
     if (pa.types.is_floating(kind) or pa.types.is_integer(kind)) and not column.null_count:

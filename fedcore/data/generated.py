@@ -1,4 +1,4 @@
-"""Generated silos of a configuration: their public sizes, their files, the constants that prepare them."""
+"""Generated silos of a configuration: public sizes, files, and constants of preparation."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
 
 
 def feature_count(data: GeneratedData) -> int:
-    """Features of a prepared record, without the bias. Raises InputError for more dimensions than pixels."""
+    """Features of a prepared record without the bias. Raises InputError for too many."""
     if data.source == "synthetic" or data.source == "synthetic-alpha-beta" or data.source == "teacher":
         return data.features
     if data.source == "libsvm":
@@ -95,16 +95,17 @@ def feature_count(data: GeneratedData) -> int:
 
 
 def raw_scale(data: GeneratedData) -> float:
-    """Divisor of raw features: 255 for MNIST's grey values, 1 for sources that are generated in scale."""
+    """Divisor of raw features: 255 for MNIST's grey values, 1 for the other sources."""
     return 255.0 if data.source == "mnist" else 1.0
 
 
 def write(
     data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: Released | None = None
 ) -> tuple[str, tuple[SiloSource, ...], SiloSource, Projection | None]:
-    """Writes a data set below `root` unless it exists; returns its name, silos' sources, test source and projection.
+    """Writes a data set below `root` unless it exists.
 
-    The projection is None for data without `pca`. `released`: the constants, if they come from released statistics.
+    Returns its name, the silos' sources in order, the test data's source, and the projection, or None for data without
+    `pca`. `released`: the constants, if they come from released statistics.
     Raises InputError as `silo_sizes` does, for images that vary in too few directions, and for a folder that cannot be
     written or holds something else.
     """
@@ -153,7 +154,7 @@ def unprotected(data: GeneratedData) -> bool:
 
 
 def test_parts(data: GeneratedData) -> tuple[tuple[str, int], ...]:
-    """(silo, number) of the test records from each silo's distribution, in order; () if they are not by silo."""
+    """(silo, number) of test records by silo, in order; () if they are not by silo."""
     if data.source != "hospitals":
         return ()
     return tuple((name, len(test)) for name, (_, test) in hospitals.rows(data.split).items())
@@ -179,12 +180,12 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
 
 
 def public_data_set(data: GeneratedData, seed: int) -> str | None:
-    """Name of a data set from a public table or files; None for one from a seed alone. Raises InputError."""
+    """Name of a data set from a public table or files, else None. Raises InputError."""
     return None if fingerprint(data) is None else layout.dataset_name(data.source, _recipe(data, seed))
 
 
 def fingerprint(data: GeneratedData) -> str | None:
-    """SHA-256 (hex) of the source's public table or files, whatever their folder; None for a source without any.
+    """SHA-256 (hex) of the source's public table or files; None for a source without any.
 
     Raises InputError for files that cannot be used.
     """

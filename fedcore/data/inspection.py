@@ -27,7 +27,7 @@ from fedcore.errors import SiloError
 
 
 def inspected(source: SiloSource) -> Findings:
-    """All findings about a file, column by column; for a file that cannot be read the one reason."""
+    """All findings about a file, column by column, or the one reason why it is unreadable."""
     rows = 0
     try:
         table = read_table(source)

@@ -1,4 +1,4 @@
-"""Class labels: the number of the class of each cell of a label column, and the scale of real-valued labels."""
+"""Class labels: the class number of each cell, and the scale of real-valued labels."""
 
 from __future__ import annotations
 

@@ -43,14 +43,14 @@ FILES = "files"
 
 
 def dataset_name(source: str, recipe: Mapping[str, Any]) -> str:
-    """Folder name of a generated data set: `source` and a digest of everything that determines its records."""
+    """Folder name of a generated data set: `source` and a digest of its recipe."""
     return f"{source}-{_digest(json.dumps(recipe, sort_keys=True))}"
 
 
 def write_generated(
     root: Path, dataset: str, recipe: Mapping[str, Any], silos: Sequence[str], make: Callable[[], Generated]
 ) -> dict[str, dict[str, Any]]:
-    """Writes the data set that `make` generates unless it exists; returns the manifest of each of `silos`.
+    """Writes the data set that `make` generates unless it exists; returns silos' manifests.
 
     Raises InputError, naming the folder, if it cannot be written or holds something else.
     """
@@ -99,7 +99,7 @@ def register_file(root: Path, silo: str, path: str) -> str:
 def write_projection(
     folder: Path, origin: Origin, dimension: int, statement: str, fit: Callable[[], Projection]
 ) -> tuple[Path, Projection]:
-    """The projection of a data set's `folder` and its file; `fit` computes it unless it is recorded already.
+    """The projection of a data set's `folder` and its file; `fit` computes a missing one.
 
     The file fixes the last bits, which differ between machines and library versions and would change the prepared
     records. Raises InputError, naming the folder, if it cannot be written or does not match its recipe.
@@ -141,7 +141,7 @@ def _recorded(path: Path, origin: Origin, dimension: int, statement: str, fit: C
 
 
 def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Creates `folder` atomically and durably with the files that `fill` writes, unless it exists."""
+    """Creates `folder` atomically and durably with the files of `fill`, unless it exists."""
     if folder.is_dir():
         return
     building: Path | None = None
@@ -171,7 +171,7 @@ def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _write_table(path: Path, made: Generated, table: Table) -> None:
-    """Writes raw columns as Parquet without statistics, which would put least and largest values in the footer."""
+    """Writes raw columns as Parquet without statistics, which would reveal least and largest."""
     columns = [pa.array(np.ascontiguousarray(column)) for column in table.features.T]
     columns += [pa.array(labels) for labels in (table.labels, *table.more.values())]
     sink = pa.BufferOutputStream()
@@ -208,7 +208,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _read_json(path: Path, folder: Path, keys: Sequence[str]) -> dict[str, Any]:
-    """The JSON object in `path`. Raises InputError, naming `folder`, if it is missing or lacks one of `keys`."""
+    """The JSON object in `path` with `keys`. Raises InputError naming `folder`."""
     try:
         content = json.loads(read_within(path))
     except (OSError, ValueError):

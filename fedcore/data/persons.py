@@ -1,4 +1,4 @@
-"""Persons as the unit of privacy: the person of each row, and the same public number of places for each person.
+"""Persons as the unit of privacy: each row's person, and equally many places for each person.
 
 A data set is a list of persons in the order of their ids. Neighbouring data sets differ in all rows of one id. The
 order of first appearance would not do: one person's earlier row would move others into other shards, or into the
@@ -102,7 +102,7 @@ def count_persons(owners: NDArray[np.intp]) -> int:
 
 
 def of_persons(rows: Records, owners: NDArray[np.intp], places: int, person: str) -> Records:
-    """Rearranges rows into `places` for each person: a person's first rows, in file order, then zeros.
+    """Rearranges rows into `places` per person: its first rows, in file order, then zeros.
 
     `owners` (rows,): as `persons_of` returns them. A person's m counted rows weigh 1/m each, rounded down, so that the
     weights add up to at most 1. An empty place weighs 0.
@@ -120,7 +120,7 @@ def of_persons(rows: Records, owners: NDArray[np.intp], places: int, person: str
 
 
 def beyond(owners: NDArray[np.intp], places: int) -> tuple[int, int]:
-    """Numbers of persons with more rows than places, and of rows that do not count. For the operator alone."""
+    """Numbers of persons with more rows than places, and of uncounted rows; not public."""
     more = np.bincount(owners) - places
     return int(np.count_nonzero(more > 0)), int(more[more > 0].sum())
 
@@ -138,7 +138,7 @@ def _places(owners: NDArray[np.intp], places: int) -> NDArray[np.intp]:
 
 
 def _shares(places: int) -> NDArray[np.float64]:
-    """Weight of a row by its person's number m of counted rows (0 to places): 1/m, or the float below if m/m > 1."""
+    """Weight of a row by its person's counted rows m (0 to places): 1/m, rounded down."""
     shares = np.zeros(places + 1)
     for m in range(1, places + 1):
         share = 1.0 / m

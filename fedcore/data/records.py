@@ -52,7 +52,7 @@ def prepare_records(
     normalise: Normalise = "record",
     longest: float | None = None,
 ) -> Records:
-    """Records whose rows have Euclidean norm at most `feature_bound`, in the order of `features` (n, d).
+    """Records with rows of Euclidean norm at most `feature_bound`, as `features` (n, d) ordered.
 
     Each row is divided by `divide_by`, projected by `projection`, and gets a last column of 1 if `bias`. Then a row
     longer than `feature_bound` is scaled down to it; shorter rows stay. With `normalise` = features the scaling comes
@@ -98,7 +98,7 @@ def prepare_records(
 
 
 def common_scale(longest: float, bias: bool, feature_bound: float, normalise: Normalise) -> float:
-    """Common factor of records with features of norm at most `longest`, which brings the longest to `feature_bound`.
+    """Common factor that brings records with features of norm `longest` to `feature_bound`.
 
     The norm includes the bias if it is scaled with the features.
     """

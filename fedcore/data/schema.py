@@ -29,7 +29,7 @@ LEAST_LIMIT = 1e-6
 
 
 class Column(Grown):
-    """One column: a number with a `range`, or with `centre` and `scale`, or a text or number of `categories`."""
+    """One column: a number with `range`, or `centre` and `scale`; or a value of `categories`."""
 
     LATER: ClassVar[tuple[str, ...]] = ("indicator", "plus")
 
@@ -151,7 +151,7 @@ class Column(Grown):
         return 0.0 if self.fill is None else float(self.unit(np.array([float(self.fill)]))[0])
 
     def unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Numbers in the column's own units (n,) as features, clipped: of a range from -1 to 1. NaN stays NaN."""
+        """Features (n,) of numbers in own units, clipped; of a range from -1 to 1. NaN stays."""
         if self.range is not None:
             if not self.log:
                 return to_unit(values, self.range)
@@ -182,14 +182,14 @@ class Column(Grown):
         return out
 
     def numbers(self, column: pa.ChunkedArray) -> NDArray[np.float64]:
-        """The column in its own units (n,), NaN where a cell is missing, a code for missing, or no finite number."""
+        """The column in its own units (n,); NaN for a missing cell or no finite number."""
         values = numbers_or_nan(column)
         if self.missing:
             values = np.where(by_cell(column, self.codes()) > 0, np.nan, values)
         return values
 
     def codes(self) -> Callable[[object], bool]:
-        """A function that checks for a code of a missing value; in a column of numbers 0777 is the number 777."""
+        """Returns a check for codes of a missing value; in a column of numbers 0777 is 777."""
         codes = Places(self.missing or ())
         numbers = {exact_number(code) for code in self.missing or () if not isinstance(code, str)}
         if self.categories is not None or not numbers:
@@ -240,5 +240,5 @@ def longest(schema: Schema) -> float:
 
 
 def features(table: pa.Table, schema: Schema) -> NDArray[np.float64]:
-    """The features (n, d) of a table that has each of the columns; finite, no row longer than `longest(schema)`."""
+    """The features (n, d) of a table; finite, no row longer than `longest(schema)`."""
     return np.concatenate([column.features(table.column(column.name)) for column in schema], axis=1)

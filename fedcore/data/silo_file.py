@@ -127,7 +127,7 @@ class SiloSource:
 
 
 def format_of(path: str, key: str) -> Format:
-    """Format by the suffix of the file's name. Raises InputError, naming config key `key`, for another suffix."""
+    """Format by the suffix of the file's name. Raises InputError naming config key `key`."""
     suffix = Path(path).suffix.lower()
     if suffix == ".parquet":
         return "parquet"
@@ -137,12 +137,12 @@ def format_of(path: str, key: str) -> Format:
 
 
 def open_records(source: SiloSource) -> Records:
-    """Reads the silo's records, each mapped by itself, in file order. Raises SiloError with a code of CODES."""
+    """Reads the silo's records, each by itself, in file order. Raises SiloError (CODES)."""
     return guarded(source, _read_records)
 
 
 def count_records(source: SiloSource) -> int:
-    """Counts records (public) by the Parquet footer or the CSV file's rows; checks columns' names and types.
+    """Counts records (public) by Parquet footer or CSV rows; checks columns' names and types.
 
     If the unit is a person, counts persons (public): the different values of that column, the only one it reads.
     Raises SiloError with a code of CODES.
@@ -172,7 +172,7 @@ def _count(source: SiloSource) -> int:
 
 
 def refuse_types(source: SiloSource) -> None:
-    """Raises Refusal for columns of types in which no cell can fit; types are public facts of the file's footer."""
+    """Raises Refusal for columns of types in which no cell can fit; types are public."""
     expected: dict[str, tuple[Value, ...] | None] = {name: None for name in source.features}
     expected |= {column.name: column.categories for column in source.schema or ()}
     expected[source.label] = source.classes
@@ -196,7 +196,7 @@ def unit_count(rows: int, owners: NDArray[np.intp] | None) -> int:
 
 
 def read_persons(table: pa.Table, source: SiloSource) -> NDArray[np.intp] | None:
-    """Number of each row's person, by `persons_of`; None if each row is a record of its own. Raises Refusal."""
+    """Number of each row's person; None if each row is a record of its own. Raises Refusal."""
     if source.person is None:
         return None
     owners = persons_of(table.column(source.person), source.person)
@@ -243,7 +243,7 @@ def read_table(source: SiloSource) -> pa.Table:
 
 
 def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Records:
-    """Records by their schema; one with a misfit label becomes zeros, which leaves a linear model's gradient at 0."""
+    """Records by their schema; one with a misfit label becomes zeros, without a gradient."""
     labels = _in_training(labels_or_nan(table, source), source)
     return prepare_records(
         prepared(table, described, source.whitening),
@@ -265,14 +265,14 @@ def labels_or_nan(table: pa.Table, source: SiloSource) -> NDArray[np.float64]:
 
 
 def _in_training(labels: NDArray[np.float64], source: SiloSource) -> NDArray[np.float64]:
-    """Labels in the form of the loss: -1 and +1, numbers of classes, or real ones, within -1 to 1 with a range."""
+    """Labels in the loss's form: -1 and +1, numbers of classes, or real ones (scaled by range)."""
     if source.classes is not None:
         return labels if source.class_ids else 2.0 * labels - 1.0
     return labels if source.label_range is None else to_unit(labels, source.label_range, source.clip_label)
 
 
 def read_projection(constants: Constants) -> Projection:
-    """Reads the recorded projection. Raises Refusal with the code `constants` if its digest is another one."""
+    """Reads the recorded projection. Raises Refusal (`constants`) for another digest."""
     try:
         projection = Projection.from_bytes(read_within(Path(constants.path), LARGEST_CONSTANTS))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Generated silos before they are files: raw records of each, and public records that no silo holds."""
+"""Generated silos before they are files: raw records, and public records beside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Raw records: `features` float64 or uint8 (n, d), `labels` (n,) int64 numbers of classes from 0, or float64.
+    """Raw records: `features` float64 or uint8 (n, d), `labels` (n,) int64 classes, or float64.
 
     `more`: further label columns by name, int64 (n,). They belong to the same records, so a silo has one account for
     all of its labels.

@@ -1,4 +1,4 @@
-"""SIMULATION of a trusted aggregator between silos and server: it averages clipped sums and adds the noise.
+"""SIMULATION of a trusted aggregator, which averages clipped sums and adds the noise.
 
 With `privacy.trust: central` silos add no noise, as in the papers that trust a server. One Gaussian vector per round
 protects the mean of all silos (Murata and Suzuki 2023, Algorithm 1; spec diff2, section 2). The aggregator sees every

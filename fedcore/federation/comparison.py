@@ -1,4 +1,4 @@
-"""Comparison of ledgers' releases and charges with the plan and with the driver's received releases."""
+"""Comparison of ledgers with the plan and with the releases that the driver received."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedcore.silo.account import SiloAccount
 
 
 def compare(plan: Plan, answered: Iterable[str], accounts: Iterable[SiloAccount]) -> None:
-    """Checks that each ledger shows as many releases as were received, and an epsilon within the plan's.
+    """Checks each ledger: as many releases as received, and an epsilon within the plan's.
 
     `answered`: the silo of each received release. Raises SiloError otherwise.
     """
@@ -35,10 +35,10 @@ def compare(plan: Plan, answered: Iterable[str], accounts: Iterable[SiloAccount]
 def compare_shuffled(
     plan: Plan, questions: Iterable[tuple[str, int, int]], came: int, accounts: Sequence[SiloAccount]
 ) -> None:
-    """Checks a shuffled run: releases per silo at most its questions, and in all at least the `came` messages.
+    """Checks a shuffled run's ledgers against its questions and `came` received messages.
 
-    `questions`: (silo, phase, round) of each. The senders of single messages are unknown here. Raises SiloError or
-    ShufflerError otherwise.
+    `questions`: (silo, phase, round) of each. A silo has at most as many releases as questions; all silos together have
+    at least `came`, since messages have no sender. Raises SiloError or ShufflerError otherwise.
     """
     counts = Counter(silo for silo, _, _ in questions)
     for account in accounts:

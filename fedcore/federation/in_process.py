@@ -1,4 +1,4 @@
-"""The protocol of backends, through which a driver reaches silos, and the backend of silos in this process."""
+"""The protocol of backends, by which a driver reaches silos, and that of this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedcore.silo.site import Site
 
 
 class Backend(Protocol):
-    """Access to a run's silos, wherever they run: in this process, on Dask workers, behind services."""
+    """Access to a run's silos: in this process, on Dask workers, or behind services."""
 
     def open(self) -> None:
         """Opens the silos and makes them approve the run. Raises SiloError."""
@@ -28,7 +28,7 @@ class Backend(Protocol):
         ...
 
     def ask(self, query: Query) -> list[Release]:
-        """Returns one release per participant, in the order of `query.participants`. Raises SiloError."""
+        """Returns one release per participant, in the query's order. Raises SiloError."""
         ...
 
     def accounts(self, run: str) -> list[SiloAccount]: ...
@@ -36,14 +36,14 @@ class Backend(Protocol):
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, float]]: ...
 
     def close_run(self, run: str) -> None:
-        """Ends the run for good at all silos; their ledgers give back the part of its charge that was not spent."""
+        """Ends the run for good at all silos; their ledgers give back unspent charge."""
         ...
 
     def close(self) -> None: ...
 
 
 class InProcess:
-    """All silos in this process, as one site. `done`: receives the site at the end, which then stays open.
+    """All silos in this process, as one site. `done`: receives the open site at the end.
 
     `route`: bytes of a shuffled run's `Route`. `lease`: the driver's lease of the run (`fedcore.silo.lease`).
     """
@@ -94,7 +94,7 @@ class InProcess:
 
 
 class SitePool:
-    """Sites of this process that stay open between the runs of one driver, so that a sweep reads each silo once.
+    """Open sites of this process for a driver's next runs: a sweep reads each silo once.
 
     For memory ledgers only, since a durable ledger is under a lock while its site is open. At most `limit` sites stay
     open; the least recently used one is closed first.
@@ -105,7 +105,7 @@ class SitePool:
         self._idle: dict[bytes, Site] = {}
 
     def take(self, spec: bytes) -> Site | None:
-        """Removes and returns the open site of this spec, which its caller then owns; None if there is none."""
+        """Removes and returns the open site of this spec, for the caller; None without one."""
         return self._idle.pop(spec, None)
 
     def give(self, spec: bytes, site: Site) -> None:

@@ -1,4 +1,4 @@
-"""The receipts of a run, read from storage but for the newest: in memory they would grow with the run."""
+"""The receipts of a run, in storage but for the newest: in memory they would grow with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedcore.messages import Receipt, Release
 
 
 class Receipts:
-    """All receipts of a run in the order of its rounds; each iteration reads them again from storage.
+    """All receipts of a run in the order of its rounds; each iteration reads storage again.
 
     `stored`: reads the stored ones; `newest`: phase and round of the last of them. `new`: the round to be stored next.
     """
@@ -27,7 +27,7 @@ class Receipts:
             yield from self.new
 
     def take(self, releases: Sequence[Release]) -> None:
-        """Takes those of a round, unless they are stored: a driver that was killed after divergence repeats it."""
+        """Takes a round's releases, unless stored: a driver may repeat a round after a kill."""
         found = [release.receipt for release in releases]
         if found and (address := found[0][1:3]) != self._newest:
             self.new, self._newest = found, address

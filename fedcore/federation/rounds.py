@@ -44,7 +44,7 @@ class RunContext:
         return self.plan.phases[state.phase - 1] if state.phase <= len(self.plan.phases) else None
 
     def query(self, state: State) -> Query | None:
-        """The query of the state's next round; None at the end of the plan. Raises DivergedError."""
+        """The query of the state's next round; None after the plan. Raises DivergedError."""
         phase = self.phase(state)
         if phase is None:
             return None
@@ -64,7 +64,7 @@ class RunContext:
         return Query(self.run, self.plan.digest, state.phase, state.round, chosen, arrays, own)
 
     def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
-        """The state after a round. Raises SiloError unless there is one release to this query per participant.
+        """The state after a round. Raises SiloError unless each participant has one release.
 
         Raises DivergedError if the model diverged. An answer of no numbers means divergence where silos take several
         local steps, else it raises SiloError.
@@ -114,7 +114,7 @@ class RunContext:
         return self._after(state, Messages(enumerate(batch.payloads), phase.weights), phase)
 
     def questions_before(self, query: Query | None) -> Iterator[tuple[str, int, int]]:
-        """(silo, phase, round) of all questions before `query`, in order; None: of the whole plan."""
+        """(silo, phase, round) of all questions before `query`, in order; None: of all."""
         end = (len(self.plan.phases) + 1, 1) if query is None else (query.phase, query.round)
         rounds = ((phase.index, round) for phase in self.plan.phases for round in range(1, phase.rounds + 1))
         return ((silo, *at) for at in takewhile(lambda at: at < end, rounds) for silo in self._drawn(*at))
@@ -127,7 +127,7 @@ class RunContext:
         return after
 
     def _drawn(self, phase: int, round: int) -> tuple[str, ...]:
-        """The silos that public randomness draws for this round; all of them in a phase that evaluates."""
+        """The silos that public randomness draws for this round; all in an evaluation."""
         planned = self.plan.phases[phase - 1]
         if planned.evaluates:
             return self._names

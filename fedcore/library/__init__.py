@@ -1,1 +1,1 @@
-"""Python API for scripts and notebooks: `fedcore.train` and `fedcore.plan`, in this process, without a server."""
+"""Python API for scripts and notebooks: `fedcore.train` and `fedcore.plan`, without a server."""

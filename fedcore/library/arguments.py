@@ -1,4 +1,4 @@
-"""The config of a call of `train` or `plan`, from its arguments or a config file; refuses arguments that conflict."""
+"""The config of a call of `train` or `plan`, from its arguments or a config file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Arguments:
 
     @property
     def secret(self) -> bool:
-        """True for arrays and files without a seed: their noise is secret. A config file's experiment repeats."""
+        """True for arrays and files without a seed, which get secret noise."""
         return isinstance(self.silos, Mapping) and "seed" not in self.sections
 
     @contextmanager
@@ -183,7 +183,7 @@ def _check_loss(model: Any, classes: Sequence[Any] | None) -> None:
 
 
 def _elsewhere(key: str, values: Mapping[str, Any]) -> str | None:
-    """The form in which to write an unknown argument: another name, or a key of a section; None if there is none."""
+    """The form of an unknown argument here: another name, or a section's key; else None."""
     if key in ELSEWHERE:
         return ELSEWHERE[key]
     sections = [each for each in sections_with(key, values, ExperimentConfig) if each != "data"]

@@ -16,7 +16,7 @@ _HOLDERS = (Sequence, np.ndarray)
 
 
 def is_masked(values: Any) -> bool:
-    """Checks whether a cell is masked, in an array or in nested lists: NumPy would read the value below the mask."""
+    """Checks for a masked cell in arrays and lists: NumPy would read the value below it."""
     level, seen = [values], dict[int, Any]()
     for _ in range(_DIMENSIONS):  # NumPy makes no array of deeper nesting, or of a list that contains itself
         kinds = set(map(type, level))  # cells are many but of few types

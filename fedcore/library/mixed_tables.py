@@ -1,4 +1,4 @@
-"""Tables of texts, numbers and missing values as the input of `predict`, for models with such columns.
+"""Tables of texts, numbers and missing values for `predict` of models with such columns.
 
 In a silo's file a misfit cell becomes the column's constant without an error, since no outcome may depend on it. Here
 the caller owns the records, so an error or warning names the column; it shows no cell.
@@ -29,7 +29,7 @@ Cell = str | float | None
 
 
 def mixed_table(where: str, value: Any, schema: Schema, stacklevel: int) -> DataFrame:
-    """The schema's columns of a table: categories unchanged, numbers as floats, NaN for a missing one.
+    """The schema's columns of a table: categories unchanged, numbers as floats or NaN.
 
     The table has each column of the schema once, no other column, and at least one row. Raises InputError for another
     table; for a cell that is neither text nor number, or a text among numbers; for a missing value where the schema

@@ -1,4 +1,4 @@
-"""The file of a saved training: JSON of plain values, checked when read; loading it executes no code."""
+"""The file of a saved training: JSON of plain values, checked on reading, without code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Projection(BaseModel):
 
 
 class _Model(BaseModel):
-    """The fields of a `PhaseModel`, with weights and projection as lists; its link follows from the config's loss."""
+    """The fields of a `PhaseModel`, weights and projection as lists; the loss has its link."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -163,7 +163,7 @@ def _finite(values: Any) -> npt.NDArray[np.float64]:
 
 
 def _checked(path: Path, data: bytes) -> _Saved:
-    """The file's checked values. Raises InputError, which quotes none of them, for another version or form."""
+    """The file's checked values. Raises InputError, quoting none, for another version or form."""
     try:
         content = json.loads(data)
         version = (content["format"], str(content["fedcore"])[:20])

@@ -31,7 +31,7 @@ _KNOWN = (
 
 
 def scaled(data: Mapping[str, Any], scale: Any, epsilon: Any) -> tuple[dict[str, Any], Any]:
-    """The data section with the features and scaling of `scale`, and the epsilon that remains for training.
+    """The data section with the columns of `scale`, and the epsilon left for training.
 
     Raises InputError for an unknown scale, and for one that conflicts with the data section.
     """
@@ -62,14 +62,14 @@ def scaled(data: Mapping[str, Any], scale: Any, epsilon: Any) -> tuple[dict[str,
 
 
 def warn_of_sizes(data: Any, stacklevel: int) -> None:
-    """Warns if columns of the public test file differ much in size and the config does not scale them."""
+    """Warns if columns of the public test file differ much in size without scaling."""
     if (sizes := differing_sizes(data)) is not None:
         right = "scale='test' brings all to one scale, by the test records"
         warnings.warn(f"{sizes}; {right}", ModelWarning, stacklevel=stacklevel + 1)
 
 
 def _of_test(test: str, names: Sequence[str]) -> dict[str, Any]:
-    """A schema from the public test records: each column's range, or its centre if it does not vary."""
+    """A schema from public test records: each column's range, or centre if constant."""
     X = public_columns(test, names)
     if len(X) < LEAST_RECORDS:
         raise InputError(f"test: {len(X)} records are too few to scale by; wanted are {LEAST_RECORDS}, or give ranges")

@@ -30,10 +30,11 @@ _WANTED = "write {'north': (X, y), 'south': (X, y), ..}, a pair of features (n, 
 def data_section(
     silos: Any, test: Any, folder: Path, label: Any, features: Any, classes: Any, check_values: bool
 ) -> dict[str, Any]:
-    """`data` of a config for these silos and test records; writes arrays below `folder`, one Parquet file each.
+    """`data` of a config for these silos and test records; writes arrays to Parquet files.
 
-    Equal arrays give equal bytes. `check_values`: also checks labels and missing values, which a plan does not need.
-    Raises InputError, which shows no cell of the data.
+    Each silo's arrays, and those of the test, get one file below `folder`; equal arrays give equal bytes.
+    `check_values`: also checks labels and missing values, which a plan does not need. Raises InputError, which shows no
+    cell of the data.
     """
     if not isinstance(silos, Mapping) or not silos:
         raise InputError(f"silos must be a mapping of names to records; {_WANTED}")
@@ -91,7 +92,7 @@ def _of_arrays(
 def _read(
     silos: Mapping[str, Any], test: Any, classes: list[Any] | None, check_values: bool
 ) -> dict[str, tuple[Features, npt.NDArray[Any]]]:
-    """Features and labels by `silo NAME` and `test`, all with the columns of the first silo, in its order."""
+    """Features and labels by `silo NAME` and `test`, with the first silo's columns in order."""
     owners: dict[int, str] = {}
     found: dict[str, tuple[Features, npt.NDArray[Any]]] = {}
     first: Features | None = None
@@ -121,7 +122,7 @@ def _pair(where: str, records: Any) -> tuple[Any, Any]:
 
 
 def _records(where: str, X: Any, y: Any, first: Features | None) -> tuple[Features, npt.NDArray[Any]]:
-    """Features in the order of the first silo's columns, and labels. Raises InputError for other columns."""
+    """Features in the first silo's order of columns, and labels. Raises InputError."""
     features = features_of(where, X, None if first is None else first.names, "the first silo")
     labels, index = labels_of(where, y)
     if len(features.X) != len(labels):
@@ -141,7 +142,7 @@ def _check_alike(where: str, features: Features, first: Features) -> None:
 
 
 def _classes(classes: Any) -> list[Any] | None:
-    """The label's values as a list, None for real-valued labels. Raises InputError for a collection without order."""
+    """The label's values as a list, None for real labels. Raises InputError if unordered."""
     if classes is None:
         return None
     if isinstance(classes, str | bytes | Mapping | set | frozenset) or not hasattr(classes, "__len__"):

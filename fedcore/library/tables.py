@@ -41,7 +41,7 @@ _NESTED = (Collection, np.ndarray)
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features `X` float64 (n, k), NaN for a missing cell; `names` (k,) of the columns, None if they have none.
+    """Features `X` float64 (n, k), NaN for a missing cell; `names` (k,) of columns, or None.
 
     `index`: pandas's index of the rows; None if they have none.
     """
@@ -81,7 +81,7 @@ def features_of(where: str, value: Any, names: Sequence[str] | None = None, owne
 
 
 def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
-    """The labels (n,), numbers or texts, None or NaN for a missing one, and their pandas index, or None.
+    """The labels (n,), numbers or texts, None or NaN if missing; and their pandas index.
 
     Raises InputError.
     """
@@ -124,7 +124,7 @@ def _frame(where: str, value: Any, wanted: Sequence[str] | None, owner: str) -> 
 
 
 def check_names(where: str, names: Sequence[str], wanted: Sequence[str], owner: str) -> None:
-    """Raises InputError unless `names` are the columns `wanted`, in any order; `owner`: their holder, for errors."""
+    """Raises InputError unless `names` are `wanted`, in any order; `owner`: their holder."""
     if missing := [each for each in wanted if each not in names]:
         raise InputError(f"{where}: column {missing[0]!r} of {owner} is not there")
     if more := [each for each in names if each not in wanted]:
@@ -134,7 +134,7 @@ def check_names(where: str, names: Sequence[str], wanted: Sequence[str], owner: 
 
 
 def named_columns(where: str, value: Any) -> tuple[tuple[str, ...], Iterable[Any]] | None:
-    """Names and columns of a table; None for any other object. Raises InputError for repeated names or no rows."""
+    """Names and columns of a table; None for other objects. Raises InputError."""
     if isinstance(value, Mapping):
         raise InputError(f"{where}: features are a dictionary; give a DataFrame or an array (n, k)")
     if isinstance(value, np.ndarray) or not (hasattr(value, "columns") or hasattr(value, "column_names")):
@@ -168,12 +168,12 @@ def _column(where: str, column: Any) -> Matrix:
 
 
 def _of_arrow(values: pa.Array | pa.ChunkedArray) -> Any:
-    """The values as a pandas column, without dictionary encoding: pandas refuses a dictionary with 0.0 and -0.0."""
+    """The values as a pandas column, decoded: pandas refuses a dictionary with 0.0 and -0.0."""
     return decoded(pa.chunked_array([values]) if isinstance(values, pa.Array) else values).to_pandas()
 
 
 def _numbers(where: str, what: str, values: Any) -> Matrix:
-    """Numbers of any type as float64, None as NaN. Raises InputError for values that are no numbers."""
+    """Numbers of any type as float64, None as NaN. Raises InputError for others."""
     if is_masked(values):
         raise _masked(where, what)
     if (other := KINDS.get(getattr(getattr(values, "dtype", None), "kind", ""))) is not None:
@@ -202,7 +202,7 @@ def _numbers(where: str, what: str, values: Any) -> Matrix:
 
 
 def _of_objects(where: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array of one type from labels that are objects; None for a missing label. Raises InputError."""
+    """An array of one type from objects; None for a missing label. Raises InputError."""
     if (other := kind_of_objects(y)) not in (None, _TEXTS):
         raise InputError(f"{where}: labels are {other}; make them numbers or texts")
     if holder := next((each for each in set(map(type, y)) if issubclass(each, _NESTED) and each is not str), None):
@@ -215,7 +215,7 @@ def _of_objects(where: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def kind_of_objects(values: npt.NDArray[Any]) -> str | None:
-    """The kind of the first objects that are no numbers (dates, texts, ...); None if all may be numbers."""
+    """The kind of the first objects that are no numbers (dates, texts, ...), or None."""
     types = {type(cell) for cell in values.flat}
     return next((other for kinds, other in _CELLS if any(issubclass(each, kinds) for each in types)), None)
 

@@ -1,4 +1,4 @@
-"""The result of a training in a script: a model that predicts, its rounds, its privacy budget, a plot, a file."""
+"""The result of a training in a script: model, rounds, privacy budget, plot, file."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Trained:
 
     @cached_property
     def epsilon(self) -> float | None:
-        """Largest accounted epsilon of any silo, of training and earlier releases together; None without privacy."""
+        """Largest accounted epsilon of any silo, with earlier releases; None without privacy."""
         return largest_composed(self.plan, self.statistics) if self.plan.problem.budget.private else None
 
     @property
@@ -96,12 +96,12 @@ class Trained:
 
     @property
     def test_error(self) -> float | None:
-        """Share of wrong classes on the test records; None without test records, or for a real-valued label."""
+        """Share of wrong classes on the test records; None without them or for a real label."""
         return self.measures.get("test_error")
 
     @property
     def shortfall(self) -> str | None:
-        """A sentence if the model is no better on the test records than a constant answer, else None."""
+        """A sentence if the model is no better on test records than a constant, else None."""
         for error, alone, constant in (
             ("test_error", "majority_error", "most frequent class"),
             ("test_rmse", "mean_rmse", "mean"),
@@ -137,7 +137,7 @@ class Trained:
 
     @property
     def coef_(self) -> Matrix:
-        """Coefficients of a linear model in scikit-learn's shapes: (1, k) for two classes, (C, k), (k,) for a number.
+        """Coefficients of a linear model in scikit-learn's shapes: (1, k), (C, k) or (k,).
 
         They apply to columns as in training: after `scale` if it was given, else raw, up to the factor that shortens a
         record. Raises AttributeError for a network.
@@ -157,7 +157,7 @@ class Trained:
         return (coef, intercept) if self.model.classes is not None else (coef[0], float(intercept[0]))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Predicts the class of each record of X (n, n_features_in_), or its number in the label's own units (n,).
+        """Predicts the class, or number in the label's units, of each row of X (n, k) as (n,).
 
         Columns of a DataFrame are matched by name, those of an array in the order of `feature_names_in_`. Raises
         InputError for other columns; for a missing value in a column without `missing`; for a cell that is no category
@@ -168,7 +168,7 @@ class Trained:
 
     @property
     def predict_proba(self) -> Callable[[Any], Matrix]:
-        """Function from X (n, n_features_in_) to the model's probabilities (n, classes), in the order of `classes_`.
+        """Function from X (n, k) to the probabilities (n, classes), in the order of `classes_`.
 
         Exists for losses that predict probabilities, as logistic and softmax. Others raise AttributeError, as
         scikit-learn's models without it do.
@@ -196,7 +196,7 @@ class Trained:
         return float(np.mean(mine == theirs))
 
     def save(self, path: str | Path) -> None:
-        """Writes this object to one JSON file, which `Trained.load` reads; replaces an existing file.
+        """Writes this object to one JSON file for `Trained.load`; replaces an existing file.
 
         The file holds no code. Raises InputError if it cannot be written.
         """
@@ -204,13 +204,14 @@ class Trained:
 
     @staticmethod
     def load(path: str | Path) -> Trained:
-        """Reads a file that `save` wrote. Raises InputError for any other file, and for another version's form."""
+        """Reads a file that `save` wrote. Raises InputError for any other file or version."""
         return Trained(**read(Path(path)))
 
     def plot(self, what: str | None = None, against: str = "round") -> Figure:
-        """Plots a column of `rounds` against another; `what` = None: test_error, else test_loss, else epsilon.
+        """Plots a column of `rounds` against another, by default against the round.
 
-        Raises KeyError for a missing column; without test records there is neither test_error nor test_loss.
+        `what`: the column; None: test_error, else test_loss, else epsilon. Raises KeyError for a column that is not
+        there, as test_error and test_loss without test records.
         """
         from matplotlib.figure import Figure
 

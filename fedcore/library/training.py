@@ -142,7 +142,7 @@ def plan(
     test: Records | str | Path | None = None,
     **sections: Any,
 ) -> Plan:
-    """Plans such a training from the numbers of records alone: every phase with its noise and its epsilon.
+    """Plans such a training from numbers of records alone: every phase, noise and epsilon.
 
     Arguments and errors are those of `train`; `Plan.as_json()` returns the plan as plain values. With released scales
     it covers the training after their release.
@@ -202,7 +202,7 @@ def _trained(config: ExperimentConfig, arguments: Arguments) -> Trained:
 def _prepared(
     config: ExperimentConfig, arguments: Arguments, keys: Keys | None
 ) -> tuple[Experiment, Sequence[SiloAccount]]:
-    """The experiment after the release of the statistics that it needs, and the silos' accounts of that release."""
+    """The experiment after a release of its statistics, and the accounts of that release."""
     root = arguments.folder / "silos"
     # The folder of arrays changes with each call; paths relative to it make equal calls one run.
     anchor = Anchor.of(arguments.folder / "home") if isinstance(arguments.silos, Mapping) else None
@@ -225,7 +225,7 @@ def _prepared(
 
 
 def _context(experiment: Experiment, keys: Keys | None) -> RunContext:
-    """The driver's side of a run; secret keys make its draws secret too, such as a simulated aggregator's noise."""
+    """The driver's side of a run; secret keys make its own draws secret too."""
     return experiment.context if keys is None else replace(experiment.context, key=secrets.token_bytes(32))
 
 
@@ -261,7 +261,7 @@ def _both(
 
 
 def _row(experiment: Experiment, query: Query, w: Vector) -> dict[str, Any]:
-    """Public row of a round: its number and phase, the epsilon spent until then, measures on test records."""
+    """Public row of a round: number, phase, epsilon until then, measures on test records."""
     made, test, every = experiment.plan, experiment.dataset.test, experiment.config.tracking.evaluate_every
     row: dict[str, Any] = {"round": made.position(query.phase, query.round), "phase": query.phase}
     if made.problem.budget.private and is_shown(made, query.phase, query.round):

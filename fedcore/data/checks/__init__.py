@@ -1,1 +1,1 @@
-"""Checks of a readable table for its operator: cells, columns, sizes, and the rows of a CSV file."""
+"""Checks of a readable table for its operator: cells, columns, sizes, rows of CSV files."""

@@ -1,4 +1,4 @@
-"""Check for columns of the public test file that differ much in size, if the config does not scale them.
+"""Check for unscaled columns of the public test file that differ much in size.
 
 Each record is shortened to a bounded norm, so the largest columns would dominate it.
 """
@@ -23,7 +23,7 @@ ALIKE = 10.0
 
 
 def differing_sizes(data: Any) -> str | None:
-    """A sentence about columns of the public test file that differ much in size without scaling; else None.
+    """A sentence about unscaled columns of the public test file that differ in size, or None.
 
     Raises InputError for a test file that cannot be read.
     """
@@ -56,6 +56,6 @@ def public_columns(test: str, names: Sequence[str]) -> Matrix:
 
 
 def _size(column: Matrix) -> float:
-    """Typical size of a column's values: the median of nonzero absolute values; 0 if all are zero."""
+    """Typical size of a column's values: median nonzero absolute value; 0 if all are zero."""
     known = np.abs(column[np.isfinite(column) & (column != 0)])
     return float(np.median(known)) if known.size else 0.0

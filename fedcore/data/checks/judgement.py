@@ -1,4 +1,4 @@
-"""Findings about a table's cells: those that do not fit the schema, and those that fit but are probably mistakes.
+"""Findings about a table's cells: those that do not fit the schema, and probable mistakes.
 
 Sentences count records and quote cells, so they are for the file's operator or about public data only.
 """
@@ -28,7 +28,7 @@ _LONGEST = 60  # characters of a quoted cell
 
 @dataclass
 class Findings:
-    """Sentences about a file. `faults`: reasons to refuse it. `doubts`: probable mistakes in a file that a run accepts.
+    """Sentences about a file. `faults`: reasons to refuse it. `doubts`: probable mistakes.
 
     `notes`: allowed facts that may interest its operator.
     """
@@ -46,7 +46,7 @@ class Findings:
 
 
 def judged(source: SiloSource, described: Schema, table: pa.Table, noting: bool = True) -> Findings:
-    """Findings about the columns of a schema and the label; without `noting`, slow notes are left out."""
+    """Findings about a schema's columns and the label; without `noting`, no slow notes."""
     found = Findings(table.num_rows, noting=noting)
     for column in described:
         _judge(column, table.column(column.name), found)

@@ -1,4 +1,4 @@
-"""Check of a CSV file's rows: line breaks in cells, rows within a cell, repeated headers, encodings.
+"""Check of a CSV file's rows: line breaks, rows within a cell, repeated headers, encodings.
 
 Its findings are about records, so they are for the file's operator or about public data only.
 """

@@ -31,7 +31,7 @@ _VANISHING = 1e-12
 
 
 class PcaConfig(Section):
-    """Principal components in place of pixels: each record is projected by itself, with constants of one origin."""
+    """Principal components in place of pixels, with constants of one origin."""
 
     key: ClassVar[str] = "data.pca"
 
@@ -62,7 +62,7 @@ class PcaConfig(Section):
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """x -> (x - mean) @ components.T / divide_by: `mean` (features,), orthonormal rows `components` (d, features)."""
+    """x -> (x - mean) @ components.T / divide_by; `components` (d, features) are orthonormal."""
 
     mean: Vector
     components: Matrix
@@ -74,7 +74,7 @@ class Projection:
         return self.components.shape[0]
 
     def __call__(self, X: Matrix) -> Matrix:
-        """Projects finite X (n, features) to finite rows (n, d), each a function of its own row alone."""
+        """Projects finite X (n, features) to finite rows (n, d), each from its own row alone."""
         centred = np.clip(X, -_LARGEST, _LARGEST) - self.mean
         # One product per row, so that a row's bits do not depend on the number of rows. The memory order is fixed,
         # since BLAS adds in another order for the other.
@@ -85,7 +85,7 @@ class Projection:
 
     @classmethod
     def fit(cls, blocks: Iterable[NDArray[np.float64]], dimension: int) -> Projection:
-        """The `dimension` directions of largest variance of the rows of all blocks (n_b, features), in that order.
+        """The `dimension` directions of largest variance of all blocks' rows (n_b, features).
 
         In each direction the first entry of largest absolute value is positive, so signs do not depend on the solver.
         Raises InputError if the rows vary in fewer directions.
@@ -104,7 +104,7 @@ class Projection:
 
     @classmethod
     def of_moments(cls, mean: Vector, second: Matrix, dimension: int) -> Projection:
-        """As `fit`, from released moments: noised mean (features,) and second moment (features, features) of rows.
+        """As `fit`, from noised mean (features,) and second moment (features, features).
 
         The covariance is second - mean mean^T, made symmetric; with noise it may have negative eigenvalues. The scale
         is the root of its trace over the chosen directions. Raises InputError if that trace is not positive.
@@ -156,7 +156,7 @@ def _signed(directions: Matrix) -> Matrix:
 
 
 def _moments(blocks: Iterable[NDArray[np.float64]]) -> tuple[int, Vector, Matrix]:
-    """Number of rows, their mean (features,), and sum of (x - mean)(x - mean)^T (features, features).
+    """Number of rows, mean (features,), and sum of (x - mean)(x - mean)^T (features, features).
 
     Computed block by block, so that the pooled rows need not fit in memory (Chan, Golub, LeVeque 1983, 2.1).
     """

@@ -35,7 +35,7 @@ class _Scaling(Grown):
 
 
 class PublicScaling(_Scaling):
-    """Numbers with a range are centred and scaled by a public file instead of being mapped to -1 to 1."""
+    """Numbers with a range are centred and scaled by statistics of a public file."""
 
     constants: Literal["public"] = "public"
     path: LocalPath
@@ -43,7 +43,7 @@ class PublicScaling(_Scaling):
 
 
 class ReleasedScaling(_Scaling):
-    """Numbers with a range are centred and scaled by statistics that silos release beforehand, noised and charged."""
+    """Numbers with a range are centred and scaled by statistics that silos release before."""
 
     key: ClassVar[str] = "data.scaling"
 
@@ -74,7 +74,7 @@ Scaled = tuple[Schema, Whitening | None]
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """`centres` and `scales` (p,) of columns with a range, in their own units; with `log` as in `Column`.
+    """`centres` and `scales` (p,) of columns with a range, in own units; `log` as in `Column`.
 
     `matrix` (p, p): whitens the centred and scaled columns; None: no whitening.
     """
@@ -85,7 +85,7 @@ class Scales:
 
     @classmethod
     def of_features(cls, ranged: Schema, centres: Vector, scales: Vector, matrix: Matrix | None = None) -> Scales:
-        """From centres (p,) in -1 to 1 and scales (p,) in 0 to 1 of the features of columns with a range."""
+        """From centres (p,) in -1 to 1 and scales (p,) in 0 to 1 of ranged columns' features."""
         found = [_in_own_units(*each) for each in zip(ranged, centres, scales, strict=True)]
         own_centres, own_scales = (np.array(values) for values in zip(*found, strict=True))
         return cls(own_centres, own_scales, matrix)
@@ -96,7 +96,7 @@ class Scales:
         return len(self.centres)
 
     def __call__(self, schema: Schema, limit: float) -> Schema:
-        """The schema with these constants in place of its ranges, in order. Raises ValueError for another number."""
+        """The schema with these constants in place of its ranges, in order. Raises ValueError."""
         found = {
             column.name: centred(column, float(centre), float(scale), limit)
             for column, centre, scale in zip(with_range(schema), self.centres, self.scales, strict=True)
@@ -104,7 +104,7 @@ class Scales:
         return tuple(found.get(column.name, column) for column in schema)
 
     def whitening(self, schema: Schema, limit: float) -> Whitening | None:
-        """The whitening after centres and scales, for a schema that still has its ranges; None if there is none."""
+        """The whitening after centres and scales, for a schema with its ranges; or None."""
         if self.matrix is None:
             return None
         return Whitening.of(tuple(column.name for column in with_range(schema)), limit, self.matrix)

@@ -25,7 +25,7 @@ _SPREADS = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
 def centres_and_scales(
     means: Vector, squares: Vector, noise: float, mean_noise: float | None = None
 ) -> tuple[Vector, Vector]:
-    """Centres (p,) in -1 to 1 and scales (p,) in LEAST_SCALE to 1, of columns with values in -1 to 1.
+    """Centres (p,) in -1 to 1 and scales (p,) in LEAST_SCALE to 1, of columns in -1 to 1.
 
     `means`, `squares` (p,): mean and mean square of each column with independent noise of deviation `noise`.
     `mean_noise`: deviation for the means, if it differs. Without noise (0) the result is mean and deviation.

@@ -29,7 +29,7 @@ _LARGEST = 1e6
 
 
 class Whitening(Section):
-    """z -> M z, each entry clipped to the limit, over the features of `columns` after centre and scale."""
+    """z -> M z, clipped to the limit, over the features of `columns` after centre and scale."""
 
     columns: tuple[str, ...] = Field(min_length=1, max_length=MOST_COLUMNS)
     """Numbers of the schema, each with one such feature; features that mark missing values stay unchanged."""
@@ -57,7 +57,7 @@ class Whitening(Section):
         return set(self.columns) <= number_places(schema).keys()
 
     def __call__(self, rows: Matrix, schema: Schema) -> Matrix:
-        """Features (n, d) of a fitting schema, with those of `columns` whitened; each row by itself."""
+        """Features (n, d) of a fitting schema, with those of `columns` whitened, row by row."""
         starts, made = number_places(schema), rows.copy()
         places = [starts[name] for name in self.columns]
         # One product per row, as in `Projection`, so that a row's bits do not depend on the number of rows.
@@ -83,7 +83,7 @@ def number_places(schema: Schema) -> dict[str, int]:
 
 
 def prepared(table: pa.Table, schema: Schema, whitening: Whitening | None) -> Matrix:
-    """The features (n, d) of a table with the schema's columns, whitened if there is a whitening."""
+    """The features (n, d) of a table with the schema's columns, whitened by `whitening`."""
     rows = features(table, schema)
     return rows if whitening is None else whitening(rows, schema)
 
@@ -96,7 +96,7 @@ def longest_prepared(schema: Schema, whitening: Whitening | None) -> float:
 def standards(
     means: Vector, second: Matrix, noise: float, mean_noise: float, records: int
 ) -> tuple[Vector, Vector, Matrix]:
-    """Centres (p,), scales (p,) and a whitening matrix (p, p) of `records` records of numbers from -1 to 1.
+    """Centres (p,), scales (p,) and a whitening matrix (p, p) of numbers from -1 to 1.
 
     `means` (p,) have noise of deviation `mean_noise`; second moments `second` (p, p) have `noise` on the diagonal and
     sqrt(1/2) times it elsewhere. Errors of correlations include those of noise and of sampling, to first order, without
@@ -111,7 +111,7 @@ def standards(
 
 
 def decorrelation(correlations: Matrix, errors: Matrix) -> Matrix:
-    """A symmetric matrix M (p, p) with M R M close to the identity, from estimated correlations R (p, p).
+    """A symmetric M (p, p) with M R M close to the identity, for estimated correlations R (p, p).
 
     M R M has trace p for the estimate, so records have about the same mean norm as before. M is symmetric, so that
     each feature resembles its own column most.

@@ -1,4 +1,4 @@
-"""synthetic(alpha, beta): softmax-regression data of heterogeneous users (Noble, Bellet, Dieuleveut 2022, App. D).
+"""synthetic(alpha, beta): softmax data of heterogeneous users (Noble et al. 2022, App. D).
 
 Source: spec dp-scaffold, section 7.1. `alpha` and `beta` are variances. User i has a law of its own:
 
@@ -32,7 +32,7 @@ _LAW, _RECORDS = 105, 106  # purposes of random streams
 
 
 class AlphaBetaData(Section):
-    """synthetic(alpha, beta) of the DP-SCAFFOLD paper: each silo has a softmax-regression law of its own."""
+    """synthetic(alpha, beta) of DP-SCAFFOLD: each silo has its own softmax-regression law."""
 
     source: Literal["synthetic-alpha-beta"] = "synthetic-alpha-beta"
     silos: Count = Field(100, ge=1, le=MOST_SILOS)
@@ -72,7 +72,7 @@ class Law(NamedTuple):
 
 
 def split_sizes(records: int, test_fraction: float) -> tuple[int, int]:
-    """A user's numbers of records for training and for the public test set. Raises InputError naming the key."""
+    """A user's training and public test records. Raises InputError naming the key."""
     test = round(test_fraction * records)
     if test < 1 or records - test < 2:
         raise InputError(
@@ -94,7 +94,7 @@ def alpha_beta(
     standardise: Standardise,
     seed: int,
 ) -> Generated:
-    """Silos `silo-000`, ... and as public test set the union of the parts that each sets aside, in order.
+    """Silos `silo-000`, ... and as public test set the union of their test parts, in order.
 
     With `standardise: none` a silo's records do not depend on the number of silos. Raises InputError as `split_sizes`
     and `standardised` do.
@@ -114,7 +114,7 @@ def alpha_beta(
 
 
 def draw_law(features: int, classes: int, alpha: float, beta: float, rng: Draws) -> Law:
-    """A user's law, from the same normal draws for every alpha and beta, so that these can be compared."""
+    """A user's law, from the same normal draws for every alpha and beta."""
     mean = np.sqrt(beta) * rng.standard_normal(features) + rng.standard_normal(features)
     weights = np.sqrt(alpha) * rng.standard_normal((features, classes)) + rng.standard_normal((features, classes))
     bias = np.sqrt(alpha) * rng.standard_normal(classes) + rng.standard_normal(classes)

@@ -1,4 +1,4 @@
-"""Random split of one table's records into silos of equal size and a test set that no silo holds."""
+"""Random split of a table's records into equal silos and a test set that no silo holds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def equal_sizes(records: int, silos: int, test_fraction: float) -> dict[str, int
 def dealt(
     records: int, sizes: dict[str, int], test_fraction: float, rng: Draws
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Ascending rows of the test set and of each silo; remaining rows, fewer than silos, are not used."""
+    """Ascending rows of the test set and of each silo; fewer rows than silos remain unused."""
     order = rng.permutation(records)
     aside = _set_aside(records, test_fraction)
     ends = aside + np.cumsum(list(sizes.values()))

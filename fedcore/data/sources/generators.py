@@ -1,4 +1,4 @@
-"""Deals images to simulated silos by a public seed, and sets aside a public test set that no silo holds.
+"""Deals images to simulated silos by a public seed; sets aside a public test set.
 
 Every random stream has a fixed purpose, and a silo's stream its index. So a silo's records do not depend on the number
 of silos. A change of the generated records must raise VERSION.
@@ -28,7 +28,7 @@ DIGIT_CLASS_COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 
 
 def digits(test_fraction: float, seed: int, public_fraction: float = 0.0, homogeneity: float = 0.0) -> Generated:
-    """1,797 images of digits (scikit-learn, pixels / 16, d = 64), odd as 1, in silos `o1e0` to `o9e8`.
+    """1,797 digits (scikit-learn, pixels / 16, d = 64), odd as 1, in silos `o1e0` to `o9e8`.
 
     First `test_fraction` of the images, stratified by digit, becomes the test set, and `public_fraction` the public
     data for constants. Silo (o, e) gets one fifth of the rest of digit o and one fifth of digit e. Sizes differ by at
@@ -56,7 +56,7 @@ def mnist(
     public_fraction: float = 0.0,
     homogeneity: float = 0.0,
 ) -> Generated:
-    """Images of MNIST or EMNIST (grey values 0 to 255 as uint8), odd as 1, dealt like those of `digits`.
+    """Images of MNIST or EMNIST (uint8, 0 to 255), odd as 1, dealt like those of `digits`.
 
     `per_digit`: number of images of each digit, drawn at random (None: all). Raises InputError as `digits` does, and
     for files that are missing or damaged.
@@ -74,7 +74,7 @@ def mnist_shares(
 
 
 def class_counts(folder: str, flavour: Flavour) -> list[int]:
-    """Numbers of images of each class in a folder, by its labels. Raises InputError as `load_labels` does."""
+    """Images of each class in a folder, by labels. Raises InputError as `load_labels` does."""
     return [int(n) for n in np.bincount(load_labels(folder, flavour), minlength=CLASSES[flavour])]
 
 
@@ -111,7 +111,7 @@ def _odd_even(
     seed: int,
     homogeneity: float,
 ) -> Generated:
-    """Images (n, pixels) of `columns` pixels in a row, dealt by digit, labelled by parity and by digit."""
+    """Images (n, pixels) of `columns` pixels in a row, dealt by digit, labelled by both."""
 
     def table(rows: NDArray[np.int64]) -> Table:
         labels = digit[rows].astype(np.int64)

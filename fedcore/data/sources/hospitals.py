@@ -1,4 +1,4 @@
-"""Heart disease in four hospitals: real public records, as four silos of unequal sizes with missing values.
+"""Heart disease in four hospitals: real public records, as four silos with missing values.
 
 Files, their origin and licence (CC BY 4.0) are in `heart_disease/SOURCE.md`. Row numbers decide which records are test
 data. The split of FLamby's benchmark leaves out records with missing values and is stratified by label. If silos chose
@@ -44,7 +44,7 @@ _EVERY = 3  # every third row is a test record
 
 
 class HospitalsData(Tabular):
-    """The four hospitals, with a schema of the columns in use; the label is disease (1) or none (0)."""
+    """The four hospitals, with a schema of the used columns; label: disease (1) or none (0)."""
 
     source: Literal["hospitals"] = "hospitals"
     split: Literal["index", "flamby"] = "index"
@@ -68,7 +68,7 @@ class HospitalsData(Tabular):
 
 @cache
 def rows(split: Literal["index", "flamby"]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """By hospital, the rows (from 0) of the silo's records and of test records; public, without reading a record."""
+    """Rows (from 0) of each hospital's silo and test records; public, reads no record."""
     if split == "flamby":
         listed = json.loads((_FOLDER / "flamby.json").read_text())
         return {name: (tuple(listed[name]["train"]), tuple(listed[name]["test"])) for name in HOSPITALS}
@@ -80,7 +80,7 @@ def rows(split: Literal["index", "flamby"]) -> dict[str, tuple[tuple[int, ...], 
 
 
 def hospitals(split: Literal["index", "flamby"]) -> Generated:
-    """The silos by hospital, and the test records of all in the same order, with missing values as NaN."""
+    """The silos by hospital, and all test records in the same order; NaN for a missing value."""
     tables = {name: _read(name) for name in HOSPITALS}
     places = rows(split)
     silos = {name: _part(tables[name], places[name][0]) for name in HOSPITALS}

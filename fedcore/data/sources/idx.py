@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST and EMNIST: a magic number, sizes, then unsigned bytes; plain or gzipped.
+"""IDX files, the format of MNIST and EMNIST: magic number, sizes, unsigned bytes; maybe gzipped.
 
 Format: bytes 0 and 1 are zero, byte 2 is the type (8: unsigned byte), byte 3 the number of dimensions; then each size
 as a big-endian 32-bit number; then the entries, last index fastest (LeCun, Cortes, Burges, "The MNIST database").
@@ -46,14 +46,14 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 
 def idx_shape(path: Path, dimensions: int) -> tuple[int, ...]:
-    """The sizes in the file's header, without reading its entries; raises InputError as `read_idx` does."""
+    """The sizes in the file's header. Raises InputError as `read_idx` does."""
     with _opened(path) as file:
         return _header(path, file, dimensions)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Content]:
-    """The file's content, decompressed if it begins like gzip: browsers may unpack a download and keep its name."""
+    """The content, decompressed if gzipped: browsers may unpack a download and keep its name."""
     try:
         with open(path, "rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"

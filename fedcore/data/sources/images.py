@@ -53,7 +53,7 @@ class ImageData(Grown):
     @model_validator(mode="before")
     @classmethod
     def _similarity_has_defaults(cls, values: Any) -> Any:
-        """Fills in the default section of a split by similarity, so that both configs are one run."""
+        """Fills in the default section of a split by similarity, so both forms are one run."""
         if isinstance(values, dict) and values.get("split") == "similarity" and values.get("similarity") is None:
             return {**values, "similarity": {}}
         return values

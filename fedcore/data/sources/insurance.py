@@ -30,7 +30,7 @@ LABEL = "charges"
 
 
 def load_insurance(folder: str) -> Table:
-    """All records of `insurance.csv` in the folder, in file order: features (n, 6) and charges (n,), float64.
+    """All records of `insurance.csv`, in file order: features (n, 6), charges (n,), float64.
 
     Raises InputError, naming file, column and record, if the file is missing or damaged or lacks a column. So it does
     for a cell that is missing, no finite number or no category.

@@ -1,4 +1,4 @@
-"""Files of LIBSVM's sparse text form, split at random into silos of equal size and a test set that no silo holds.
+"""Files of LIBSVM's sparse form, split at random into equal silos and a public test set.
 
 A line is `label index:value ...`, with indices from 1; absent values are 0. The PASCAL challenge's "epsilon" (400,000
 records, 2,000 features), on which Huo et al. test DP-FCRN, has this form. The file is read in blocks, which are copied
@@ -120,7 +120,7 @@ def _has_record(line: bytes) -> bool:
 
 
 def _blocks(data: LibsvmData) -> Iterator[tuple[Matrix, NDArray[np.int64]]]:
-    """Dense features (n, d) and numbers of classes (n,) of the file's records, a block at a time."""
+    """Dense features (n, d) and numbers of classes (n,) of records, a block at a time."""
     wanted = _records(data)
     with opened(Path(data.path).absolute()) as file:
         numbered = ((number, line) for number, line in enumerate(file, 1) if _has_record(line))
@@ -153,7 +153,7 @@ def _parsed(data: LibsvmData, block: list[tuple[int, bytes]]) -> tuple[Matrix, N
 
 
 def _dense(data: LibsvmData, text: bytes) -> tuple[Matrix, Vector]:
-    """Dense features and labels of lines. Raises ValueError for a malformed line, and an index of 0 or beyond d."""
+    """Dense features and labels of lines. Raises ValueError for a malformed line or index."""
     from sklearn.datasets import load_svmlight_file
 
     X, labels = load_svmlight_file(io.BytesIO(text), n_features=data.features, zero_based=False)

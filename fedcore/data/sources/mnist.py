@@ -38,7 +38,7 @@ class _Part(NamedTuple):
 
 
 def load_labels(folder: str, flavour: Flavour) -> NDArray[np.uint8]:
-    """The class of each image (n,): first those of the training file, then those of the test file, if it is used.
+    """The class of each image (n,): those of the training file, then those of the test file.
 
     Raises InputError for missing files (naming all of them and their folder), a damaged file, and a label that the
     flavour lacks.
@@ -58,7 +58,7 @@ def load_images(folder: str, flavour: Flavour) -> NDArray[np.uint8]:
 
 
 def image_shape(folder: str, flavour: Flavour) -> tuple[int, int]:
-    """Rows and columns of an image, from the files' headers. Raises InputError as `load_images` does."""
+    """Rows and columns of an image, by headers. Raises InputError as `load_images` does."""
     sizes: dict[Path, tuple[int, int]] = {}
     for part in _files(folder, flavour):
         count, *size = idx_shape(part.images, 3)

@@ -1,4 +1,4 @@
-"""25 silos of digits, each with one odd and one even digit (Gao, Lowy, Zhou and Wright 2024, section 4).
+"""25 silos with one odd and one even digit each (Gao, Lowy, Zhou and Wright 2024, section 4).
 
 Unlike there, no image is in two silos: each digit is dealt to the five silos that hold it. Test images, and those for
 public constants, are set aside first.
@@ -39,7 +39,7 @@ class Shares:
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """Ascending row numbers of each silo by name, of the test data, and of the public data for constants."""
+    """Ascending rows of each silo by name, of test data, and of public data for constants."""
 
     silos: dict[str, Rows]
     test: Rows
@@ -111,7 +111,7 @@ def _pooled(silos: dict[str, Rows], homogeneity: float, rng: Draws) -> dict[str,
 
 
 def used_images(counts: Sequence[int], per_digit: int | None) -> NDArray[np.int64]:
-    """Used images of each digit, or class: all, or `per_digit`. Raises InputError if there are fewer."""
+    """Used images of each digit or class: all, or `per_digit`. Raises InputError."""
     used = np.array(counts)
     if per_digit is None:
         return used
@@ -126,7 +126,7 @@ def used_images(counts: Sequence[int], per_digit: int | None) -> NDArray[np.int6
 
 
 def set_aside(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
-    """Images of each digit or class to set aside, by largest remainders: in sum, the fraction of all images."""
+    """Images of each digit or class to set aside, by largest remainders."""
     total = round(fraction * int(counts.sum()))
     quota = counts * (total / max(1, counts.sum()))
     aside = np.floor(quota).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Tables with a real label, split into silos by the label's size: the regression of Lowy and Razaviyayn.
+"""Tables with a real label, split into silos by the label's size (Lowy and Razaviyayn).
 
 Source: Lowy and Razaviyayn 2023, the experiment on medical insurance charges (spec isrl-dp-fl, 9.2 and 9.3). Records
 are sorted by label and cut into N groups of ceil(n / N), the rest last, so silos differ as much as possible. Labels
@@ -136,7 +136,7 @@ def silo_sizes(data: RegressionData) -> dict[str, int]:
 
 
 def regression(data: RegressionData, seed: int) -> Generated:
-    """Silos `silo-000` (smallest labels), ..., and as test data the union of the parts that the seed sets aside.
+    """Silos `silo-000` (smallest labels), ..., and the union of their test parts.
 
     Every record is in one place. Equal labels stay in the table's order. Raises InputError as `silo_sizes` does.
     """
@@ -155,7 +155,7 @@ def regression(data: RegressionData, seed: int) -> Generated:
 
 
 def fingerprint(data: RegressionData) -> str:
-    """SHA-256 (hex) of the table's numbers, whatever its folder. Raises InputError as `silo_sizes` does."""
+    """SHA-256 (hex) of the table's numbers. Raises InputError as `silo_sizes` does."""
     table = _table(data)
     total = hashlib.sha256()
     for array in (table.features, table.labels):
@@ -174,7 +174,7 @@ def _table(data: RegressionData) -> Table:
 
 @cache
 def _diabetes() -> Table:
-    """The diabetes table (Efron, Hastie, Johnstone and Tibshirani 2004) of scikit-learn, in the columns' own units."""
+    """The diabetes table (Efron et al. 2004) of scikit-learn, in the columns' own units."""
     from sklearn import datasets
 
     features, labels = datasets.load_diabetes(return_X_y=True, scaled=False)
@@ -182,7 +182,7 @@ def _diabetes() -> Table:
 
 
 def _group_sizes(records: int, silos: int) -> list[int]:
-    """Sizes of the groups: ceil(records / silos), the rest last. Raises InputError if the last has fewer than 3."""
+    """Sizes of groups: ceil(records / silos), the rest last. Raises InputError."""
     most = math.ceil(records / silos)
     last = records - most * (silos - 1)
     if last < 3:

@@ -1,4 +1,4 @@
-"""Silos of images by similarity gamma: a part of each silo i.i.d. over the classes, the rest from few classes.
+"""Silos of images by similarity gamma: part gamma i.i.d. over classes, the rest from few.
 
 Source: Noble, Bellet, Dieuleveut 2022, section 5 (spec dp-scaffold, 7.2, 7.3 and A11); "the released code" is theirs.
 A user draws gamma R of its R images i.i.d. Each is the next unused image of a class drawn uniformly, or of the next
@@ -34,7 +34,7 @@ _CLASSES, _IMAGES, _TEST = 107, 108, 109  # purposes of random streams
 
 
 class SimilarityConfig(Section):
-    """Silos by similarity: a part gamma of a silo's images is i.i.d. over the classes, the rest from few classes."""
+    """Silos by similarity: a part gamma of a silo's images is i.i.d., the rest of few classes."""
 
     silos: Count = Field(20, ge=1, le=MOST_SILOS)
     records: Count | None = Field(None, ge=3)
@@ -94,7 +94,7 @@ def shares(
 
 
 def user_sizes(images: int, how: SimilarityConfig) -> list[int]:
-    """Images of each user: R, or all images in equal numbers, give or take one. Raises InputError."""
+    """Images of each user: R, or nearly equal numbers of all. Raises InputError."""
     if how.records is None:
         return [images // how.silos + (i < images % how.silos) for i in range(how.silos)]
     if how.records * how.silos > images:
@@ -137,7 +137,7 @@ def deal(counts: Counts, sizes: Sequence[int], gamma: float, rest: Rest, seed: i
 
 
 def divide(labels: NDArray[np.integer], share: Shares, seed: int) -> Division:
-    """Divides images with classes `labels` (n,), each into one place at most; rows ascend within a place.
+    """Divides images with classes `labels` (n,); no image is in two places, rows ascend.
 
     A user's test images are a random part of its images.
     """

@@ -1,4 +1,4 @@
-"""Logistic data of heterogeneous silos from a public seed, with a chosen spectrum and centre of the features.
+"""Logistic data of heterogeneous silos from a public seed, with a chosen spectrum and centre.
 
 A silo's records do not depend on the number of silos. A change of the generated records must raise
 `generators.VERSION`.
@@ -24,7 +24,7 @@ _COMMON, _SILO, _SILO_TEST = 101, 102, 103  # purposes of random streams
 
 
 class SyntheticData(Grown):
-    """Logistic data from a seed: silo l draws features around its own mean and labels from its own weights.
+    """Logistic data from a seed: each silo has its own mean features and its own weights.
 
     With more than two classes the labels are multinomial logistic.
     """

@@ -1,4 +1,4 @@
-"""Real labels from a network of softplus units and a public seed: nonconvex regression with a known solution.
+"""Real labels of a softplus network from a public seed: nonconvex with a known solution.
 
 A silo's records do not depend on the number of silos. A change of the generated records must raise
 `generators.VERSION`. Source: spec diff2, section 6, the stand-in for the paper's tables.
@@ -59,7 +59,7 @@ class TeacherData(Section):
 
 
 def teacher(data: TeacherData, seed: int) -> Generated:
-    """y = a' (softplus(W x + b) - log 2) + noise, W ~ N(0, 1/features), a ~ N(0, 1/hidden), b ~ N(0, 1).
+    """y = a' (softplus(W x + b) - log 2) + noise; W ~ N(0, 1/features), a ~ N(0, 1/hidden).
 
     Silos `silo-000`, ... hold `records` each; test records come from all silos' distributions in turn.
     """

@@ -25,7 +25,7 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens the file's uncompressed bytes; a failure to open or decompress it becomes an InputError."""
+    """Opens the file's uncompressed bytes. A failure becomes an InputError."""
     unpack, right = _PACKED.get(path.suffix, (open, "text"))
     try:
         with unpack(path, "rb") as file:

@@ -16,7 +16,7 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
 
 
 def misfit(kind: pa.DataType, values: Sequence[Value] | None) -> str | None:
-    """Reason why no cell of this type is one of the values (None: any number); None if a cell can be."""
+    """Reason why no cell of this type can be one of the values (None: a number), or None."""
     plain = value_type(kind)
     what = "a number" if values is None else "one of its values"
     if pa.types.is_nested(plain):

@@ -1,4 +1,4 @@
-"""Recognises the real format of a file that is no comma-separated UTF-8 text, or no Parquet; quotes no content."""
+"""Recognises the real format of a file that is no UTF-8 CSV or no Parquet; quotes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK = 4096
 
 
 def foreign(path: str, format: str) -> str | None:
-    """Name of the file's real format, as words after "is"; None if it is not recognised. Raises nothing."""
+    """Name of the file's real format, after "is"; None if unrecognised. Raises nothing."""
     try:
         with open(path, "rb") as file:
             head = file.read(_LOOK)
@@ -49,7 +49,7 @@ def foreign(path: str, format: str) -> str | None:
 
 
 def separated(header: Sequence[str]) -> str | None:
-    """Words for the separator of a first line, if it seems to be no comma; None if none is recognised."""
+    """Words for the separator of a first line if it seems to be no comma, else None."""
     if len(header) == 1 and "," in header[0]:
         return "nothing, as each line as a whole is in quotes"
     if header and header[0].lower().startswith("sep="):
@@ -59,7 +59,7 @@ def separated(header: Sequence[str]) -> str | None:
 
 
 def misshapen(path: str) -> str | None:
-    """Fault of a UTF-8 text as a table, as words after "the file": longer rows, an open quote; None if it has none."""
+    """Fault of a UTF-8 text as a table, after "the file": longer rows, an open quote; or None."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, strict=True)

@@ -1,4 +1,4 @@
-"""Recognises texts in a numeric column that are no numbers: 3,5 with a decimal comma, 12 %, 1 234, a date."""
+"""Recognises texts that are no numbers: 3,5 with a decimal comma, 12 %, 1 234, a date."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
 
 
 def described(cells: Iterable[object]) -> str:
-    """Counts the recognised kinds of texts that are no numbers, each with a remedy; '' if there are none."""
+    """Counts the recognised kinds of texts that are no numbers, with remedies; '' for none."""
     found = Counter(kind for cell in cells if (kind := _kind(cell)) is not None)
     return "; ".join(f"{count} seem {kind}" for kind, count in found.most_common(3))
 

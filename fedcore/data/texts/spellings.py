@@ -1,4 +1,4 @@
-"""Normal form of spellings that may mean the same: 7, 007 and 7.0, or one text in two Unicode forms.
+"""Normal form of spellings that may mean the same: 7, 007 and 7.0, or two Unicode forms.
 
 Ids of persons with one normal form are one person, since a person split in two would have a weaker guarantee. For
 categories, classes and codes such spellings differ, and a note informs the operator. Numbers are never floats here,
@@ -23,7 +23,7 @@ _IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe0
 
 
 def likeness(cell: object) -> Hashable:
-    """Normal form of a cell, equal for all spellings that may mean the same; None for a cell without a value.
+    """Normal form of a cell, equal for spellings that may mean the same; None for no value.
 
     A number is exact to its last digit, without leading zeros and zeros after the point. A text loses capitals, outer
     blanks, invisible characters, Unicode forms, and kinds of blanks and dashes. 12e45678 is a text. Bytes count as
@@ -54,7 +54,7 @@ class Alike:
                 self._numbers.setdefault(number, place)
 
     def nearly(self, cell: object) -> str | None:
-        """The value that a cell may mean, with the difference in spelling, for a sentence; None for none."""
+        """The value that a cell may mean, with the difference in spelling; None for none."""
         if (mine := likeness(cell)) is None:
             return None
         number = exact_number(cell)
@@ -83,7 +83,7 @@ def seems_number(cell: object) -> bool:
 
 
 def plain(text: str) -> str:
-    """A text without the differences between spellings: case, blanks, dashes, invisible characters, Unicode forms."""
+    """A text without case, outer blanks, invisible characters, kinds of blanks and dashes."""
     if text.isascii() and text.isprintable():
         return " ".join(text.lower().split())
     for _ in range(2):  # capitals of compatible characters appear with their plain form

@@ -1,4 +1,4 @@
-"""Records made up from public facts: numbers of records, the schema, assumed signal and heterogeneity.
+"""Records made up from public facts: sizes, schema, assumed signal and heterogeneity.
 
 No real record is read, so a choice made on them has no privacy cost. Their resemblance to the silos' records is an
 assumption, and each place that shows such a choice states it.
@@ -41,7 +41,7 @@ class Assumptions(Section):
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """Features (n, d) of a schema, and labels (n,): numbers of classes from 0, or real ones from -1 to 1."""
+    """Features (n, d) of a schema, and labels (n,): classes from 0, or real ones in -1 to 1."""
 
     features: NDArray[np.float64]
     labels: NDArray[np.float64]
@@ -49,7 +49,7 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """Common parameters of all silos: signs of correlation, means and cuts of columns, and weights of scores."""
+    """Common parameters of all silos: columns' signs, means and cuts, and scores' weights."""
 
     signs: NDArray[np.float64]
     middles: NDArray[np.float64]
@@ -60,7 +60,7 @@ class _World:
 def made_up(
     schema: Schema, silos: Sequence[SiloFacts], classes: int | None, assumed: Assumptions, test: int, seed: int
 ) -> tuple[dict[str, Made], Made]:
-    """Records of each silo, by name, and about `test` test records, from each silo in proportion to its size.
+    """Records of each silo, by name, and about `test` test records in proportion to sizes.
 
     `classes`: number of classes; None for real labels.
     """
@@ -84,7 +84,7 @@ def made_up(
 
 
 def _drawn(schema: Schema, n: int, classes: int | None, assumed: Assumptions, world: _World, rng: Draws) -> Made:
-    """Records of one silo: columns with a common factor, weights and means around those of all silos."""
+    """Records of one silo: columns with a common factor, weights and means of its own."""
     h, rho = assumed.heterogeneity, assumed.correlation
     own = world.weights + h * rng.standard_normal(world.weights.shape)
     factor = rng.standard_normal((n, 1)) * world.signs

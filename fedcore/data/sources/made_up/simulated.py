@@ -26,7 +26,7 @@ Records = Annotated[Count, Field(le=MOST_CELLS)]
 
 
 class SimulatedData(Tabular):
-    """Made-up silos with the columns of real ones. Columns that are only named are numbers from 0 to 1."""
+    """Made-up silos with real columns. Columns that are only named are numbers from 0 to 1."""
 
     source: Literal["simulated"] = "simulated"
     silos: Count = Field(25, ge=1, le=MOST_SILOS)

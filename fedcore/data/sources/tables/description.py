@@ -1,4 +1,4 @@
-"""Public description of a table: its columns with their constants, its label, and the layout of its files."""
+"""Public description of a table: its columns with constants, its label, its files' layout."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def standardised(constants: Mapping[str, tuple[float, float, float]]) -> Schema:
 
 
 def counts(name: str, centre: float, scale: float, limit: float) -> Column:
-    """A column of counts or sizes with a long tail: log(value + 1), of which `scale` is a factor."""
+    """A column of counts or sizes with a long tail: log(value + 1), with factor `scale`."""
     return Column(name=name, centre=centre, scale=scale, limit=limit, log=True, plus=1)
 
 

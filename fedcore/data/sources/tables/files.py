@@ -1,4 +1,4 @@
-"""Files of a table in a local folder: search for them, number of their records, and the records as numbers.
+"""Files of a table in a local folder: their search, number of records, and contents.
 
 Nothing is downloaded. Files are CSV, plain or gzipped.
 """
@@ -33,7 +33,7 @@ class TableFiles(NamedTuple):
 
 
 def find_files(folder: str, name: str, described: Description) -> TableFiles:
-    """Files of the table's first layout that is complete in the folder; plain files precede gzipped ones.
+    """Files of the table's first layout that is complete in the folder, plain before gzipped.
 
     Raises InputError naming the files that belong there.
     """
@@ -50,12 +50,12 @@ def find_files(folder: str, name: str, described: Description) -> TableFiles:
 
 
 def count_records(files: TableFiles) -> int:
-    """Counts the records of all files without parsing them. Raises InputError for a damaged or empty file."""
+    """Counts the records of all files without parsing. Raises InputError for a damaged file."""
     return sum(_counted(path, files.layout)[0] for path in files.paths)
 
 
 def digest_of(files: TableFiles) -> str:
-    """SHA-256 (hex) of the files' uncompressed contents. Raises InputError as `count_records` does."""
+    """SHA-256 (hex) of the uncompressed contents. Raises InputError as `count_records` does."""
     total = hashlib.sha256()
     for path in files.paths:
         total.update(_counted(path, files.layout)[1])
@@ -63,7 +63,7 @@ def digest_of(files: TableFiles) -> str:
 
 
 def read_files(files: TableFiles, described: Description) -> Table:
-    """All records, in file order: features float64 (n, columns) in the columns' own units, or numbers of texts.
+    """All records, in file order: features float64 (n, columns), in own units or text numbers.
 
     NaN stands for a cell that may be missing and is. Raises InputError, naming file, column and record: for a damaged
     file, another header, or a line of another length; and for a cell that is no number or none of the texts.
@@ -85,7 +85,7 @@ def read_files(files: TableFiles, described: Description) -> Table:
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:
-    """Files of a name or pattern, sorted by name; a plain file precedes a gzipped one of the same name."""
+    """Files of a name or pattern, sorted by name; a plain one precedes a gzipped one."""
     gzipped = {path.name.removesuffix(".gz"): path for path in folder.glob(f"{pattern}.gz") if path.is_file()}
     plain = {path.name: path for path in folder.glob(pattern) if path.is_file() and path.suffix != ".gz"}
     found = gzipped | plain
@@ -164,7 +164,7 @@ def _check_first_line(path: Path, layout: FileLayout) -> None:
 def _values(
     path: Path, cells: pa.Table, name: str, texts: tuple[str, ...] | None, may_be_missing: bool
 ) -> NDArray[np.float64]:
-    """A column as finite numbers (n,), or as numbers of its texts from 0; NaN for a cell that may be missing."""
+    """A column as finite numbers (n,), or numbers of its texts; NaN if it may be missing."""
     column = cells.column(name)
     if texts is None:
         values = numbers_or_nan(column)

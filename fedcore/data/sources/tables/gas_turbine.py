@@ -1,4 +1,4 @@
-"""Emissions of a gas turbine: carbon monoxide by 9 measurements, 36,733 hours of the years 2011 to 2015.
+"""Emissions of a gas turbine: carbon monoxide by 9 measurements, 36,733 hours in 2011 to 2015.
 
 Source: Kaya, Tufekci and Uzun 2019, "Predicting CO and NOx emissions from gas turbines" (UCI, CC BY 4.0). The other
 label, nitrogen oxides, is left out.

@@ -1,4 +1,4 @@
-"""Connections in a network with simulated attacks: 494,021 of them by 41 attributes, 23 types of connection.
+"""Network connections with simulated attacks: 494,021 records, 41 attributes, 23 types.
 
 Source: KDD Cup 1999 (UCI, CC BY 4.0), the published tenth. The paper specifies neither the encoding of text nor the
 label. Our choices: a feature of 0 or 1 for each protocol, service and flag of the full data, and all 23 types as

@@ -52,7 +52,7 @@ def load_diabetes() -> Table:
 
 @cache
 def load_breast_cancer() -> Table:
-    """569 tumours (Street, Wolberg and Mangasarian 1993). Label 1: malignant, unlike in scikit-learn."""
+    """569 tumours (Street, Wolberg and Mangasarian 1993). Label 1: malignant."""
     from sklearn import datasets
 
     features, benign = datasets.load_breast_cancer(return_X_y=True)

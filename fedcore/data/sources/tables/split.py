@@ -1,4 +1,4 @@
-"""Public tables split at random into silos of equal size and distribution, and a test set that no silo holds.
+"""Public tables split at random into silos of equal size, and a test set that no silo holds.
 
 Source: Murata and Suzuki 2023, the experiments of DIFF2 (spec diff2, section 6): 80 percent for training, in ten equal
 parts. Unlike theirs, constants in the code scale columns and label, and no run computes one. Their authors knew the
@@ -48,7 +48,7 @@ class TablesData(Section):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        """Public range of a label that is a number, which is clipped to it and mapped to -1 to 1 for training."""
+        """Public range of a label that is a number, clipped to it and mapped to -1 to 1."""
         return self.about.label_range
 
     @property
@@ -76,7 +76,7 @@ class TablesData(Section):
 
 
 def silo_sizes(data: TablesData) -> dict[str, int]:
-    """Training records of each silo, by name and in order: public sizes, by the number of lines in files.
+    """Training records of each silo, by name and in order: public sizes, from lines of files.
 
     Raises InputError for silos with fewer than 2 records, a test_fraction that sets fewer than 2 aside, and files that
     are missing or damaged.
@@ -108,7 +108,7 @@ def fingerprint(data: TablesData) -> str:
 
 
 def check_table(name: FileTable, folder: str) -> None:
-    """Raises InputError unless the folder has all files of the table, undamaged; cells are not parsed."""
+    """Raises InputError unless the folder has all files of the table, undamaged."""
     count_records(find_files(folder, name, TABLES[name]))
 
 
@@ -119,7 +119,7 @@ def _records(data: TablesData) -> int:
 
 
 def _table(data: TablesData) -> Table:
-    """The table, without a cache: large ones take hundreds of megabytes, and runs of one seed read them once."""
+    """The table, uncached: it may take hundreds of megabytes, and runs of one seed read it once."""
     if data.folder is None:
         return BUNDLED[data.table]()
     return read_files(find_files(data.folder, data.table, data.about), data.about)
