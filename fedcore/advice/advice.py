@@ -1,12 +1,13 @@
-"""Advice on a first method for a config, from public facts, by errors at similar noise.
+"""Advice on a first method for a config, from public facts: methods' errors at similar noise.
 
 Rows. A row's weight falls with the ratio of its noise to the config's (`Facts.noise`). It is smaller where one has all
 silos in every round and the other has not. Rows of networks do not count for convex losses, nor the reverse. Where
 noise is less than in all rows, the rows with the least noise count; well above all rows, nothing is advised.
 
-Method. The advised one is the plainest of those that are lowest, or not significantly above the lowest, in nearly all
-rows by weight. If there is none, it has the lowest mean excess error: its error less the lowest of the row. `WIDTH`,
-`TIED` and the mean were chosen on the table itself, by advising on each data set from the others, without other runs.
+Method. The advice is the plainest of the methods that are lowest, or not significantly above the lowest, in nearly all
+rows by weight. If there is none, it is the method with the lowest mean excess over the lowest error of each row.
+`WIDTH`, `TIED` and the mean were chosen on the table itself, by advising on each data set from the others, without
+other runs.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def advise(
 
 
 def _least(dear: Sequence[tuple[Row, str]], facts: Facts, rounds: int | None, floats: float | None) -> str:
-    """Names the least rounds and numbers sent, as far as limited, that a method needs."""
+    """Names the least rounds, or numbers sent, that one of these methods needs."""
     needs = []
     if rounds is not None:
         needs.append(f"{min(row.rounds[method] for row, method in dear)} rounds")

@@ -42,7 +42,7 @@ def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         values = yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        line, problem = _complaint(error, text)
+        line, problem = _fault(error, text)
         raise InputError(f"{path}{line}: {problem}") from None
     if values is None and not overrides:
         raise InputError(f"{path}: the file is empty; `fedcore conf list` names examples to begin with")
@@ -55,7 +55,7 @@ def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _complaint(error: Exception, text: str) -> tuple[str, str]:
+def _fault(error: Exception, text: str) -> tuple[str, str]:
     """Line (", line 3", or empty) and reason of an error in a YAML text."""
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count(chr(10), 0, error.position) + 1
@@ -93,7 +93,7 @@ def value_of(text: str, source: str) -> Any:
     try:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = _complaint(error, text)[1]
+        reason = _fault(error, text)[1]
         raise InputError(f"{source}: {reason if isinstance(error, Ambiguous) else f'the value is {reason}'}") from None
 
 

@@ -28,8 +28,8 @@ from fedcore.data.silo_file import SiloSource, guarded
 _CHUNK = 2**20
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _LANES = 2
-_MOST_SEEN = 4096
-_SEEN: dict[tuple[str, int, int, int, int, int], str] = {}
+_MOST_CACHED = 4096
+_CACHED: dict[tuple[str, int, int, int, int, int], str] = {}
 
 
 class Fingerprint(NamedTuple):
@@ -62,11 +62,11 @@ def file_digest(source: SiloSource) -> str:
     except OSError:
         return content_digest(source, b"")
     stamp = source.path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    if stamp not in _SEEN:
-        while len(_SEEN) >= _MOST_SEEN:
-            del _SEEN[next(iter(_SEEN))]
-        _SEEN[stamp] = content_digest(source, b"")
-    return _SEEN[stamp]
+    if stamp not in _CACHED:
+        while len(_CACHED) >= _MOST_CACHED:
+            del _CACHED[next(iter(_CACHED))]
+        _CACHED[stamp] = content_digest(source, b"")
+    return _CACHED[stamp]
 
 
 def records_digest(source: SiloSource, key: bytes) -> str:
@@ -107,7 +107,7 @@ def _words(column: pa.ChunkedArray, key: bytes) -> NDArray[np.uint64]:
 
 def _number_words(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        single = values.astype(np.float32) + np.float32(0.0)  # minus nought is nought
+        single = values.astype(np.float32) + np.float32(0.0)  # -0.0 becomes 0.0
     single[np.isnan(single)] = np.float32(np.nan)
     return single.view(np.uint32).astype(np.uint64)
 

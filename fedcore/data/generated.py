@@ -46,8 +46,8 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     """Records of each silo, by name and in order, before anything is generated.
 
     Reads the labels of a folder of images, the whole table of a regression, and the number of lines of other tables
-    and files. Raises InputError for fractions that leave a silo empty, and for files that are missing or damaged. So it
-    does for more principal components than the images for them can span.
+    and files. Raises InputError for fractions that leave a silo empty, files that are missing or damaged, and more
+    principal components than the images can span.
     """
     if data.source == "synthetic" or data.source == "teacher":
         return dict.fromkeys(silo_names(data.silos), data.records)
@@ -105,9 +105,8 @@ def write(
     """Writes a data set below `root` unless it exists.
 
     Returns its name, the silos' sources in order, the test data's source, and the projection, or None for data without
-    `pca`. `released`: the constants, if they come from released statistics.
-    Raises InputError as `silo_sizes` does, for images that vary in too few directions, and for a folder that cannot be
-    written or holds something else.
+    `pca`. `released`: the constants, if they come from released statistics. Raises InputError as `silo_sizes` does, for
+    images that vary in too few directions, and for a folder that cannot be written or holds something else.
     """
     sizes = silo_sizes(data, seed)
     feature_count(data)

@@ -138,7 +138,7 @@ def _places(owners: NDArray[np.intp], places: int) -> NDArray[np.intp]:
 
 
 def _shares(places: int) -> NDArray[np.float64]:
-    """Weight of a row by its person's counted rows m (0 to places): 1/m, rounded down."""
+    """Weight of a row by its person's counted rows m: 1/m, or the float below if m/m > 1."""
     shares = np.zeros(places + 1)
     for m in range(1, places + 1):
         share = 1.0 / m

@@ -52,7 +52,7 @@ def prepare_records(
     normalise: Normalise = "record",
     longest: float | None = None,
 ) -> Records:
-    """Records with rows of Euclidean norm at most `feature_bound`, as `features` (n, d) ordered.
+    """Records from `features` (n, d), in order, with rows of norm at most `feature_bound`.
 
     Each row is divided by `divide_by`, projected by `projection`, and gets a last column of 1 if `bias`. Then a row
     longer than `feature_bound` is scaled down to it; shorter rows stay. With `normalise` = features the scaling comes

@@ -197,7 +197,7 @@ class Column(Grown):
         return lambda cell: codes.of(cell) is not None or exact_number(cell) in numbers
 
     def blanks(self) -> Callable[[object], bool]:
-        """A function that checks for a missing value: an empty cell or a code, and no category."""
+        """Returns a check for missing values: empty cells and codes that are no category."""
         categories, is_code = Places(self.categories or ()), self.codes()
         return lambda cell: categories.of(cell) is None and (is_missing(cell) or is_code(cell))
 

@@ -243,7 +243,7 @@ def read_table(source: SiloSource) -> pa.Table:
 
 
 def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Records:
-    """Records by their schema; one with a misfit label becomes zeros, without a gradient."""
+    """Records by their schema; a misfit label makes a record zeros, which moves no linear model."""
     labels = _in_training(labels_or_nan(table, source), source)
     return prepare_records(
         prepared(table, described, source.whitening),

@@ -33,12 +33,12 @@ def compare(plan: Plan, answered: Iterable[str], accounts: Iterable[SiloAccount]
 
 
 def compare_shuffled(
-    plan: Plan, questions: Iterable[tuple[str, int, int]], came: int, accounts: Sequence[SiloAccount]
+    plan: Plan, questions: Iterable[tuple[str, int, int]], received: int, accounts: Sequence[SiloAccount]
 ) -> None:
-    """Checks a shuffled run's ledgers against its questions and `came` received messages.
+    """Checks a shuffled run's ledgers against its questions and `received` messages.
 
     `questions`: (silo, phase, round) of each. A silo has at most as many releases as questions; all silos together have
-    at least `came`, since messages have no sender. Raises SiloError or ShufflerError otherwise.
+    at least `received`, since messages have no sender. Raises SiloError or ShufflerError otherwise.
     """
     counts = Counter(silo for silo, _, _ in questions)
     for account in accounts:
@@ -51,6 +51,6 @@ def compare_shuffled(
                 f"asked for {counts[account.silo]} and planned for epsilon {in_full(planned)}",
             )
     released = sum(account.releases for account in accounts)
-    if came > released:
-        sentence = f"{came} messages came in its batches, and ledgers show {released} releases: others sent some"
+    if received > released:
+        sentence = f"{received} messages came in its batches, and ledgers show {released} releases: others sent some"
         raise ShufflerError("answer", sentence)

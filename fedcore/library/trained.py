@@ -137,10 +137,11 @@ class Trained:
 
     @property
     def coef_(self) -> Matrix:
-        """Coefficients of a linear model in scikit-learn's shapes: (1, k), (C, k) or (k,).
+        """Coefficients of a linear model, in scikit-learn's shapes.
 
-        They apply to columns as in training: after `scale` if it was given, else raw, up to the factor that shortens a
-        record. Raises AttributeError for a network.
+        The shape is (1, k) for two classes, (C, k) for C classes, (k,) for a number. Coefficients apply to columns as
+        in training: after `scale` if it was given, else raw, up to the factor that shortens a record. Raises
+        AttributeError for a network.
         """
         return self._linear[0]
 

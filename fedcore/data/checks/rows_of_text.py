@@ -94,12 +94,12 @@ def rows_of_text(path: str) -> RowsOfText:
         )
         with native(path) as text, pa.csv.open_csv(text, options, parse, convert) as reader:
             for batch in reader:
-                _look(batch.slice(1) if first else batch, names, found)
+                _examine(batch.slice(1) if first else batch, names, found)
                 first = False
     return found
 
 
-def _look(batch: pa.RecordBatch, names: list[str], found: RowsOfText) -> None:
+def _examine(batch: pa.RecordBatch, names: list[str], found: RowsOfText) -> None:
     alike = empty = pa.array([True] * batch.num_rows, pa.bool_())
     for place, name in enumerate(names):
         cells = _texts(batch.column(place), name, found)

@@ -32,8 +32,8 @@ LABEL = "charges"
 def load_insurance(folder: str) -> Table:
     """All records of `insurance.csv`, in file order: features (n, 6), charges (n,), float64.
 
-    Raises InputError, naming file, column and record, if the file is missing or damaged or lacks a column. So it does
-    for a cell that is missing, no finite number or no category.
+    Raises InputError, naming file, column and record, for a missing or damaged file, a missing column, and a cell that
+    does not fit its column.
     """
     path = Path(folder).absolute() / FILE
     if not path.is_file():

@@ -56,8 +56,8 @@ def shares(
     """Shares of `counts[k]` images of digit k; they are sizes only, so they need no seed.
 
     `per_digit`: number of images of each digit to use (None: all). Both parts set aside are stratified, by largest
-    remainders. Raises InputError naming the key for too few images of a digit or an empty test set. So it does for
-    fewer than 5 images of a digit left to the silos.
+    remainders. Raises InputError naming the key for too few images of a digit, an empty test set, and fewer than 5
+    left to the silos.
     """
     used = used_images(counts, per_digit)
     test, public = set_aside(used, test_fraction), set_aside(used, public_fraction)

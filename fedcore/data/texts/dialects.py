@@ -26,14 +26,14 @@ _BEGINNINGS: tuple[tuple[bytes, str], ...] = (
     (b"[", "JSON"),
 )
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-_LOOK = 4096
+_HEAD_BYTES = 4096
 
 
 def foreign(path: str, format: str) -> str | None:
     """Name of the file's real format, after "is"; None if unrecognised. Raises nothing."""
     try:
         with open(path, "rb") as file:
-            head = file.read(_LOOK)
+            head = file.read(_HEAD_BYTES)
     except OSError:
         return None
     if format == "parquet" and head.startswith(b"PAR1"):
