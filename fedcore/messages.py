@@ -62,7 +62,7 @@ class Query:
         return {**self.arrays, **self.own[silo]} if silo in self.own else self.arrays
 
     def digests(self, silos: Iterable[str]) -> dict[str, bytes]:
-        """By silo, SHA-256 (32 bytes) of run, plan, address and its arrays, without participants."""
+        """By silo, SHA-256 (32 bytes) of run, plan, address and its arrays, not participants."""
         common = None
         found = {}
         for silo in silos:

@@ -68,7 +68,7 @@ def train(
     silos : mapping, or a config file
         By name, features (n, k) and labels (n,): arrays, DataFrames or Arrow tables. Columns with names are matched by
         name. Or files by name (CSV, Parquet), for which `label` and `features` name the columns. Or a config file, with
-        no other argument but `overrides`, as on the command line.
+        `overrides` alone, as on the command line.
     test : pair or file, optional
         Public records that no silo holds. Without them the model's error is unknown.
     epsilon : float
