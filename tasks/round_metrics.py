@@ -49,7 +49,7 @@ class Traffic:
         sent, received = self._floats
         here = phase.at(query.round)
         sent += came * here.question.sent(self._plan.problem.objective.dim)
-        received += sum(array.size for name in query.participants for array in query.asked(name).values())
+        received += sum(array.size for name in query.participants for array in query.arrays_for(name).values())
         self._floats = sent, received
         values = {
             "communication/floats_up": float(sent),

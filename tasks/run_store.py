@@ -23,7 +23,7 @@ import numpy as np
 
 from fedcore.arrays import pack, unpack
 from fedcore.errors import BusyError, InputError
-from fedcore.messages import Query, Receipt, kept, receipts_of
+from fedcore.messages import Query, Receipt, packed_receipts, receipts_of
 from fedcore.state import State, dump_state, load_state
 from tasks.run_file import transaction
 
@@ -157,7 +157,9 @@ class RunStore:
                     )
                 if receipts:
                     address = receipts[0].phase, receipts[0].round
-                    self._db.execute("INSERT OR REPLACE INTO receipts VALUES (?, ?, ?)", (*address, kept(receipts)))
+                    self._db.execute(
+                        "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?)", (*address, packed_receipts(receipts))
+                    )
                 if model is not None:
                     self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?)", (model[0], pack({"w": model[1]})))
 

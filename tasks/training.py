@@ -208,10 +208,10 @@ class Training:
         accounts = yield from watch.call(self.backend, "accounts", self.experiment.run)
         if self._shuffled:
             came = sum(int(row.values[MESSAGES]) for row in self._store.metric_rows())
-            asked, query = self._course.asked_by(self._query), self._query
+            questions, query = self._course.questions_before(self._query), self._query
             if query is not None and self.verdict is not None and self.verdict.diverged:
-                asked = chain(asked, ((silo, query.phase, query.round) for silo in query.participants))
-            compare_shuffled(self.experiment.plan, asked, came, accounts)
+                questions = chain(questions, ((silo, query.phase, query.round) for silo in query.participants))
+            compare_shuffled(self.experiment.plan, questions, came, accounts)
         else:
             compare(self.experiment.plan, (receipt.silo for receipt in self._receipts), accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)

@@ -174,7 +174,7 @@ class Site:
         noise = self._round_noise(query, names, phase, plan)
         for name in names:
             question = RoundQuestion(
-                query.run, query.phase, query.round, query.asked(name), digests[name], together, noise
+                query.run, query.phase, query.round, query.arrays_for(name), digests[name], together, noise
             )
             try:
                 yield self._answer(name, question, phase)

@@ -18,7 +18,7 @@ from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
-from fedcore.messages import Query, Receipt, Release, kept, portions, unbundled
+from fedcore.messages import Query, Receipt, Release, packed_receipts, portions, unbundled
 from fedcore.silo.account import SiloAccount
 from tasks.workers.holder import HolderPool
 from tasks.workers.places import Lost, Place, Places
@@ -78,7 +78,9 @@ class DaskSites:
         self._receipts = receipts
         for portion in portions(receipts):
             mine = [(place, [receipt for receipt in portion if receipt.silo in place.names]) for place in self._places]
-            self._gather([(place, "restore", (run, kept(theirs), self._lease)) for place, theirs in mine if theirs])
+            self._gather(
+                [(place, "restore", (run, packed_receipts(theirs), self._lease)) for place, theirs in mine if theirs]
+            )
 
     def ask(self, query: Query) -> list[Release]:
         """Sends the query to all sites at once; the releases are in the order of `query.participants`."""
@@ -250,7 +252,9 @@ class DaskSites:
             self._at.await_actor(place, self._at.submit(place))
             self._at.result(place, self._at.start(place, "approve", self._agreement))
             for portion in portions(receipt for receipt in self._receipts if receipt.silo in place.names):
-                self._at.result(place, self._at.start(place, "restore", (self._run, kept(portion), self._lease)))
+                self._at.result(
+                    place, self._at.start(place, "restore", (self._run, packed_receipts(portion), self._lease))
+                )
         except Lost:
             # The holder may live, but without approval or receipts, so it must not be called. The caller counts losses.
             place.actor = None

@@ -38,7 +38,7 @@ from fedcore.losses import LOSSES, Absolute, Convolution, Hinge, Logistic, Morea
 from fedcore.mechanisms.gaussian import KeyedGaussian, SeededGaussian
 from fedcore.mechanisms.grid import Grid, GridGaussian
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
-from fedcore.messages import Receipt, kept
+from fedcore.messages import Receipt, packed_receipts
 from fedcore.models import model_of
 from fedcore.models.network import OneHiddenLayer
 from fedcore.models.regression_network import RegressionNetwork
@@ -240,7 +240,7 @@ def forms() -> dict[str, str]:
     receipts = [Receipt("ash", 1, 2, b"q" * 32, b"p" * 32), Receipt("birch", 1, 2, b"r" * 32, b"s" * 32)]
     found = {
         "tables": hashlib.sha256(run_store._SCHEMA.encode()).hexdigest(),
-        "receipts": hashlib.sha256(kept(receipts)).hexdigest(),
+        "receipts": hashlib.sha256(packed_receipts(receipts)).hexdigest(),
     }
     for name in ALGORITHMS:
         case = Case(quick(name))

@@ -20,7 +20,7 @@ from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from fedcore.ledger.storage.known_runs import KnownRun
-from fedcore.messages import Receipt, kept
+from fedcore.messages import Receipt, packed_receipts
 from flows.driver.session import Session
 from flows.launch import save_sweep_folder
 from flows.reports.silo_totals import totals_sentence
@@ -94,7 +94,7 @@ def test_receipts_that_are_missing_lower_no_total(tmp_path):
     assert [total.epsilon >= before.epsilon for total, before in zip(more, totals, strict=True)] == [True] * 3
     for address in (("another", 1, 1), (full.problem.silos[0].name, 2, 1), (full.problem.silos[0].name, 1, 999)):
         with closing(sqlite3.connect(store_path(home, result.run))) as db, db:
-            foreign = kept([Receipt(*address, bytes(32), bytes(32))])
+            foreign = packed_receipts([Receipt(*address, bytes(32), bytes(32))])
             db.execute("UPDATE receipts SET kept = ? WHERE round = 1", (foreign,))
         for total in sweep_totals(home, [config]):
             assert total.epsilon == pytest.approx(full.silo_epsilon(total.silo), rel=1e-9), address

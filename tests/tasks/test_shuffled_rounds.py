@@ -233,8 +233,8 @@ def test_only_batches_of_numbers_of_the_planned_size_are_folded(tmp_path):
 def test_ledgers_are_compared_with_what_was_asked_and_what_came(made):
     made.final()
     accounts = made.site.accounts("run")
-    asked = list(made.context.asked_by(None))
-    assert len(asked) == 30 and list(made.context.asked_by(made.context.query(made.start))) == []
+    asked = list(made.context.questions_before(None))
+    assert len(asked) == 30 and list(made.context.questions_before(made.context.query(made.start))) == []
     compare_shuffled(made.plan, asked, 30, accounts)
     compare_shuffled(made.plan, asked, 25, accounts)
     with pytest.raises(ShufflerError, match="31 messages came in its batches, and ledgers show 30 releases"):

@@ -333,7 +333,7 @@ def test_floats_count_what_travels(name, federate, toy):
     up = down = 0
     for query, releases, _ in federation.play():
         up += sum(release.payload.size for release in releases)
-        down += sum(array.size for silo in query.participants for array in query.asked(silo).values())
+        down += sum(array.size for silo in query.participants for array in query.arrays_for(silo).values())
     totals = federation.plan.as_json()["totals"]
     assert (totals["floats_up"], totals["floats_down"]) == (up, down)
     assert down == up * (2 if name == "scaffold" else 1)

@@ -49,7 +49,11 @@ def test_every_record_of_the_file_is_in_one_place(tmp_path, monkeypatch, block, 
 
 @pytest.mark.parametrize(
     "suffix, pack, right",
-    [(".gz", gzip.compress, "gzipped, as"), (".bz2", bz2.compress, "packed as"), (".xz", lzma.compress, "packed as")],
+    [
+        (".gz", gzip.compress, "gzipped, as"),
+        (".bz2", bz2.compress, "compressed as"),
+        (".xz", lzma.compress, "compressed as"),
+    ],
 )
 def test_packed_files_are_the_same_data(tmp_path, suffix, pack, right):
     plain = written(tmp_path / "a")
@@ -59,10 +63,10 @@ def test_packed_files_are_the_same_data(tmp_path, suffix, pack, right):
     one, two = (libsvm(section(path), 0).test for path in (plain, packed))
     np.testing.assert_array_equal(one.features, two.features)
     packed.write_bytes(pack(plain.read_bytes())[:-9])
-    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its name says"):
+    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its suffix requires"):
         silo_sizes(section(packed))
     packed.write_bytes(plain.read_bytes())
-    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its name says"):
+    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its suffix requires"):
         silo_sizes(section(packed))
 
 

@@ -78,7 +78,7 @@ NOWHERE = [
     (["2019", "2020"], None, ("Jan", "Feb"), None, "Feb"),
     (["01", "02"], None, (1, 2), "'01' for 1 (another spelling of a number)", "1"),
     (["12e4", "13e4"], None, (120000, 130000), "another spelling of a number", "120000"),
-    (["male\0\0", "female\0"], None, ("male", "female"), "characters that nobody sees", "male"),
+    (["male\0\0", "female\0"], None, ("male", "female"), "invisible characters", "male"),
     ([0.1, 0.2], pa.float32(), (0.1, 0.5), None, 0.5),
     ([Decimal(2**53), Decimal(2**53 + 2)], pa.decimal128(20, 0), (2**53 + 1, 7), None, Decimal(7)),
 ]
@@ -228,7 +228,7 @@ NUMERALS = [
     ("2020-01-{}", "24 seem dates or times"),
     ("1.1.20{}", "24 seem dates or times"),
     ("{}:00", "24 seem dates"),
-    ("\N{MINUS SIGN}{}", "24 seem numbers in other digits, or with characters that nobody sees"),
+    ("\N{MINUS SIGN}{}", "24 seem numbers in other digits, or with invisible characters"),
     ("yes", "24 seem answers; write 1 and 0"),
     ("unknown", "24 seem codes for a missing value"),
     ("?", "24 seem codes for a missing value"),

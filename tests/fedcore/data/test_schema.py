@@ -246,7 +246,7 @@ def test_what_does_not_fit_is_told_at_the_silo_only(tmp_path):
         prepare(data, ModelConfig(), 0, tmp_path / "root")
     assert str(caught.value) == (
         f"1 of 1 silos cannot be used: silo north: file {tmp_path}/north.parquet holds what does not fit the schema; "
-        "`fedcore check` with this config, where the file is, says what"
+        "`fedcore check` with this config, where the file is, shows it"
     )
     # Public test data are no secret, so the message has the full reason.
     write(tmp_path / "good.parquet", rows[:1] * 2, ["0", "1"])

@@ -185,7 +185,7 @@ def test_bytes_that_are_no_text_are_persons_as_they_are():
 def test_an_operator_hears_of_merges_exponents_and_floats_that_are_too_short():
     found = ids_of(pa.chunked_array([pa.array(["7", " 7", "007", "x", "X", "12e4", "?", "y"])]), "p")
     assert sorted(map(set, found.merged), key=len) in ([{"7", "007"}, {"x", "X"}], [{"x", "X"}, {"7", "007"}])
-    assert (found.nobody, found.exponents, found.beyond) == (1, 1, 0)
+    assert (found.unnamed, found.exponents, found.beyond) == (1, 1, 0)
     for type, first in ((pa.float16(), 2.0**11), (pa.float32(), 2.0**24), (pa.float64(), 2.0**53)):
         cells = [first - 1, first, first + 2, -first]
         assert ids_of(pa.chunked_array([pa.array(np.array(cells, type.to_pandas_dtype()))]), "p").beyond == 3

@@ -262,7 +262,7 @@ def test_the_same_arrays_are_the_same_bytes_and_the_same_columns(tmp_path):
     for place in ("one", "two"):
         folder = tmp_path / place
         folder.mkdir()
-        section = data_section(frames, (TABLE.copy(), Y > 0), folder, None, None, (0, 1), looked_at=True)
+        section = data_section(frames, (TABLE.copy(), Y > 0), folder, None, None, (0, 1), check_values=True)
         paths = [Path(silo["path"]) for silo in section["silos"]] + [Path(section["test"])]
         assert all(path.parent == folder for path in paths)
         written.append([path.read_bytes() for path in paths])

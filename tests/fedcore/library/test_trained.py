@@ -300,7 +300,7 @@ def test_a_notebook_shows_the_budget_and_the_rounds_and_runs_nothing():
     shown = replace(model, noise="<script>alert(1)</script> & co")._repr_html_()
     assert "<script>" not in shown and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; co" in shown
     assert "<td>north</td><td>90</td><td>8</td><td>4</td>" in shown and "the last 5 of 8 rounds" in shown
-    assert "No test records: nobody knows what this model is worth." in train(test=None)._repr_html_()
+    assert "No test records: the error of this model is unknown." in train(test=None)._repr_html_()
 
 
 def test_no_better_than_no_model_is_told_as_a_warning():
