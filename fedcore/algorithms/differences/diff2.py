@@ -17,7 +17,7 @@ from fedcore.hyperparameters import DECLARED
 from fedcore.optim.averaging import Messages
 from fedcore.planning.phase import Phase
 from fedcore.planning.phases.difference_phase import difference_phase
-from fedcore.planning.phases.restarts import drawn_place, told
+from fedcore.planning.phases.restarts import cycle_settings, drawn_place
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 
@@ -36,7 +36,7 @@ class Diff2(RunningEstimate):
         cycle = self.cycle(problem)
         settings = {"step": self.step, "rounds": self.rounds, "drawn": drawn_place(self.draw, self.rounds)}
         phase = difference_phase(problem, cycle, self.slope, settings)
-        return Plan(problem, (replace(phase, settings=settings | told(problem, phase, cycle, self.slope)),))
+        return Plan(problem, (replace(phase, settings=settings | cycle_settings(problem, phase, cycle, self.slope)),))
 
     def init(self, w0: Vector) -> EstimateState:
         return EstimateState(1, 1, w0, w0, w0 * 0.0, w0)

@@ -23,7 +23,7 @@ from fedcore.optim.averaging import Messages
 from fedcore.optim.projection import onto_domain
 from fedcore.planning.phase import Phase
 from fedcore.planning.phases.local_difference_phase import PAPER_PART, LocalSteps, local_difference_phase
-from fedcore.planning.phases.restarts import drawn_place, told
+from fedcore.planning.phases.restarts import cycle_settings, drawn_place
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.questions.question import DifferenceQuestion
@@ -69,7 +69,7 @@ class Diff2Bvr(RunningEstimate):
         local = LocalSteps(self.local_steps, self.batch, self.local_slope or self.slope)
         settings = {"step": self.step, "rounds": 2 * self.rounds, "drawn": 2 * drawn_place(self.draw, self.rounds)}
         phase = local_difference_phase(problem, cycle, self.slope, local, settings)
-        return Plan(problem, (replace(phase, settings=settings | told(problem, phase, cycle, self.slope)),))
+        return Plan(problem, (replace(phase, settings=settings | cycle_settings(problem, phase, cycle, self.slope)),))
 
     def init(self, w0: Vector) -> LocalEstimateState:
         return LocalEstimateState(1, 1, w0, w0, w0 * 0.0, w0, w0)
