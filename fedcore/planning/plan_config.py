@@ -131,8 +131,8 @@ class PrivacyConfig(Section):
 
 class ParticipationConfig(Section):
     silos_per_round: SilosPerRound | None = None
-    """M: silos that answer in a round, drawn uniformly by public randomness; null: all. Where M is random: a list of
-    equally likely numbers, or binomial: q, by which each silo takes part with chance q, given that one does."""
+    """M: silos that answer in a round, drawn uniformly by public randomness; null: all. A random M is a list of equally
+    likely numbers, or binomial: q. With binomial each silo takes part with chance q, given that one does."""
     weights: Literal["equal", "records"] | tuple[Annotated[Real, Field(ge=0)], ...] = "equal"
     """p_i, the weight of each silo's answer in the objective: equal, or records, its public number of records. As
     numbers: above 0, with sum 1, one per silo in the order of the data. The server applies them once; silos do not."""

@@ -1,7 +1,7 @@
-"""DIFF2-GD: gradient descent along a running private estimate of the gradient; with T = 1 it is DP-GD.
+"""DIFF2-GD: gradient descent along a running private estimate of the gradient; T = 1 is DP-GD.
 
 Murata and Suzuki, "DIFF2: Differential Private Optimization via Gradient Differences for Nonconvex Distributed
-Learning", ICML 2023, Algorithm 1 with the GD routine (spec diff2, 3.3).
+Learning", ICML 2023. Algorithm 1 with the GD routine (spec diff2, 3.3).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Diff2(RunningEstimate):
         return EstimateState(1, 1, w0, w0, w0 * 0.0, w0)
 
     def broadcast(self, state: EstimateState, phase: Phase) -> Arrays:
-        return self.asked_of_all(state, phase)
+        return self.broadcast_to_all(state, phase)
 
     def server_update(self, state: EstimateState, messages: Messages, phase: Phase) -> EstimateState:
         estimate, w = self.estimated(state, messages, phase)
-        # The draw is of x_(r-1), from which the round's step went.
+        # The drawn model is x_(r-1), where the round's step began.
         drawn = state.w if state.round == phase.settings["drawn"] else state.drawn
         return EstimateState(*phase.following(state.round), w, state.w, estimate, drawn)
 

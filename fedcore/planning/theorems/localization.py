@@ -126,11 +126,11 @@ def _check_growth(weight: float, doublings: float, phase: int) -> None:
 def subgradient_localization(
     problem: Problem, lam: float | None = None, exponent: float | None = None, max_phases: int | None = None
 ) -> tuple[LocalPhase, ...]:
-    """Phases 1..tau of Algorithm 4: lambda_i = 1 / (eta_i n_i), eta_i = eta / 2^(i p), D_i = 2 L / lambda_i.
+    """Phases 1..tau of Algorithm 4, with lambda_i = 1 / (eta_i n_i) and D_i = 2 L / lambda_i.
 
-    `eta = (D sqrt(M) / L) min(1/sqrt(n), epsilon / sqrt(d ln(1/delta)))` equals 1 / (lambda n) for the lambda of
-    `base_weight`. So `lam` means the same in both schedules. As published, the first phase has 2^(p+1) lambda, not
-    lambda (spec Q10). The paper leaves out that n_i is rounded down.
+    eta_i is eta / 2^(i p). `eta = (D sqrt(M) / L) min(1/sqrt(n), epsilon / sqrt(d ln(1/delta)))` equals 1 / (lambda n)
+    for the lambda of `base_weight`. So `lam` means the same in both schedules. As published, the first phase has
+    2^(p+1) lambda, not lambda (spec Q10). The paper leaves out that n_i is rounded down.
     """
     n = problem.n
     weight = base_weight(problem) if lam is None else lam

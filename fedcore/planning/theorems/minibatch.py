@@ -191,7 +191,7 @@ def accelerated_rounds(problem: Problem, beta: float, gap: float, strongly: bool
 
 
 def accelerated_batch(problem: Problem, rounds: int) -> int:
-    """K of Algorithm 2 for R rounds: the larger of the published noise's least K and L^2 / (R d psit).
+    """K of Algorithm 2 for R rounds: the published noise's least K, or L^2 / (R d psit) if larger.
 
     With the latter the second term of the theorem's R is at most R. K is at most n, a full batch. Raises InputError
     without epsilon.

@@ -25,10 +25,11 @@ class NoiseLevel:
 
 
 def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
-    """The `switch` of all silos' psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i).
+    """The `switch` of all silos' psi_i, for R rounds.
 
-    Without noise (a case that the papers do not have) d psit is L^2 / n, the accuracy that the data allow. Raises
-    InputError, naming `key`, for noise that is given in place of a target.
+    `psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i)`. Without noise (a case that the papers do
+    not have) d psit is L^2 / n, the accuracy that the data allow. Raises InputError, naming `key`, for noise that is
+    given in place of a target.
     """
     budget = problem.budget
     if budget.epsilon is None:
