@@ -46,7 +46,7 @@ def log(x: Array) -> Array:
     s = f / (2.0 + f)
     square = s * s
     tail = square * horner(square, _ODD)
-    # 2 s (1 + tail) = f - s f + 2 s tail: f is exact, and what is added to it is small.
+    # 2 s (1 + tail) = f - s f + 2 s tail: f is exact, and the added terms are small.
     return np.asarray(e * _LN2_HIGH + (f + (e * _LN2_LOW + s * (2.0 * tail - f))))
 
 

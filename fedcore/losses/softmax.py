@@ -25,9 +25,9 @@ class Softmax(LossTraits):
 
     Convex, sqrt(2)-Lipschitz and 1/2-smooth in z. Unlike the other losses its predictor has C values per record: z is
     (n, C). Its gradient in z is p - e_y, of squared norm `sum_{k != y} p_k^2 + (1 - p_y)^2 <= 2 (1 - p_y)^2 < 2`. Its
-    Hessian is H = diag(p) - p p'. Its form v'H v is the variance of v_k under p, at most `(max v - min v)^2 / 4 <=
-    |v|^2 / 2` (Popoviciu 1935), reached by p = (1/2, 1/2). Source: multinomial logistic regression; spec dp-scaffold,
-    models.
+    Hessian is H = diag(p) - p p'. Its form v'H v is the variance of v_k under p, at most
+    `(max v - min v)^2 / 4 <= |v|^2 / 2` (Popoviciu 1935), reached by p = (1/2, 1/2). Source: multinomial logistic
+    regression; spec dp-scaffold, models.
     """
 
     name: Literal["softmax"] = "softmax"

@@ -13,8 +13,8 @@ mechanism; their sampler is exact too, but takes one coordinate at a time). The 
 So an integer of a cell is returned with weight sure + open * (F(x) - sure) / open = F(x), whatever the counts. The
 table needs no rounding. Comparisons are in double precision with a margin far above its error. Those within the margin
 (fewer than 2^-30 of the draws) are repeated in decimal arithmetic, with as many digits and bits of U as needed. The
-only distance from the discrete Gaussian is its part beyond 13 s. For s >= 2^20 that is below 2^-125.8, by `P(X >= m) <=
-P(N(0, s^2) >= m - 1)` (Canonne, Kamath, Steinke 2020).
+only distance from the discrete Gaussian is its part beyond 13 s. For s >= 2^20 that is below 2^-125.8, by
+`P(X >= m) <= P(N(0, s^2) >= m - 1)` (Canonne, Kamath, Steinke 2020).
 
 The time of a draw depends on the noise (by the number of rejections), as with any rejection.
 """

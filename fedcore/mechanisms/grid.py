@@ -71,8 +71,8 @@ class Grid:
 
         `norm`: the largest norm of one term where that is not `clip`. For terms that are not centred at zero, `clip` is
         half of the largest difference between two. `sampled`: a record may be absent from a sum. The step is the
-        largest power of two that is at most 2^-20 of the noise, and of the move by a replaced record, 2 clip /
-        sqrt(dim). With `sampled` that move is clip / sqrt(dim): one record alone moves the sum by half, while rounding
+        largest power of two that is at most 2^-20 of the noise, and of 2 clip / sqrt(dim). The latter is the move by a
+        replaced record; with `sampled` it is clip / sqrt(dim). For one record alone moves a sum by half, while rounding
         is the same. Raises InputError where some admissible sum with its noise would not fit into 53 bits.
         """
         if not (0.0 < noise < math.inf and 0.0 < clip < math.inf and count > 0 and dim > 0):

@@ -73,7 +73,7 @@ class Softplus:
         """
         up = z > 0.0
         turned = up & (dz > 0.0)
-        # In place where it can be: a page of memory for each intermediate array costs as much as what it holds.
+        # In place where possible: a new page of memory costs as much as the numbers in it.
         small = np.abs(z)
         np.negative(small, out=small)
         np.exp(small, out=small)

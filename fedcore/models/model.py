@@ -71,19 +71,21 @@ class Model(Protocol):
     def clipped_difference_sum(
         self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
     ) -> Vector:
-        """Sum over a block's records of gradient(w) - gradient(before), each shortened to `bound` (d,).
+        """Sum over a block's records of gradient(w) - gradient(before), each shortened (d,).
 
-        Replacing one record moves it by at most 2 bound (1 + 1e-6) in norm, rounding included. That holds for steps |w
-        - before| down to 1e-14 of the weights too: differences are taken before products, and their norms are never too
-        small. `weights` (n,): as for `clipped_gradient_sum`; at weight 0 a record adds exactly nothing. A record whose
-        difference is not finite contributes zero. So do all where `bound`, which is above 0, is below 1e-100.
+        `bound`: the norm to which a difference is shortened. Replacing one record moves the sum by at most 2 bound (1 +
+        1e-6) in norm, rounding included. That holds for steps |w - before| down to 1e-14 of the weights too. For
+        differences are taken before products, and their norms are never too small. `weights` (n,): as for
+        `clipped_gradient_sum`; at weight 0 a record adds exactly 0. A record whose difference is not finite contributes
+        zero. So do all where `bound`, which is above 0, is below 1e-100.
         """
         ...
 
     def rounding(self, w: Vector, bound: float) -> float:
-        """Bound on the move of a clipped gradient at w, in norm, if its predictors round differently.
+        """Bound on the move of a clipped gradient at w, in norm, when its predictors round anew.
 
-        It is for records of norm at most `bound`; infinite where a gradient may jump. Public: it depends on no record.
+        It covers any order of rounding, for records of norm at most `bound`; infinite where a gradient may jump.
+        Public: it depends on no record.
         """
         ...
 

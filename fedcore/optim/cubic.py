@@ -1,9 +1,9 @@
 """Global minimisers of cubic-regularised quadratics, of whatever curvature.
 
-Nesterov and Polyak 2006, "Cubic regularization of Newton method and its global performance", section 5. Let f(v) = `<g,
-v> + v'Hv / 2 + (M / 6) |v|^3` over R^d. Its minimisers are the v with `(H + s I) v = -g`, where s = M |v| / 2 and H + s
-I is positive semidefinite. In the eigenvectors of H that is one equation in s. Its hard case is a g without a part
-along the lowest eigenvector (Conn, Gould and Toint 2000, 7.3.1).
+Nesterov and Polyak 2006, "Cubic regularization of Newton method and its global performance", section 5. Let f(v) =
+`<g, v> + v'Hv / 2 + (M / 6) |v|^3` over R^d. Its minimisers are the v with `(H + s I) v = -g`, where s = M |v| / 2 and
+H + s I is positive semidefinite. In the eigenvectors of H that is one equation in s. Its hard case is a g without a
+part along the lowest eigenvector (Conn, Gould and Toint 2000, 7.3.1).
 """
 
 from __future__ import annotations

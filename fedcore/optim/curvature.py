@@ -1,9 +1,9 @@
 """Curvature that the noisy messages of two rounds certify, free of charge, from the server's data.
 
-If the mean loss of the records is convex with curvature at most h, gradients at q and q' differ by at most `h |q -
-q'|`. A mean message is such a gradient plus noise of known deviation. Where silos or records are drawn, it also has an
-error of known bounds. The excess of two messages' difference over quantiles of both, divided by `|q - q'|`, is at most
-h except with a known probability.
+If the mean loss of the records is convex with curvature at most h, gradients at q and q' differ by at most
+`h |q - q'|`. A mean message is such a gradient plus noise of known deviation. Where silos or records are drawn, it also
+has an error of known bounds. The excess of two messages' difference over quantiles of both, divided by `|q - q'|`, is
+at most h except with a known probability.
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ def _pinelis(variance: float, largest: float, false_alarm: float) -> float:
     return largest * log / 3.0 + math.sqrt((largest * log / 3.0) ** 2 + 2.0 * variance * log)
 
 
-def certified_curvature(queries: Vector, messages: Vector, variance: float, error: float, false_alarm: float) -> float:
+def certified_curvature(
+    query_change: Vector, message_change: Vector, variance: float, error: float, false_alarm: float
+) -> float:
     """The curvature that a difference of queries and one of mean messages (d,) certify; 0 for none.
 
-    `variance`: of the normal noise on each number of the difference of messages. `error`: bound on its further error.
-    Except with probability `false_alarm` the curvature between the two queries is at least the result.
+    `variance`: of the normal noise on each number of `message_change`. `error`: bound on its further error. Except with
+    probability `false_alarm` the curvature between the two queries is at least the result.
     """
-    moved = float(np.linalg.norm(queries))
+    moved = float(np.linalg.norm(query_change))
     if not moved > 0:
         return 0.0
-    noise = math.sqrt(variance * float(stats.chi2.isf(false_alarm, len(queries))))
-    return max(0.0, (float(np.linalg.norm(messages)) - noise - error) / moved)
+    noise = math.sqrt(variance * float(stats.chi2.isf(false_alarm, len(query_change))))
+    return max(0.0, (float(np.linalg.norm(message_change)) - noise - error) / moved)

@@ -1,8 +1,8 @@
 """The projected subgradient method for strongly convex objectives, with a weighted average.
 
 Source: Gao et al. 2024, Algorithm 3 (spec localized-isrl-dp 6.3): `w_{r+1} = Pi(w_r - gamma_r g)`. Here g is a
-subgradient of the regularised objective, and gamma_r = 2/(mu (r+1)) for r = 0..R-1. The returned model is `2/(R(R+1))
-(w_1 + 2 w_2 + ... + R w_R)`. The strong convexity mu is lambda, as published, plus the problem's ridge.
+subgradient of the regularised objective, and gamma_r = 2/(mu (r+1)) for r = 0..R-1. The returned model is
+`2/(R(R+1)) (w_1 + 2 w_2 + ... + R w_R)`. The strong convexity mu is lambda, as published, plus the problem's ridge.
 """
 
 from __future__ import annotations

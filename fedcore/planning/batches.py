@@ -41,8 +41,8 @@ def least_records(problem: Problem, n: int, rounds: int) -> float:
 def minibatch_sgd_batch(problem: Problem, rounds: int, enough: float | None = None) -> int:
     """K of noisy minibatch SGD: the larger of `least_batch` and B / R, at most n.
 
-    R rounds then see B records (`enough`), as many as the theorem's risk takes. None: `min(n, epsilon^2 n^2 / (d ln(2.5
-    R / delta) ln(2 / delta)))`. Raises InputError without epsilon.
+    R rounds then see B records (`enough`), as many as the theorem's risk takes. None:
+    `min(n, epsilon^2 n^2 / (d ln(2.5 R / delta) ln(2 / delta)))`. Raises InputError without epsilon.
     """
     n, delta = problem.n, problem.delta
     if enough is None:
@@ -83,11 +83,11 @@ def gradient_minimal_batch(problem: Problem, n: int) -> int:
 def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
     """K of one-pass accelerated minibatch SGD: balances the terms of Theorem 2.3 for M = N.
 
-    K is at most n. Convex (`gap` None): `(L / (beta D))^(2/5) n^(3/5) (d ln(1/delta))^(1/5) / (epsilon^(2/5) M^(1/5))`.
-    Strongly convex, for a starting gap Delta: `n / (sqrt(kappa) ln(mu Delta min{epsilon^2 n^2 M / (L^2 d ln(1/delta)),
-    n M / phi^2}))`. There mu is the ridge, kappa beta / mu, and phi^2 is replaced by its bound L^2. K is all records
-    where that logarithm leaves no more than one round. L is the largest clipping bound times weight. Without noise
-    epsilon is infinite in both. Raises InputError for M < N, or noise that is given in place of epsilon.
+    K is at most n. Convex (`gap` None): `(L / (beta D))^(2/5) n^(3/5) (d ln(1/delta))^(1/5) / (epsilon^(2/5)
+    M^(1/5))`. Strongly convex, for a starting gap Delta: `n / (sqrt(kappa) ln(mu Delta min{epsilon^2 n^2 M / (L^2 d
+    ln(1/delta)), n M / phi^2}))`. There mu is the ridge, kappa beta / mu, and phi^2 is replaced by its bound L^2. K is
+    all records where that logarithm leaves no more than one round. L is the largest clipping bound times weight.
+    Without noise epsilon is infinite in both. Raises InputError for M < N, or noise that is given in place of epsilon.
     """
     n, M, budget = problem.n, problem.harmonic_participants, problem.budget
     if not problem.participation.full:

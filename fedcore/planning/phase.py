@@ -241,10 +241,9 @@ class Phase:
         return parts[number - 1].among(round) if number else round - sum(part.among(round) for part in parts)
 
     def turns(self, participants: float) -> float:
-        """Number of requests to silos in this phase, given the expected number of participants.
+        """Expected number of requests to silos in this phase, given that of participants in a round.
 
-        It is an expectation where the number of participants is drawn, or where a second draw of a silo counts for
-        nothing.
+        A second draw of a silo in a phase with `at_most_once` is no request.
         """
         if self.parts:
             return sum(kind.turns(participants) for kind in self.kinds)

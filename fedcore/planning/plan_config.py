@@ -27,7 +27,8 @@ class CapConfig(Section):
     """A number, or 1/n^2 with each silo's own number of records n."""
     rule: Rule = "gdp"
     """Rule that adds up runs. gdp: exact for full batches, counts a sample as all records; rdp: Renyi divergences add
-    up at one order, fixed for the account by its first cap; basic: epsilons and deltas add up."""
+    up at one order, which the account's first cap fixes, and samples count with their own; basic: epsilons and deltas
+    add up."""
 
     def of(self, n: int) -> Cap:
         """The cap of a silo with n records."""
@@ -145,7 +146,7 @@ class EvaluationConfig(Section):
     """Target of all evaluations of the run together, at the run's delta; null: that of training (privacy.epsilon). A
     record is trained on or held out, so it pays the larger of the two and not both."""
     every: Every = "end"
-    """end: once, after the last phase of training, with all of the target; phase: after each phase, which share it."""
+    """end: once, after the last phase of training, with all of the target; phase: after each phase, with a share."""
     fraction: Real = Field(0.2, gt=0, le=0.5)
     """Part of each silo's records that is held out of training, by row index, the same for all runs."""
     bins: Count | None = Field(None, ge=2, le=MOST_BINS, multiple_of=2)

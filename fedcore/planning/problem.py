@@ -18,11 +18,11 @@ from fedcore.planning.participation import Participation, SilosPerRound
 from fedcore.planning.shuffle import Shuffle
 
 LARGEST = 2**40
-"""Bound on every count and constant of a problem."""
+"""Upper bound on every count and constant of a problem."""
 LEAST_CLIP = 1e-100
 """Least clipping bound, far above the subnormal numbers: rounding of sensitivities, sums and noise stays relative."""
 LONGEST_NAME = 200
-"""Characters of a silo's name, or of a run's id."""
+"""Largest number of characters of a silo's name, or of a run's id."""
 LARGEST_DIAMETER = 1e9
 """Largest diameter of the domain: predictors of models within it stay far below overflow."""
 
@@ -102,7 +102,8 @@ class Trust:
 
     `person`: the column that names the person of a row. Neighbours then differ in one person with all rows, and every
     number of records, n among them, counts persons. None: neighbours differ in one record. `shuffle`: the public
-    numbers of the shuffler; None: there is none. `aggregator`: a simulated one receives silos' sums and adds the noise.
+    numbers of the shuffler; None: there is none. `aggregator`: True if a simulated one receives silos' sums and adds
+    the noise.
     """
 
     person: str | None = None

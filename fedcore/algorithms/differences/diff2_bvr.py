@@ -76,14 +76,17 @@ class Diff2Bvr(RunningEstimate):
         return LocalEstimateState(1, 1, w0, w0, w0 * 0.0, w0, w0)
 
     def broadcast(self, state: LocalEstimateState, phase: Phase) -> Arrays:
-        """In turn: x_(1,r-1), x_(0,r-1) and, in the acting silo's row, the estimate; else as without local steps."""
+        """Arrays for silos: as without local steps, or the acting silo's two models and estimate.
+
+        In its turn a silo receives x_(1,r-1), x_(0,r-1) and, in a row that others do not receive, the estimate.
+        """
         if not phase.at(state.round).schedule.in_turn:
             return self.broadcast_to_all(state, phase)
         estimate = np.broadcast_to(state.estimate, (len(phase.shares), state.estimate.size))
         return {"w": state.stepped, "before": state.w, "estimate": estimate}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        """In its turn x_(K,r-1) and x_(k-1,r-1), k uniform on 1 .. K, one after the other (2 d,)."""
+        """The acting silo's x_(K,r-1) and x_(k-1,r-1), k uniform on 1 .. K, one after the other (2 d,)."""
         if "estimate" not in sent:
             return super().silo_step(sent, silo)
         return local_trajectory(silo, sent["w"], sent["before"], sent["estimate"], self.local_steps, self.step)

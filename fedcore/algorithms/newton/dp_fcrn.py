@@ -30,8 +30,7 @@ from fedcore.planning.questions.question import QuadraticModelQuestion
 from fedcore.state import State
 
 SLACK = 1.2
-"""Factor in the default bound: that on a gradient's masked part over sqrt(k / d) times that on the whole (spec dp-fcrn
-11.2)."""
+"""Ratio of the default bound on a gradient's masked part to sqrt(k / d) times that on the whole (spec dp-fcrn 11.2)."""
 
 
 @plain_dataclass(frozen=True)

@@ -36,7 +36,7 @@ def local_phases(
 ) -> tuple[Phase, ...]:
     """Calibrated phases with `rounds` rounds in all and `steps` answers in each.
 
-    An answer is about floor(sample * n) of n records. `first` > 0: the first that many rounds are a phase in which each
+    An answer is about floor(sample * n) of n records. `first` > 0: number of rounds of a first phase, in which each
     silo answers once at most. `rounds` None: the largest number that keeps to privacy.epsilon with
     privacy.noise_multiplier, by the calibration's accountant. Raises InputError naming the key that does not fit.
     """
@@ -116,7 +116,7 @@ def published_claims(plan: Plan) -> dict[str, Any]:
 
 
 def sample_size(sample: float, n: int) -> int:
-    """b = floor(s n), guarded against products that come out a last bit too small (spec dp-scaffold 4.0)."""
+    """b = floor(s n), safe against products that come out a last bit too small (spec dp-scaffold 4.0)."""
     return math.floor(sample * n + 1e-9)
 
 

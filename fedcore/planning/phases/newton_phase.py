@@ -1,8 +1,8 @@
 """Phases with gradient and Hessian in one answer every T-th round, and gradients in the others.
 
-Ours. All answers are about all records, so together they are one Gaussian mechanism, `mu^2 = m_1 (S_1 / sigma)^2 + m_2
-(S_2 / sigma)^2`. S_1 is the sensitivity of both parts together (`fedcore.planning.sensitivity.second_order`), S_2 that
-of a gradient. Gradients have the same noise in all rounds.
+Ours. All answers are about all records, so together they are one Gaussian mechanism,
+`mu^2 = m_1 (S_1 / sigma)^2 + m_2 (S_2 / sigma)^2`. S_1 is the sensitivity of both parts together
+(`fedcore.planning.sensitivity.second_order`), S_2 that of a gradient. Gradients have the same noise in all rounds.
 """
 
 from __future__ import annotations

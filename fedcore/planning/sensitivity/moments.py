@@ -11,7 +11,7 @@ Sensitivity (ours; elementary). Let |x| = r, |y| = s, both at most B, and <x, y>
 Over real numbers q this is largest at q = -B^2 / 2, where it is `B^2 (r^2 + s^2) + B^4 / 2 + r^4 + s^4`. That grows in
 r and s, so `|t(x) - t(y)|^2 <= 2 B^4 + B^4 / 2 + 2 B^4 = 9 B^4 / 2`. Two records of norm B at an angle of 120 degrees
 attain it (p >= 2). So one replaced record moves the sum by at most 3 B^2 / sqrt(2). That is three quarters of twice the
-largest norm, 2 sqrt(2) B^2. The clipping bound C of the plan is half of it.
+largest norm, 2 sqrt(2) B^2. The clipping bound C of the plan is half of the largest move.
 """
 
 from __future__ import annotations

@@ -149,9 +149,9 @@ def sgd_batch(problem: Problem, rounds: int) -> int:
 def sgd_step(problem: Problem, phase: Phase, beta: float) -> float:
     """eta of Theorem 2.1 for the phase's rounds, batches and, if mu > 0, noise.
 
-    Convex: `min{1/(4 beta), D sqrt(Mt) / (L R A)}`. Strongly: `min{1/(4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) / (mu
-    R)}` with `V^2 = 4 L^2 / (M K) + d sigma^2 / M` (E9). For unequal silos V^2 has the exact means of both terms.
-    Units: squared weight per loss.
+    Convex: `min{1/(4 beta), D sqrt(Mt) / (L R A)}`. Strongly:
+    `min{1/(4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) / (mu R)}` with `V^2 = 4 L^2 / (M K) + d sigma^2 / M` (E9). For
+    unequal silos V^2 has the exact means of both terms. Units: squared weight per loss.
     """
     R, mu, D = phase.rounds, problem.objective.ridge, problem.objective.diameter
     longest = 1.0 / (4.0 * beta) if beta > 0 else math.inf
@@ -215,7 +215,7 @@ def accelerated_envelope(problem: Problem, rounds: int | None, strongly: bool, g
 
 
 def _records(problem: Problem, batch: Batch) -> int:
-    """K that is given, or all records."""
+    """K as given, or all records."""
     return min(batch, problem.n) if isinstance(batch, int) else problem.n
 
 

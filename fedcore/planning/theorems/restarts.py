@@ -1,7 +1,7 @@
 """Choice of DIFF2's period and of the split of its budget between restarts and differences.
 
-Murata and Suzuki 2023, Proposition D.2 (spec diff2, 5), with clipping bounds that no gradient exceeds. For steps `eta
-<= min{1 / (2 L), 1 / (2 sqrt(T s_2^2 C_2^2 d))}`,
+Murata and Suzuki 2023, Proposition D.2 (spec diff2, 5), with clipping bounds that no gradient exceeds. For steps
+`eta <= min{1 / (2 L), 1 / (2 sqrt(T s_2^2 C_2^2 d))}`,
 
     E |grad f(x_out)|^2 <= 2 (f(x_0) - f(x_*)) / (eta R) + 2 s_1^2 C_1^2 d,
 
@@ -13,8 +13,8 @@ the paper give restarts four fifths (u = 1.25), whatever the step. (Ours; elemen
 clipping bound C_1 that no gradient exceeds. The part of a gradient that a restart clips is missing from the estimate
 until the next restart. So a longer period is taken only where noise requires it. Chosen is the shortest period whose
 restarts have noise of norm at most C_1 / 10, if there is one (ours; docs/results/diff2.md shows why). With K - 1 local
-steps of one silo after each step (Propositions F.2, F.3) this holds with 2 e K^2 times the cost c. The local
-noise and the silos' heterogeneity bound steps further.
+steps of one silo after each step (Propositions F.2, F.3) this holds with 2 e K^2 times the cost c. The local noise and
+the silos' heterogeneity bound steps further.
 """
 
 from __future__ import annotations
