@@ -1,4 +1,4 @@
-"""Methods: one file each. To add one: a file here and its import below; the contract tests then run it."""
+"""Methods, one file each. To add one: a file here and its import below; contract tests then run it."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Union
 

@@ -53,7 +53,7 @@ class LocalAveraging(LocalSteps):
         return {"w": state.w}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        """Mean direction of the local steps, proximal terms included: the paper's change of the model over -K eta_l."""
+        """Mean direction of local steps, with proximal terms: the paper's change of the model over -K eta_l."""
         return mean_direction(silo, sent["w"], self.steps, self.length, prox=self.pull)
 
     def server_update(self, state: ModelState, messages: Messages, phase: Phase) -> ModelState:

@@ -18,7 +18,7 @@ from fedcore.state import State
 
 
 class Silo(Protocol):
-    """A silo's side of one round, as methods see it; the silo clips, adds noise and charges by the agreed plan."""
+    """A silo's side of one round for methods; it clips, adds noise and charges by the agreed plan."""
 
     @property
     def ridge(self) -> float:
@@ -56,7 +56,7 @@ S = TypeVar("S", bound=State)
 
 
 class Traits(Protocol):
-    """A method's declarations for the configuration, silos, audits and tests; a method overrides the defaults."""
+    """A method's declarations for configuration, silos, audits and tests, with defaults to override."""
 
     title: ClassVar[str]
     source: ClassVar[str]
@@ -110,14 +110,15 @@ class Traits(Protocol):
         return {}
 
     def curve(self, before: Any, after: Any, phase: Phase) -> dict[str, float]:
-        """Public numbers of a round by name, from the states before and after it: functions of releases and the plan
-        alone.
+        """Public numbers of a round by name, from the states before and after it.
+
+        They are functions of releases and the plan alone.
         """
         return {}
 
 
 class Method(Traits, Protocol[S]):
-    """A method of federated learning: one frozen dataclass with `Traits` in one file, listed in `ALGORITHMS`."""
+    """A method of federated learning: one frozen dataclass with `Traits`, one file, in `ALGORITHMS`."""
 
     @property
     def name(self) -> str: ...

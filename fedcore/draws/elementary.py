@@ -1,6 +1,7 @@
-"""Elementary functions and products by operations that IEEE 754 rounds correctly: equal bits everywhere.
+"""Elementary functions and products by operations that IEEE 754 rounds correctly.
 
-Errors are at most 4 units of the last place (of 1 for the cosine), as tests measure against mpmath.
+They have equal bits everywhere. Errors are at most 4 units of the last place (of 1 for the cosine), as tests measure
+against mpmath.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def softplus(x: Array) -> Array:
 
 
 def product(A: Array, B: Array) -> Array:
-    """A B for A (n, k) and B (k, m), summed over k in order. BLAS would have another order on each processor."""
+    """A B for A (n, k) and B (k, m), summed over k in order; BLAS has another order per processor."""
     total = A[:, :1] * B[0]
     for j in range(1, len(B)):
         total += A[:, j : j + 1] * B[j]

@@ -91,7 +91,7 @@ class Convolution(PredictorLoss):
         return np.asarray(betainc(half, half, (1.0 + np.clip(u, -1.0, 1.0)) / 2.0))
 
     def _upper_mean(self, u: Vector) -> Vector:
-        """E max(T + u, 0) = u P(T < u) + E[T; T > -u]; the latter is an integral of T's density in closed form."""
+        """E max(T + u, 0) = u P(T < u) + E[T; T > -u], whose last term is an integral in closed form."""
         held = np.clip(u, -1.0, 1.0)
         tail = self._density / (self.dim + 1) * (1.0 - held * held) ** ((self.dim + 1) / 2)
         return np.maximum(u * self._probability(u) + tail, 0.0)

@@ -51,8 +51,9 @@ class DrawnConvolution(PredictorLoss):
 
     @property
     def smoothness(self) -> float:
-        """Smoothness of the mean. In w it is jump |x| times the density of T at 0 over radius, largest for the largest
-        norm.
+        """Smoothness of the mean.
+
+        In w it is jump |x| times the density of T at 0 over radius, largest for the largest norm.
         """
         return self.mean.smoothness
 

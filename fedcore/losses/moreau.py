@@ -61,7 +61,7 @@ class Moreau(PredictorLoss):
         return z - self.residual(z, y) / self.weight
 
     def value(self, z: Vector, y: Vector) -> Vector:
-        """Envelope of each record, by the dual form: max over slopes g in [left, right] of g t - g^2 / (2 weight)."""
+        """Envelope of each record, by the dual form: max of g t - g^2 / (2 weight) over g in [left, right]."""
         g = self.residual(z, y)
         return g * (z - y) - g * g / (2.0 * self.weight)
 

@@ -46,7 +46,7 @@ class Poisson(PredictorLoss):
         return r
 
     def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
-        """residual(z, y) - residual(z - dz, y): the larger exponential times 1 - exp(-|dz|), without loss of digits."""
+        """residual(z, y) - residual(z - dz, y): the larger exponential times 1 - exp(-|dz|), to all digits."""
         at, before = np.minimum(z, HELD), np.minimum(z - dz, HELD)
         step = np.where((z <= HELD) & (z - dz <= HELD), dz, at - before)
         change = -np.expm1(-np.abs(step)) * np.exp(np.maximum(at, before))

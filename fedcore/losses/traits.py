@@ -1,4 +1,4 @@
-"""Traits that every loss declares: its labels, the link to its predictions, its constants over a range."""
+"""Traits that every loss declares: labels, link to predictions, constants over a range."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class TwoSlopes(PredictorLoss):
     curvature_lipschitz: ClassVar[float] = float("inf")
 
     def slopes(self, y: Vector) -> tuple[Vector | float, Vector | float]:
-        """(left, right): the derivative in z on either side of the corner, one pair for all records or (n,) each."""
+        """(left, right): the derivative in z on either side of the corner, for all records or (n,) each."""
         raise NotImplementedError
 
     def value(self, z: Vector, y: Vector) -> Vector:
@@ -33,7 +33,7 @@ class TwoSlopes(PredictorLoss):
         return np.maximum(left * t, right * t)
 
     def residual(self, z: Vector, y: Vector) -> Vector:
-        """A subgradient in z: the derivative off the corner, and at the corner 0, the subgradient of least size."""
+        """A subgradient in z: the derivative off the corner, and at the corner 0, the smallest one."""
         t = z - y
         left, right = self.slopes(y)
         return np.where(t < 0, left, np.where(t > 0, right, 0.0))

@@ -45,10 +45,10 @@ _PIECE = 1 << 13
 
 
 class Keystream:
-    """Uniform 64-bit words: ChaCha20 (Bernstein 2008; RFC 8439's core) under a 32-byte key, from block 0 on.
+    """Uniform 64-bit words of ChaCha20 (Bernstein 2008; RFC 8439's core) under a 32-byte key.
 
-    A key must be used for one stream only. ChaCha20 in counter mode is assumed to be a pseudorandom function. AES would
-    be assumed to be a permutation only, whose blocks never repeat.
+    They begin at block 0, so a key must be used for one stream only. ChaCha20 in counter mode is assumed to be a
+    pseudorandom function. AES would be assumed to be a permutation only, whose blocks never repeat.
     """
 
     def __init__(self, key: bytes) -> None:

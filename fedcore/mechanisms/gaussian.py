@@ -63,7 +63,7 @@ class KeyedGaussian:
 
 
 class SeededGaussian:
-    """Normals of simulated silos, keyed by run key and context: an address has the same noise for every sum."""
+    """Normals of simulated silos, keyed by run key and context: one noise per address, for every sum."""
 
     in_passes: ClassVar[bool] = True
 

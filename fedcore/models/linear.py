@@ -79,7 +79,7 @@ def clipped_gradient_sum(
 def clipped_residuals(
     loss: Loss, z: Vector, y: Vector, high: Vector, low: Vector, weights: Vector | None = None
 ) -> Vector:
-    """Residuals (n,), each clipped to [low, high] of its record, then multiplied by its weight, if there are any."""
+    """Residuals (n,), each clipped to [low, high] of its record, then times its weight, if there are any."""
     r = loss.residual(z, y)
     np.minimum(r, high, out=r)
     np.maximum(r, low, out=r)

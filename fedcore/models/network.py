@@ -62,7 +62,7 @@ class OneHiddenLayer(HiddenLayer, GrownMethod):
         return self.products(w, X)
 
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
-        """Cross entropy in nats (n,), and True where another class has the largest z2 (n,); ties: the first class."""
+        """Cross entropy in nats (n,), and True where another class has the largest z2, or ties and is first."""
         z = self.predictors(w, X)
         return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def network_weights(first: Matrix, second: Matrix) -> dict[str, Matrix]:
-    """Weights of the classifier by name, from `first` (hidden, features) and `second` (C, hidden + 1), bias last."""
+    """The classifier's weights by name, from `first` (hidden, features) and `second` (C, hidden + 1).
+
+    The last column of `second` is the bias.
+    """
     outputs, biases = second[:, :-1], second[:, -1]
     if len(second) == 2:
         # scikit-learn has one logistic output for two classes; ties give the first class here and there.

@@ -24,7 +24,7 @@ _UNIT = 2.0**-52
 
 
 class Layers(Protocol):
-    """The part of a network with one hidden layer that this module uses; see `fedcore.models.hidden_layer`."""
+    """The part of a network that this module uses; see `fedcore.models.hidden_layer`."""
 
     hidden: int
 

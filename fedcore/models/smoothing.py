@@ -61,7 +61,10 @@ class ConvolutionSmoothing:
     def of(
         self, loss: Smoothable, problem: Problem, record_bound: float, envelope: Envelope | None = None
     ) -> Convolution | DrawnConvolution:
-        """Mean of `loss` over the ball for records of norm `record_bound`: gap at most L s, L sqrt(d)/s-smooth."""
+        """Mean of `loss` over the ball for records of norm `record_bound`.
+
+        Its gap is at most L s, and it is L sqrt(d)/s-smooth in w.
+        """
         radius = theory_radius(problem) if self.radius is None else self.radius
         if self.estimate == "sampled":
             return DrawnConvolution(loss, radius, record_bound, problem.objective.dim)
@@ -69,15 +72,19 @@ class ConvolutionSmoothing:
 
 
 def theory_beta(problem: Problem) -> float:
-    """b = (L sqrt(M) / D) min(sqrt(n), epsilon n / sqrt(d ln(1/delta))) of Theorem 3.1; without noise sqrt(n).
+    """b = (L sqrt(M) / D) min(sqrt(n), epsilon n / sqrt(d ln(1/delta))) of Theorem 3.1.
 
-    Written as L^2 / (D^2 lambda) with the theorem's lambda: the gap L^2 / (2 b) is lambda D^2 / 2, the price of lambda.
+    Without noise the minimum is sqrt(n). Written as L^2 / (D^2 lambda) with the theorem's lambda: the gap L^2 / (2 b)
+    is lambda D^2 / 2, the price of lambda.
     """
     return problem.objective.clip**2 / (problem.objective.diameter**2 * base_weight(problem))
 
 
 def theory_radius(problem: Problem) -> float:
-    """s = (D / sqrt(M)) (1/sqrt(n) + sqrt(d ln(1/delta)) / (epsilon n)) of Algorithm 6; without noise 1/sqrt(n)."""
+    """s = (D / sqrt(M)) (1/sqrt(n) + sqrt(d ln(1/delta)) / (epsilon n)) of Algorithm 6.
+
+    Without noise the second factor is 1/sqrt(n).
+    """
     n, epsilon = problem.n, problem.budget.epsilon
     noise = (
         math.sqrt(problem.objective.dim * math.log(1 / problem.delta)) / (epsilon * n) if epsilon is not None else 0.0

@@ -95,7 +95,7 @@ class SoftmaxRegression(LossTraits):
     def clipped_difference_sum(
         self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
     ) -> Vector:
-        """As `Model.clipped_difference_sum`. A difference has rank one, (p - p') x': the label, if a class, cancels."""
+        """As `Model.clipped_difference_sum`, of rank-one differences (p - p') x'; the label cancels."""
         known = np.asarray(_LOSS.one_hot(y, self.classes).any(axis=1))
         with np.errstate(all="ignore"):
             r = _LOSS.residual_change(self.predictors(w, X), self.predictors(w - before, X), y)
@@ -107,7 +107,7 @@ class SoftmaxRegression(LossTraits):
         return bound * (_LOSS.smoothness * error + RESIDUAL_ERROR)
 
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
-        """Cross entropy in nats (n,), and True where another class has the largest z (n,); ties: the first class."""
+        """Cross entropy in nats (n,), and True where another class has the largest z, or ties and is first."""
         z = self.predictors(w, X)
         return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)
 

@@ -44,7 +44,7 @@ def _in_eigenvectors(parts: Vector, values: Vector, weight: float) -> Vector:
         return np.zeros_like(parts)
 
     def excess(t: float) -> float:
-        """1 / |v| less its value at the length given by s; concave and nearly linear (Conn, Gould, Toint, 7.3.3)."""
+        """1 / |v| less its value at s; concave and nearly linear (Conn, Gould, Toint, 7.3.3)."""
         return 1.0 / _length(parts, shifted, t) - 0.5 * weight / (base + t)
 
     # |v| is at most the root of M r^2 / 2 + lowest r = |g|, since no eigenvalue is below the lowest.

@@ -24,8 +24,9 @@ class AnsweringSilo(Protocol):
 
 
 def local_step(step: float, sample: float, steps: int) -> float:
-    """eta_l = eta_0 / max(1, round(s K)), from the authors' code; the paper's eta_0 / (s K) where s K is a whole
-    number.
+    """eta_l = eta_0 / max(1, round(s K)), from the authors' code.
+
+    It is the paper's eta_0 / (s K) where s K is a whole number.
     """
     return step / max(1, round(sample * steps))
 

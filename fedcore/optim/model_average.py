@@ -23,7 +23,10 @@ class ModelState(State):
 
 
 def model_average_update(state: ModelState, messages: Messages, phase: Phase) -> ModelState:
-    """The state after a round of mean directions; `phase.settings` holds `step` (eta_l) and `global_step` (eta_g)."""
+    """The state after a round of mean directions.
+
+    `phase.settings` holds `step` (eta_l) and `global_step` (eta_g).
+    """
     w = moved(state.w, mean_message(messages), phase)
     if state.round < phase.rounds:
         return ModelState(state.phase, state.round + 1, w)

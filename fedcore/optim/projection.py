@@ -72,9 +72,9 @@ def onto_lens(z: Vector, c1: Vector, r1: float, c2: Vector, r2: float) -> Vector
 
 
 def onto_domain(z: Vector, diameter: float, centre: Vector, radius: float) -> Vector:
-    """Nearest point to z of W and B(centre, radius), W the ball around 0 of this diameter (W_i of the papers).
+    """Nearest point to z of W and B(centre, radius), W the ball around 0 of this diameter.
 
-    A radius of at least the diameter cannot bind, as the centre lies in W.
+    That set is W_i of the papers. A radius of at least the diameter cannot bind, as the centre lies in W.
     """
     origin = np.zeros_like(z)
     if radius >= diameter:

@@ -28,7 +28,7 @@ TheoremsAverage = Literal["uniform", "last", "theory"]
 
 @dataclass(frozen=True)
 class SgdState(State):
-    """`w`: iterate; `centre`: model at the start of the phase; `mean`: mean of this phase's iterates (all (d,))."""
+    """`w`: iterate; `centre`: the phase's first model; `mean`: mean of this phase's iterates (all (d,))."""
 
     w: Vector
     centre: Vector

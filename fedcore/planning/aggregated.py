@@ -38,7 +38,10 @@ def aggregated_sigma(sigmas: Sequence[float], weights: Sequence[float] | None) -
 
 
 def mean_noise(sigmas: Sequence[float], weights: Sequence[float] | None, entrusted: bool) -> float:
-    """Variance per coordinate of the noise on the mean over all silos, added by an aggregator or by each silo."""
+    """Variance per coordinate of the noise on the mean over all silos.
+
+    `entrusted`: an aggregator adds it; else each silo adds its part.
+    """
     if entrusted:
         return aggregated_sigma(sigmas, weights) ** 2
     of_each = zip(weights or (1.0,) * len(sigmas), sigmas, strict=True)

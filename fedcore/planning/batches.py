@@ -22,7 +22,7 @@ Batch = Annotated[Count, Field(ge=1)] | Literal["theory"] | None
 
 
 def least_batch(problem: Problem, n: int, rounds: int) -> int:
-    """K = ceil(epsilon n / (4 sqrt(2 R ln(2/delta)))), the least that the published noise is stated for; at most n.
+    """K = ceil(epsilon n / (4 sqrt(2 R ln(2/delta)))), the least K of the published noise; at most n.
 
     Raises InputError without epsilon.
     """
@@ -122,7 +122,7 @@ def no_theory(method: str) -> InputError:
 
 def whole_batch(batch: float, n: int) -> int:
     """K as a whole number of records, from 1 to n, rounded up."""
-    # A whole number that floating point puts a little above itself is not the next one.
+    # Rounding may put a whole number slightly above itself; ceil must not return the next one.
     return min(n, max(1, math.ceil(batch * (1.0 - 1e-12))))
 
 

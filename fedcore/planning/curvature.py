@@ -47,7 +47,7 @@ LEAST = 1e-6
 
 
 def half_diameter(bound: float) -> float:
-    """C such that replacing one record of norm at most `bound` B moves lambda_max of a sum by at most 2 C: B^2 / 2."""
+    """C = B^2 / 2 for B = `bound`: replacing a record moves lambda_max of a sum by at most 2 C."""
     return bound**2 / 2.0
 
 
@@ -59,11 +59,11 @@ def largest_norm(bound: float) -> float:
 def pooled_bound(
     eigenvalues: Sequence[float], sigmas: Sequence[float], weights: Sequence[float] | None, bound: float
 ) -> float:
-    """An upper bound on lambda_max of the pooled second moments, with probability at least `COVERED` over the noise.
+    """Upper bound on lambda_max of the pooled second moments, with probability at least `COVERED`.
 
-    `eigenvalues`: of the silos' second moments, as released; `sigmas`: standard deviations of their noise; `weights`:
-    of the silos, with mean 1 (None: all alike); `bound`: B. All by silo, in one order. Returns
-    max(0, sum p_i lambda_i) + z_0.99 sqrt(sum p_i^2 sigma_i^2), at most B^2 and at least `LEAST` B^2.
+    The probability is over the noise. By silo, in one order: `eigenvalues` of the second moments, as released;
+    `sigmas`, standard deviations of their noise; `weights`, with mean 1 (None: all alike). `bound`: B. Returns
+    `max(0, sum p_i lambda_i) + z_0.99 sqrt(sum p_i^2 sigma_i^2)`, at most B^2 and at least `LEAST` B^2.
     """
     silos = len(eigenvalues)
     parts = [weight / silos for weight in ((1.0,) * silos if weights is None else weights)]

@@ -99,7 +99,7 @@ def held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
 
 
 def guarded_held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
-    """The same for a silo with secret keys; NumPy draws them, so that earlier choices of such silos stay valid."""
+    """The same for a silo with secret keys; NumPy draws them, so earlier choices stay valid."""
     order = generator(_GUARDED, silo, n, "held out").permutation(n)
     return np.asarray(np.sort(order[:held]))
 

@@ -63,7 +63,7 @@ class Participation:
 
     @classmethod
     def of(cls, given: SilosPerRound, n_silos: int) -> Participation:
-        """Builds the law. Raises InputError for numbers outside 1..N, and for a list that is empty or too long."""
+        """Builds the law. Raises InputError for numbers outside 1..N, and for an empty or too long list."""
         if isinstance(given, Binomial):
             return cls(n_silos, tuple(_binomial(n_silos, given.binomial)))
         numbers = (given,) if isinstance(given, int) else given
@@ -99,12 +99,12 @@ class Participation:
 
     @cached_property
     def expected(self) -> float:
-        """E[M_r]; a fixed number unchanged. Whatever the law, a silo is in a round with probability E[M_r] / N."""
+        """E[M_r], exact for a fixed number. By any law a silo is in a round with probability E[M_r] / N."""
         return self.least if self.fixed else math.fsum(p * m for m, p in self.probabilities)
 
     @cached_property
     def harmonic(self) -> float:
-        """M of the theorems, 1 / E[1 / M_r]: variances of means over M_r silos are those over M, in expectation."""
+        """M of the theorems, 1 / E[1 / M_r]: the expected variance of means over M_r silos is that over M."""
         return float(self.least) if self.fixed else 1.0 / math.fsum(p / m for m, p in self.probabilities)
 
     @cached_property
@@ -128,7 +128,7 @@ class Participation:
 
 
 def _binomial(n: int, q: float) -> Iterator[tuple[int, float]]:
-    """Probabilities of Binomial(n, q) given at least 1, from ratios of neighbours: the same bits on every machine."""
+    """Probabilities of Binomial(n, q) given at least 1, by ratios: the same bits on every machine."""
     if q == 1.0:
         yield n, 1.0
         return

@@ -171,7 +171,10 @@ class Phase:
         return {share.silo: share for share in self.shares}
 
     def event(self, silo: str, round: int) -> GaussianRelease:
-        """Privacy event of the answers of `silo` in this round (from 1). Raises KeyError for a silo without a share."""
+        """Privacy event of the answers of `silo` in this round (from 1).
+
+        Raises KeyError for a silo without a share.
+        """
         if self.parts:
             return self.at(round).event(silo, round)
         share, schedule, mechanism = self.by_silo[silo], self.schedule, self.noise.mechanism

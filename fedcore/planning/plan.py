@@ -98,7 +98,7 @@ class Plan:
         return max(self.whole_silo_epsilon(silo) for silo in kinds.values())
 
     def kind_of(self, silo: str) -> tuple[Any, ...]:
-        """Key that is equal for silos with equal cost: shares without the name, and the size, which may set delta."""
+        """Key that is equal for silos of equal cost: shares without the name, and size, which may set delta."""
         kinds = [kind for phase in self.phases for kind in phase.kinds]
         shares = [kind.by_silo[silo] for kind in kinds]
         own = [(s.n, s.start, s.batch, s.sigma, s.epsilon_accounted, s.epsilon_paper, s.delta, s.rate) for s in shares]
@@ -166,7 +166,7 @@ class Plan:
 
     @property
     def epsilon_paper(self) -> float:
-        """Epsilon that the published formula claims for this noise: the largest phase, since shards are disjoint."""
+        """Epsilon that the published formula claims for this noise: the largest phase, as shards are disjoint."""
         return max(phase.epsilon_paper for phase in self.phases if not phase.evaluates)
 
     def as_json(self) -> dict[str, Any]:

@@ -36,9 +36,7 @@ class CapConfig(Section):
 
 
 class WholeSiloConfig(Section):
-    """A second guarantee, for replacing all records of a silo: for a silo that is one person or needs protection
-    itself.
-    """
+    """A second guarantee, for replacing all records of a silo, such as one that is a single person."""
 
     epsilon: Real = Field(gt=0)
     """Target for all messages of the silo in the run."""
@@ -159,7 +157,7 @@ class EvaluationConfig(Section):
 
 
 class ShufflerConfig(Section):
-    """The process between silos and server that permutes the messages of a round (privacy.trust = shuffler)."""
+    """The process between silos and server that permutes a round's messages (privacy.trust = shuffler)."""
 
     minimum: Count | None = Field(None, ge=2)
     """Least number of messages of a batch that the shuffler forwards. The epsilon of the shuffle model is computed for

@@ -71,11 +71,14 @@ class ObjectiveFacts:
 
     @property
     def lipschitz(self) -> float:
-        """Bound on the norm of the objective's gradient over W: clip + ridge D / 2. Silos clip at `clip` alone."""
+        """Bound on the objective's gradient over W, in norm: clip + ridge D / 2. Silos clip at `clip` alone."""
         return self.clip + self.ridge * self.diameter / 2.0
 
     def smoothness_for(self, method: str) -> float:
-        """beta of the objective, ridge included, for the schedule of `method`. Raises InputError if it is infinite."""
+        """beta of the objective, ridge included, for the schedule of `method`.
+
+        Raises InputError if it is infinite.
+        """
         if math.isfinite(self.smoothness):
             return self.smoothness + self.ridge
         raise InputError(
@@ -194,7 +197,7 @@ class Problem:
 
     @property
     def n(self) -> int:
-        """Number of records that the smallest silo trains on: n of the papers' schedules, which assume equal silos."""
+        """Number of records that the smallest silo trains on: n of schedules, which assume equal silos."""
         return min(silo.trained for silo in self.silos)
 
     @property
@@ -218,7 +221,7 @@ class Problem:
 
 
 def check_shares(silos: int, kinds: int, key: str) -> None:
-    """Raises InputError, naming `key`, for a plan with more shares (silos times kinds of rounds) than the limit."""
+    """Raises InputError, naming `key`, for a plan with too many shares (silos times kinds of rounds)."""
     if silos * kinds > MOST_SHARES:
         raise InputError(
             f"{key}: {kinds} phases and kinds of rounds of {silos} silos are more than {MOST_SHARES} shares; choose "

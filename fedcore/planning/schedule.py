@@ -66,7 +66,7 @@ def unweighted(shares: Sequence[Share]) -> tuple[Share, ...]:
 
 @dataclass(frozen=True)
 class Part:
-    """Rounds `first`, `first` + `every`, `first` + 2 `every`, ... of a phase, with their own question and shares.
+    """Rounds `first`, `first` + `every`, `first` + 2 `every`, ... with their own question and shares.
 
     `answers`, `sampling`, `in_turn`: as of `Schedule`. `entrusted`: as of `Noise`.
     """
@@ -96,5 +96,5 @@ def disjoint(parts: Sequence[Part]) -> bool:
 
 
 def turns_of_place(place: int, silos: int, rounds: int) -> int:
-    """Count of the numbers 1 .. rounds with remainder `place` modulo the number of silos (`Phase.whose_turn`)."""
+    """Count of the numbers 1 .. rounds with remainder `place` modulo `silos` (`Phase.whose_turn`)."""
     return 0 if rounds < place else (rounds - place) // silos + (place > 0)

@@ -27,8 +27,9 @@ class Shuffle:
 
     @classmethod
     def of(cls, minimum: int | None, participants: SilosPerRound) -> Shuffle:
-        """A shuffler with this minimum; None: all that take part in a round. Raises InputError for a random number of
-        silos.
+        """A shuffler with this minimum; None: all that take part in a round.
+
+        Raises InputError where their number is random.
         """
         return cls(_fixed(participants) if minimum is None else minimum)
 
@@ -63,7 +64,7 @@ class Shuffle:
             )
 
     def check_delta(self, budget: Budget, sizes: Sequence[int]) -> None:
-        """Raises InputError unless delta is below one over the records of all silos, among which a batch hides one."""
+        """Raises InputError unless delta is below one over all silos' records, among which a batch hides one."""
         total = sum(sizes)
         if budget.private and not max(map(budget.delta, sizes)) < 1.0 / total:
             delta = "1/n^2" if budget.fixed_delta is None else in_full(budget.fixed_delta)

@@ -14,7 +14,10 @@ from fedcore.planning.problem import Problem
 
 
 def phase_epsilon(problem: Problem, phase: Phase, silo: str) -> float:
-    """Epsilon of a phase at `silo`, for batches of the planned minimum; infinite where no accountant covers it."""
+    """Epsilon of a phase at `silo`, in batches of `Shuffle.minimum` messages.
+
+    Infinite where no accountant covers the phase.
+    """
     event = phase.event(silo, 1)
     if problem.trust.shuffle is None or event.sigma <= 0 or event.sampling != "full" or phase.schedule.answers > 1:
         return math.inf

@@ -1,4 +1,4 @@
-"""Size of a run, computed from its plan alone, and the size above which a command asks for confirmation."""
+"""Size of a run, from its plan alone, and the size above which a command asks for confirmation."""
 
 from __future__ import annotations
 

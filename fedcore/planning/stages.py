@@ -74,7 +74,7 @@ def _squares(problem: Problem) -> list[float]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Mean of the values; exactly the value itself where all are equal, which a sum and a quotient would round."""
+    """Mean of the values; if all are equal, exactly that value, which a sum and a quotient would round."""
     return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
 
 

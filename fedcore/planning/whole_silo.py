@@ -47,7 +47,7 @@ class Planner(Protocol):
 
 @dataclass(frozen=True)
 class RaisedBudget(Budget):
-    """`found` with its noise multiplied by a factor for each size of a silo. `epsilon`: the one that schedules use."""
+    """`found` with its noise multiplied by a factor per size of silo. `epsilon`: the one for schedules."""
 
     found: Budget = field(default_factory=lambda: Budget(None))
     factors: tuple[tuple[int, float], ...] = ()

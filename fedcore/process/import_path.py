@@ -16,7 +16,7 @@ PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child: PYTHONSAFEPATH, the folder of this package, and absolute entries of PYTHONPATH."""
+    """The environment of a child: PYTHONSAFEPATH, this package's folder, and absolute entries of PYTHONPATH."""
     found = [] if PROJECT in site.getsitepackages() else [PROJECT]
     return _without_working_folder(environment, found)
 

@@ -53,7 +53,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _of_extra() -> set[str]:
-    """Names of the distributions that the extra brings, as pip compares names; empty where fedcore is not installed."""
+    """Distributions that the extra brings, in pip's canonical names; empty where fedcore is not installed."""
     try:
         lines: Iterable[str] = requires(DISTRIBUTION) or []
     except PackageNotFoundError:

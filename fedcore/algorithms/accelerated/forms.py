@@ -43,7 +43,7 @@ class AcceleratedForms(Accelerated):
     """Bound Delta on the gap at the start: tight, by strong convexity where there is a ridge; paper: L D."""
 
     def strongly(self, problem: Problem) -> bool:
-        """True if the theorem for strongly convex objectives applies: multi-stage. Raises InputError if mu = 0."""
+        """True for multi-stage, by the theorem for strongly convex objectives. Raises InputError if mu = 0."""
         form = self.form_for(problem)
         if form == "multi-stage" and problem.objective.ridge == 0.0:
             raise InputError(

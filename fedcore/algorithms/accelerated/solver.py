@@ -29,7 +29,7 @@ from fedcore.state import State
 
 @plain_dataclass(frozen=True)
 class AcceleratedState(State):
-    """`w`: iterate; `aggregate`: w_ag, the solver's answer; `centre`: model at the start of the phase (all (d,))."""
+    """`w`: iterate; `aggregate`: w_ag, the solver's answer; `centre`: the phase's first model (all (d,))."""
 
     w: Vector
     aggregate: Vector

@@ -24,7 +24,7 @@ from fedcore.planning.problem import Problem
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Diff2(RunningEstimate):
-    """One step along the estimate in each round. Without noise this is gradient descent, whatever the period."""
+    """One step along the estimate in each round; without noise gradient descent, whatever the period."""
 
     name: Literal["diff2"] = "diff2"
 

@@ -128,7 +128,10 @@ class Evaluated:
 
 
 def histograms_of(state: State) -> Matrix:
-    """Released histograms of held-out records (evaluations, silos, cells). Raises InputError for a run without any."""
+    """Released histograms of held-out records (evaluations, silos, cells).
+
+    Raises InputError for a run without any.
+    """
     found = getattr(state, "histograms", None)
     if not isinstance(found, np.ndarray):
         raise InputError("this run evaluates no held-out records")

@@ -27,7 +27,7 @@ from fedcore.state import State
 
 @dataclass(frozen=True)
 class MomentsState(State):
-    """`moments`: pooled mean of the statistic (numbers,), or the silos' releases (silos,); zeros before the round."""
+    """`moments`: pooled mean (numbers,), or the silos' releases (silos,); zeros before the round."""
 
     moments: Vector
 
@@ -61,7 +61,10 @@ class PooledStatistic(Traits):
         raise NotImplementedError
 
     def plan(self, problem: Problem) -> Plan:
-        """One phase of one round. Raises InputError if the problem's length or sensitivity is not the statistic's."""
+        """One phase of one round.
+
+        Raises InputError if the problem's length or sensitivity is not the statistic's.
+        """
         if problem.objective.dim != self.numbers or problem.objective.clip != self.half_diameter:
             raise InputError(
                 f"{self.words} are {self.numbers} numbers with bound {self.half_diameter:g}; the problem says "

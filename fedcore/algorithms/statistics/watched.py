@@ -31,7 +31,7 @@ _NONE = np.empty(0)
 
 
 def watched(method: Method[Any], plan: Plan) -> Method[Any]:
-    """The method with the test, for such a plan; itself where beta is the worst case, which no curvature exceeds."""
+    """The method with the test, for such a plan; itself where beta is the worst case."""
     if not isinstance(method, KnownCurvature) or method.known_curvature is None:
         return method
     return cast(Method[Any], Watched(method, method.known_curvature, plan.rounds, plan.problem.objective.drawn_points))
@@ -81,7 +81,10 @@ class Watched:
         return message
 
     def server_update(self, state: Any, messages: Messages, phase: Phase) -> State:
-        """The state after the round. Raises InputError where messages certify a curvature with an unstable step."""
+        """The state after the round.
+
+        Raises InputError where messages certify a curvature for which the round's step is unstable.
+        """
         inner = self._inner(state)
         (asked,) = self.inner.broadcast(inner, phase).values()
         answered = mean_message(messages)

@@ -31,7 +31,7 @@ Drawn = Literal["all", "record"]
 
 @dataclass(frozen=True)
 class CubicRounds:
-    """R `rounds` of `answers` each. An answer has `coordinates` numbers; a record's part has norm at most `bound`."""
+    """R `rounds` of `answers` each, of `coordinates` numbers; a record's part has norm at most `bound`."""
 
     rounds: int
     answers: int

@@ -57,9 +57,9 @@ class GradientQuestion(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class DifferenceQuestion(Question):
-    """The mean of clipped differences of gradients at two models; events are in units of the length between these.
+    """The mean of clipped differences of gradients at two models.
 
-    `vectors_up`: arrays (d,) of a silo's message.
+    Events are in units of the distance of the models. `vectors_up`: arrays (d,) of a silo's message.
     """
 
     gradients: ClassVar[int] = 2
@@ -74,8 +74,11 @@ class DifferenceQuestion(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class SecondOrderQuestion(Question):
-    """The means of gradients and Hessians at one model. `balance`: squared ratio of the longest Hessian part to the
-    longest gradient part (`fedcore.planning.sensitivity.second_order`)."""
+    """The means of gradients and Hessians at one model.
+
+    `balance`: squared ratio of the longest Hessian part to the longest gradient part
+    (`fedcore.planning.sensitivity.second_order`).
+    """
 
     kind: Literal["gradient-and-hessian"] = "gradient-and-hessian"
     balance: float
@@ -91,9 +94,9 @@ class SecondOrderQuestion(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class QuadraticModelQuestion(Question):
-    """The mean of clipped gradients of quadratic models at a displacement, in `numbers` of the model's coordinates.
+    """The mean of clipped gradients of quadratic models at a displacement.
 
-    `one_sample`: all answers of a round are about one sample of the records.
+    `numbers`: coordinates of the model in it. `one_sample`: all answers of a round are about one sample of the records.
     """
 
     kind: Literal["gradient-and-hessian-vector"] = "gradient-and-hessian-vector"

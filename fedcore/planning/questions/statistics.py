@@ -1,4 +1,4 @@
-"""Questions about records themselves: moments and eigenvalues before training, histograms of held-out records."""
+"""Questions about records themselves: moments, eigenvalues, and histograms of held-out records."""
 
 from __future__ import annotations
 

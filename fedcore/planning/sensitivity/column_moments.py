@@ -29,7 +29,7 @@ from fedcore.arrays import Vector
 
 
 def half_diameter(bound: float) -> float:
-    """`C = B sqrt(37 / 32)` for B = `bound`: replacing a record of norm at most B moves the sum of t by at most 2 C."""
+    """`C = B sqrt(37 / 32)` for B = `bound`: replacing a record moves the sum of t by at most 2 C."""
     return bound * math.sqrt(37.0 / 32.0)
 
 

@@ -24,7 +24,7 @@ from fedcore.arrays import Matrix, Vector
 
 
 def half_diameter(bound: float) -> float:
-    """`C = 3 B^2 / sqrt(8)` for B = `bound`: replacing a record of norm at most B moves the sum of t by at most 2 C."""
+    """`C = 3 B^2 / sqrt(8)` for B = `bound`: replacing a record moves the sum of t by at most 2 C."""
     return 1.5 * math.sqrt(0.5) * bound**2
 
 

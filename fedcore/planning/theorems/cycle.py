@@ -1,4 +1,4 @@
-"""Cycle of DIFF2: the rounds between restarts, and the split of the budget between restarts and differences."""
+"""Cycle of DIFF2: rounds between restarts, and the budget's split between restarts and differences."""
 
 from __future__ import annotations
 

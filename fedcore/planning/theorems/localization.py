@@ -84,7 +84,10 @@ def growth_exponent(n: int, participants: float) -> float:
 
 
 def base_weight(problem: Problem) -> float:
-    """lambda = L / (D n sqrt(M)) max(sqrt(n), sqrt(d ln(1/delta)) / epsilon); without noise the first term alone."""
+    """lambda = L / (D n sqrt(M)) max(sqrt(n), sqrt(d ln(1/delta)) / epsilon).
+
+    Without noise the maximum is its first term.
+    """
     n, epsilon = problem.n, problem.budget.epsilon
     noise = math.sqrt(problem.objective.dim * math.log(1 / problem.delta)) / epsilon if epsilon is not None else 0.0
     return (
@@ -144,7 +147,7 @@ def subgradient_localization(
 
 
 def subgradient_rounds(problem: Problem, phase: LocalPhase) -> int:
-    """R_i = floor(min(M n_i, M epsilon^2 n_i^2 / d)) + 1 of Algorithm 4; without noise the first term alone."""
+    """R_i = floor(min(M n_i, M epsilon^2 n_i^2 / d)) + 1 of Algorithm 4; without noise the first term."""
     M, epsilon = problem.harmonic_participants, problem.budget.epsilon
     rounds = M * phase.n
     if epsilon is not None:
@@ -202,7 +205,7 @@ def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float 
 
 
 def rounds_of(rounds: int | tuple[int, ...] | None, index: int) -> int | None:
-    """Rounds of phase `index` (from 1) if given: one number for all, or one per phase with the last repeated."""
+    """Rounds of phase `index` (from 1) if given: one number for all, or a list whose last is repeated."""
     if isinstance(rounds, tuple):
         return rounds[min(index, len(rounds)) - 1] if rounds else None
     return rounds

@@ -163,7 +163,10 @@ def sgd_step(problem: Problem, phase: Phase, beta: float) -> float:
 
 
 def sgd_envelope(problem: Problem, rounds: int | None, batch: Batch) -> float:
-    """b of Theorem 2.2, for the given number of rounds, or the theorem's own. Raises InputError without epsilon."""
+    """b of Theorem 2.2, for the given number of rounds, or the theorem's own.
+
+    Raises InputError without epsilon.
+    """
     rates, K = Rates.of(problem, 0.0, problem.objective.ridge, SMOOTHING), _records(problem, batch)
 
     def wanted(R: int) -> float:

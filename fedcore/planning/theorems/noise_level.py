@@ -18,7 +18,7 @@ from fedcore.planning.problem import Problem
 
 @dataclass(frozen=True)
 class NoiseLevel:
-    """`participants`: Mt, M or M'; `psi`: psit, by which the published noise of R rounds has variance 256 R psit."""
+    """`participants`: Mt, M or M'; `psi`: psit. The published noise of R rounds has variance 256 R psit."""
 
     participants: float
     psi: float
