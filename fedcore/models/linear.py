@@ -66,9 +66,10 @@ def clipped_gradient_sum(
     """Sum over records of clip(residual * x) (d,); one replaced record moves it by at most 2 clip.
 
     `shifts` (n,): added to the predictors first, for gradients at points other than w; None: none. `weights` (n,):
-    factors on clipped gradients; None: all 1. `bounds` is `residual_bounds(X, clip)`. Clipping a multiple of x to norm
-    `clip` is clipping the multiple, so no per-record gradient is formed. A record whose residual is NaN contributes
-    zero.
+    factors on clipped gradients; None: all 1.
+
+    `bounds` is `residual_bounds(X, clip)`. Clipping a multiple of x to norm `clip` is clipping the multiple, so no
+    per-record gradient is formed. A record whose residual is NaN contributes zero.
     """
     z = X @ w
     if shifts is not None:

@@ -73,7 +73,7 @@ class Model(Protocol):
     ) -> Vector:
         """Sum over a block's records of gradient(w) - gradient(before), each shortened (d,).
 
-        `bound`: the norm to which a difference is shortened. Replacing one record moves the sum by at most 2 bound (1 +
+        `bound`: the norm to which a difference is shortened. One replaced record moves the sum by at most 2 bound (1 +
         1e-6) in norm, rounding included. That holds for steps |w - before| down to 1e-14 of the weights too. For
         differences are taken before products, and their norms are never too small. `weights` (n,): as for
         `clipped_gradient_sum`; at weight 0 a record adds exactly 0. A record whose difference is not finite contributes

@@ -3,12 +3,15 @@
 `planned` first finds each phase's noise for the record-level target alone. Then one factor per silo multiplies all of
 the silo's noise, in all phases, evaluations among them. It is the least factor at which the composition of all messages
 of the silo meets its whole-silo target (`fedcore.accounting.whole_silo`), and at least 1. A larger silo has less noise
-for the same record-level target, and needs a larger factor. One factor for all phases leaves their noise in the
-proportions of the method's theorem. The result is the method at a smaller record-level target. A phase's part of the
-whole-silo budget is the square of its part of the records. Where lambda grows by 2^3 from phase to phase, compare the
-sum of the phases' error terms d sigma_i^2 / (lambda_i R_i). It is 11 % above the least of any split (a test has the
-numbers). Schedules that use epsilon get the config's epsilon divided by the factor of the smallest silo. That is the
-relation in theorems, whose noise is inversely proportional to epsilon.
+for the same record-level target, and needs a larger factor.
+
+One factor for all phases leaves their noise in the proportions of the method's theorem. The result is the method at a
+smaller record-level target. A phase's part of the whole-silo budget is the square of its part of the records. Where
+lambda grows by 2^3 per phase, that is near the best split. The sum of the phases' error terms d sigma_i^2 / (lambda_i
+R_i) is 11 % above its least value (a test has the numbers).
+
+Schedules that use epsilon get the config's epsilon divided by the factor of the smallest silo. That is the relation in
+theorems, whose noise is inversely proportional to epsilon.
 """
 
 from __future__ import annotations

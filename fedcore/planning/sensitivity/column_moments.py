@@ -16,9 +16,10 @@ to `2 - 2 |y| - y^2 + y^4 <= 2`. With 0 <= y <= 1 the difference of both sides i
 
 For y <= 1/3, y^4 <= y^2 / 9, so `q(y) >= 5/16 - 2 y + (53/16 - 1/9) y^2`, whose discriminant `4 - (5/4)(461/144)` is
 negative. From there on q grows: `q' = -2 + 2 (K + 1) y - 4 y^3` is concave in y >= 0, and positive at 1/3 and at 1.
-Summed over columns, `|t(u) - t(v)|^2 <= K (|u|^2 + |v|^2) <= 2 K B^2`. So one replaced record moves the sum by at most
-`B sqrt(37 / 8) = 2.151 B`, where values alone would be charged 2 B. Pairs whose columns are (1, -0.32) or (-0.32, 1)
-come to 0.9998 of that bound. The clipping bound C of the plan is half of that bound.
+
+Summed over columns, `|t(u) - t(v)|^2 <= K (|u|^2 + |v|^2) <= 2 K B^2`. So one replaced record moves the sum by at
+most `B sqrt(37 / 8) = 2.151 B`, where values alone would be charged 2 B. Pairs whose columns are (1, -0.32) or
+(-0.32, 1) come to 0.9998 of that bound. The clipping bound C of the plan is half of that bound.
 """
 
 from __future__ import annotations

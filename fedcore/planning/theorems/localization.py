@@ -2,9 +2,11 @@
 
 Source: Gao et al. 2024, Algorithm 1 and Theorem 2.1 (spec localized-isrl-dp, section 4). The subgradient method follows
 Algorithm 4 and Theorem 3.5 (spec 7.5). Per silo, n and delta are the smallest silo's where silos differ (outside the
-paper, spec 13.9). With a ridge term (outside the paper too) lambda, p and the subgradient method's R_i stay the
-theorem's, in which L is the clipping bound. Bounds on the objective include the ridge: L of the balls and of Delta_i is
-`Problem.lipschitz`, and the strong convexity is lambda_i + ridge. The smoothness beta grows by ridge.
+paper, spec 13.9).
+
+With a ridge term (outside the paper too) lambda, p and the subgradient method's R_i stay the theorem's, in which L is
+the clipping bound. Bounds on the objective include the ridge: L of the balls and of Delta_i is `Problem.lipschitz`, and
+the strong convexity is lambda_i + ridge. The smoothness beta grows by ridge.
 """
 
 from __future__ import annotations

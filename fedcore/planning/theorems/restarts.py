@@ -9,12 +9,14 @@ s C the noise of the mean over silos. At a given eta, period and split decide th
 condition on eta bounds `T m_2 / (1 - v)` by `1 / (4 eta^2 d V)`, V the noise of a difference that has the whole budget.
 So the best split is `v = 1 - c T m_2` with `c = 4 eta^2 d V`. The best period minimises `ceil(R / T) / (1 - c T m_2)`.
 With real numbers that is `T = (1 + c R) / (2 c R)` and v near 1/2, half of the budget for restarts. The experiments of
-the paper give restarts four fifths (u = 1.25), whatever the step. (Ours; elementary.) The proposition assumes a
-clipping bound C_1 that no gradient exceeds. The part of a gradient that a restart clips is missing from the estimate
-until the next restart. So a longer period is taken only where noise requires it. Chosen is the shortest period whose
-restarts have noise of norm at most C_1 / 10, if there is one (ours; docs/results/diff2.md shows why). With K - 1 local
-steps of one silo after each step (Propositions F.2, F.3) this holds with 2 e K^2 times the cost c. The local noise and
-the silos' heterogeneity bound steps further.
+the paper give restarts four fifths (u = 1.25), whatever the step. (Ours; elementary.)
+
+The part of a gradient that a restart clips is missing from the estimate until the next restart, which the proposition
+excludes. So a longer period is taken only where noise requires it. Chosen is the shortest period whose restarts have
+noise of norm at most C_1 / 10, if there is one (ours; docs/results/diff2.md shows why).
+
+With K - 1 local steps of one silo after each step (Propositions F.2, F.3) this holds with 2 e K^2 times the cost c. The
+local noise and the silos' heterogeneity bound steps further.
 """
 
 from __future__ import annotations
