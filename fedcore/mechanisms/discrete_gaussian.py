@@ -7,8 +7,8 @@ mechanism; their sampler is exact too, but takes one coordinate at a time). The 
 - The line is cut into cells of W = 2^b integers, 32 to 64 of them per s. Over each cell stands a column of unit
   rectangles. `sure` ones are wholly below F(x) = scale * exp(-x^2 / (2 s^2)); `open` ones on top reach above it.
 - All columns together have exactly 2^16 rectangles, so 16 random bits choose one without any rounding; b further bits
-  choose the integer in its cell. In a sure rectangle it is accepted. In an open one it is accepted if `sure + open * U
-  < F(x)`, with U uniform: a random height among the open rectangles is below F. Rejected ones are drawn anew.
+  choose the integer in its cell. In a sure rectangle it is accepted. In an open one it is accepted if a uniform
+  height U among the open rectangles is below F: `sure + open * U < F(x)`. Rejected ones are drawn anew.
 
 So an integer of a cell is returned with weight sure + open * (F(x) - sure) / open = F(x), whatever the counts. The
 table needs no rounding. Comparisons are in double precision with a margin far above its error. Those within the margin

@@ -56,7 +56,7 @@ def check_aggregator(problem: Problem) -> None:
         (problem.participation.full, "all silos in every round: leave participation.silos_per_round out"),
         (
             problem.budget.mechanism == "gaussian",
-            "privacy.noise = seeded: it is a simulation, and guarded silos trust nobody",
+            "privacy.noise = seeded: it is a simulation, and guarded silos trust no aggregator",
         ),
         (problem.budget.whole_silo is None, "no privacy.whole_silo: leave it out"),
         (problem.evaluation is None, "no evaluation, in which silos add their own noise: leave it out"),

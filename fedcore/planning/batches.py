@@ -83,11 +83,17 @@ def gradient_minimal_batch(problem: Problem, n: int) -> int:
 def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
     """K of one-pass accelerated minibatch SGD: balances the terms of Theorem 2.3 for M = N.
 
-    K is at most n. Convex (`gap` None): `(L / (beta D))^(2/5) n^(3/5) (d ln(1/delta))^(1/5) / (epsilon^(2/5)
-    M^(1/5))`. Strongly convex, for a starting gap Delta: `n / (sqrt(kappa) ln(mu Delta min{epsilon^2 n^2 M / (L^2 d
-    ln(1/delta)), n M / phi^2}))`. There mu is the ridge, kappa beta / mu, and phi^2 is replaced by its bound L^2. K is
-    all records where that logarithm leaves no more than one round. L is the largest clipping bound times weight.
-    Without noise epsilon is infinite in both. Raises InputError for M < N, or noise that is given in place of epsilon.
+    Convex (`gap` None):
+
+        `(L / (beta D))^(2/5) n^(3/5) (d ln(1/delta))^(1/5) / (epsilon^(2/5) M^(1/5))`.
+
+    Strongly convex, for a starting gap Delta:
+
+        `n / (sqrt(kappa) ln(mu Delta min{epsilon^2 n^2 M / (L^2 d ln(1/delta)), n M / phi^2}))`.
+
+    There mu is the ridge, kappa beta / mu, and phi^2 is replaced by its bound L^2. K is all records where that
+    logarithm leaves no more than one round, and at most n. L is the largest clipping bound times weight. Without noise
+    epsilon is infinite in both. Raises InputError for M < N, or noise that is given in place of epsilon.
     """
     n, M, budget = problem.n, problem.harmonic_participants, problem.budget
     if not problem.participation.full:

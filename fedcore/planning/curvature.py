@@ -97,7 +97,7 @@ def _in_full(value: Any) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if value == "worst-case" or isinstance(value, dict | ReleasedCurvature) or (number and 0 < value <= LARGEST):
         return value
-    raise ValueError(f"say worst-case, released, or a public number above 0 and at most {LARGEST:g}")
+    raise ValueError(f"choose worst-case, released, or a public number above 0 and at most {LARGEST:g}")
 
 
 Smoothness = Annotated[Literal["worst-case"] | float | ReleasedCurvature, BeforeValidator(_in_full)]

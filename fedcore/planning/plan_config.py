@@ -175,7 +175,7 @@ class ShufflerConfig(Section):
     def _secret_has_an_address(self) -> ShufflerConfig:
         if self.secret is not None and self.address is None:
             raise ValueError(
-                f"secret = {self.secret!r} is for a shuffler that somebody else runs, and address is null: a run's own "
+                f"secret = {self.secret!r} is for a shuffler that another party runs, and address is null: a run's own "
                 "shuffler makes its own; leave one out"
             )
         return self

@@ -50,12 +50,12 @@ class Shuffle:
         if len(set(sizes)) > 1:
             raise InputError(
                 f"privacy.trust = shuffler needs silos of equal size, and these have {min(sizes)} to {max(sizes)} "
-                "records: a message's noise would tell whose it is"
+                "records: a message's noise would reveal its silo"
             )
         if weights is not None and len(set(weights)) > 1:
             raise InputError(
-                "privacy.trust = shuffler needs participation.weights = equal: the server cannot tell whose message it "
-                "weighs"
+                "privacy.trust = shuffler needs participation.weights = equal: the server cannot match a "
+                "message to its silo's weight"
             )
         if evaluation is not None:
             raise InputError(

@@ -67,7 +67,7 @@ class PooledStatistic(Traits):
         """
         if problem.objective.dim != self.numbers or problem.objective.clip != self.half_diameter:
             raise InputError(
-                f"{self.words} are {self.numbers} numbers with bound {self.half_diameter:g}; the problem says "
+                f"{self.words} are {self.numbers} numbers with bound {self.half_diameter:g}; the problem has "
                 f"{problem.objective.dim} and {problem.objective.clip:g}"
             )
         whole = {silo.name: (0, silo.trained) for silo in problem.silos}

@@ -48,7 +48,7 @@ def local_phases(
     if problem.budget.calibration == "experiments":
         raise InputError(
             "privacy.calibration = experiments is a formula for minibatch SGD, without a proof; for local steps it is "
-            "far from what it says: choose exact or paper"
+            "far from its target: choose exact or paper"
         )
     if problem.trust.shuffle is not None:
         raise InputError(

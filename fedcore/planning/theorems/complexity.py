@@ -40,8 +40,11 @@ def accelerated_complexity(problem: Problem) -> Complexity:
 def subgradient_complexity(problem: Problem) -> Complexity:
     """Order of the localized subgradient method, with the least batches, by Theorem 3.5.
 
-    Rounds: R = min(n M, M eps^2 n^2 / d) + 1. Gradients: `M + M^2 min(n, eps^2 n^2/d) + eps M n + M^(3/2) min(eps
-    n^(3/2), eps^2 n^2 / sqrt(d))`. Without noise M^2 n gradients in n M rounds, a record each.
+    Rounds: R = min(n M, M eps^2 n^2 / d) + 1. Gradients:
+
+        `M + M^2 min(n, eps^2 n^2/d) + eps M n + M^(3/2) min(eps n^(3/2), eps^2 n^2 / sqrt(d))`.
+
+    Without noise M^2 n gradients in n M rounds, a record each.
     """
     M, n, d, epsilon = problem.harmonic_participants, problem.n, problem.objective.dim, problem.budget.epsilon
     source = "Theorem 3.5, least batches"
