@@ -29,8 +29,8 @@ class MbSubgradient(Subgradient):
 
     Steps need no tuning. `lam: null` takes `4 B / (D sqrt(R + 1))` less the ridge, or 0. That minimises the sum of two
     terms. One is the price of lambda, `lambda (D/2)^2 / 2`, w_0 being the centre of W. The other is Algorithm 3's
-    bound, `2 B^2 / ((lambda + ridge) (R + 1))`. Here `B^2 = L^2 + d sigma^2 / M` with L of the objective, and clip^2 /
-    (M K) more with samples of K.
+    bound, `2 B^2 / ((lambda + ridge) (R + 1))`. Here `B^2 = L^2 + d sigma^2 / M` with L of the objective, and
+    `clip^2 / (M K)` more with samples of K.
     """
 
     name: Literal["mb-subgradient"] = "mb-subgradient"

@@ -46,9 +46,10 @@ class Scaffold(LocalSteps):
     """Each round: K local steps along the noised gradient - c_i + c, then means over silos.
 
     The means are of models and of control variates. Silos store nothing. Each receives c - c_i, and sends the mean of
-    its K noised gradients. The server computes both of the paper's messages from it, dy_i and dc_i. Warm start: the
-    first rounds start the control variates. A silo answers the first time that it is drawn, with the mean of K
-    gradients at the first model, which stays. With all silos in every round, one such round is enough.
+    its K noised gradients. The server computes both of the paper's messages from it, dy_i and dc_i.
+
+    Warm start: the first rounds start the control variates. A silo answers the first time that it is drawn, with the
+    mean of K gradients at the first model, which stays. With all silos in every round, one such round is enough.
     """
 
     name: Literal["scaffold"] = "scaffold"

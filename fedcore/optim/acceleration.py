@@ -43,10 +43,10 @@ class AccelerationCoefficients:
     def amplification(self, curvature: float) -> float:
         """Spectral radius of the step on a quadratic, from (w, w_ag) to the next pair.
 
-        It is along an eigenvector of `curvature`, an eigenvalue of the whole objective, mu included. Above 1 the step
-        takes both points away from the minimiser. For mu = 0 and large r that begins at a curvature of 4/3 upsilon.
-        Nesterov's method has the same limit with steps of 1 / upsilon and momentum near 1 (derived here). The papers
-        take upsilon >= 2 beta and stay below it. For small r, and with mu, it begins later.
+        Both points lie along one eigenvector. `curvature`: its eigenvalue in the whole objective, mu included. Above 1
+        the step takes both points away from the minimiser. For mu = 0 and large r that begins at a curvature of 4/3
+        upsilon. Nesterov's method has the same limit with steps of 1 / upsilon and momentum near 1 (derived here). The
+        papers take upsilon >= 2 beta and stay below it. For small r, and with mu, it begins later.
         """
         share = (1.0 - self.alpha) * (self.mu + self.prox_weight)
         share /= self.prox_weight + (1.0 - self.alpha**2) * self.mu

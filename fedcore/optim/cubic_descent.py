@@ -16,8 +16,8 @@ from fedcore.arrays import Vector
 from fedcore.optim.projection import onto_ball
 
 Average = Literal["paper", "shifted"]
-"""Weights of points in the average. paper: 2 (s + 1) / (tau (tau + 1)) on points 0 .. tau - 1; shifted: 2 s / (tau (tau
-+ 1)) on 1 .. tau."""
+"""Weights of points in the average. paper: `2 (s + 1) / (tau (tau + 1))` on points 0 .. tau - 1; shifted:
+`2 s / (tau (tau + 1))` on 1 .. tau."""
 
 
 def step_lengths(count: int, convexity: float, curvature: float) -> list[float]:

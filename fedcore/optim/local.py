@@ -37,8 +37,8 @@ def mean_direction(
     """Mean over `steps` local steps from w of their directions before correction (d,).
 
     A direction is a noised gradient plus the gradients of the ridge term and of prox (y - w), which depend on no
-    record. Each step goes along direction + correction, so the last local model is w - steps * step * (mean +
-    correction).
+    record. Each step goes along direction + correction, so the last local model is
+    `w - steps * step * (mean + correction)`.
     """
     y, total = w.copy(), np.zeros_like(w)
     for _ in range(steps):

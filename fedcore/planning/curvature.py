@@ -15,8 +15,8 @@ one of norm B attains it. The clipping bound C of the plan is B^2 / 2. Where a p
 w_j >= 0 add up to at most 1. The matrix sum_j w_j x_j x_j^T is positive semidefinite of norm at most B^2. The same
 lines hold with this matrix in place of x x^T.
 
-Pooling. The objective weighs silo i by p_i >= 0, sum p_i = 1. lambda_max is convex, so lambda_max(sum_i p_i S_i) <=
-sum_i p_i lambda_max(S_i).
+Pooling. The objective weighs silo i by p_i >= 0, sum p_i = 1. lambda_max is convex, so
+`lambda_max(sum_i p_i S_i) <= sum_i p_i lambda_max(S_i)`.
 """
 
 from __future__ import annotations

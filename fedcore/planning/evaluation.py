@@ -67,12 +67,12 @@ class Evaluation:
 
     @property
     def columns(self) -> int:
-        """Cells of one label."""
+        """Number of cells of one label."""
         return self.bins if self.classes == 2 else self.classes
 
     @property
     def cells(self) -> int:
-        """Numbers of an answer."""
+        """Length of an answer, in numbers."""
         return self.classes * self.columns
 
     def count(self, phases: int) -> int:
@@ -99,7 +99,7 @@ def held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
 
 
 def guarded_held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
-    """The same for a silo with secret keys; NumPy draws them, so earlier choices stay valid."""
+    """Positions (held,) that a silo with secret keys holds out, drawn by NumPy as in earlier versions."""
     order = generator(_GUARDED, silo, n, "held out").permutation(n)
     return np.asarray(np.sort(order[:held]))
 

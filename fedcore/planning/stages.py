@@ -35,11 +35,11 @@ def gradient_variance(problem: Problem, phase: Phase) -> float:
         `+ mean(c_i^2) (L^2 / M)(N - M) / max(N - 1, 1)`
 
     The first term is exact, since participants are a uniform subset of their number. The paper has its bound
-    min{Sigma^2 / M', sigma_max^2 / M}. The second term bounds the variance of a record's gradient by |c_i g|^2 <= c_i^2
-    L^2. Two cases include it with K_i = n_i too. At drawn points the sum over records of `E |Z_j g_j|^2 / K^2` is at
-    most L^2 / K (spec localized-isrl-dp 7.6). A fresh block per round stands for the population. The last term bounds
-    the variance of the silos' gradients. Gao et al. omit it (Q15); Lemma E.5 of Lowy and Razaviyayn has it (spec
-    isrl-dp-fl, 4 and E5).
+    `min{Sigma^2 / M', sigma_max^2 / M}`. The second term bounds the variance of a record's gradient by
+    `|c_i g|^2 <= c_i^2 L^2`. Two cases include it with K_i = n_i too. At drawn points the sum over records of
+    `E |Z_j g_j|^2 / K^2` is at most L^2 / K (spec localized-isrl-dp 7.6). A fresh block per round stands for the
+    population. The last term bounds the variance of the silos' gradients. Gao et al. omit it (Q15); Lemma E.5 of Lowy
+    and Razaviyayn has it (spec isrl-dp-fl, 4 and E5).
     """
     M, N = problem.harmonic_participants, problem.n_silos
     between = phase.question.clip**2 / M * (N - M) / max(N - 1, 1) * _mean(_squares(problem))

@@ -45,10 +45,12 @@ class NewtonState(State):
 class NoisedNewton(Traits):
     """One cubic-regularised Newton step per round, with Hessians in every T-th answer.
 
-    The other answers are gradients. For linear models of up to a few hundred weights: an answer with a Hessian has d +
-    d (d + 1) / 2 numbers. The losses are convex, so the mean of the noised Hessians is projected to the nearest
-    positive semidefinite matrix. It also gets a ridge in proportion to the size of its noise, which is public. The
-    ridge bounds steps along directions whose curvature the noise hides.
+    The other answers are gradients. For linear models of up to a few hundred weights: an answer with a Hessian has
+    `d + d (d + 1) / 2` numbers.
+
+    The losses are convex, so the mean of the noised Hessians is projected to the nearest positive semidefinite matrix.
+    It also gets a ridge in proportion to the size of its noise, which is public. The ridge bounds steps along
+    directions whose curvature the noise hides.
     """
 
     name: Literal["noised-newton"] = "noised-newton"

@@ -1,6 +1,6 @@
 """A method whose steps follow from a number for beta, with a test that detects too small a number.
 
-The wrapper stands around the method at the driver alone. Silos answer as they would without it, and answer no more.
+The wrapper stands around the method at the driver alone. Silos give the same answers as without it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """The phase of DIFF2 with local steps: after each round of all silos, one takes K - 1 steps.
 
-Murata and Suzuki 2023, Algorithms 1 and 4 and Proposition E.2 (spec diff2, 3.4 and 4.2). The accounting counts the K -
-1 local answers that there are (E2), where the paper counts K. A silo's local answers are about samples without
-replacement. The silo adds their noise itself, also where an aggregator is trusted. Three streams share its budget.
-Restarts and differences together have the part f of the mu squared that `difference_phase` gives them, with the same
-split v. The noise of local steps is the least with which all streams together meet the target.
+Murata and Suzuki 2023, Algorithms 1 and 4 and Proposition E.2 (spec diff2, 3.4 and 4.2). The accounting counts the
+`K - 1` local answers that there are (E2), where the paper counts K. A silo's local answers are about samples without
+replacement. The silo adds their noise itself, also where an aggregator is trusted.
+
+Three streams share its budget. Restarts and differences together have the part f of the mu squared that
+`difference_phase` gives them, with the same split v. The noise of local steps is the least with which all streams
+together meet the target.
 """
 
 from __future__ import annotations

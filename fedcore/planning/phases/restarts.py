@@ -30,8 +30,8 @@ def planned_cycle(
     """Period and split, given or chosen.
 
     `part`: of the budget, for restarts and differences. `steps`: K of a round, the server's and local ones. Raises
-    InputError for a period beyond R, and for a problem that does not fit DIFF2. So do choices that need an epsilon
-    where none is given.
+    InputError for a period beyond R, for a problem that does not fit DIFF2, and for a missing epsilon that a choice
+    needs.
     """
     check_problem(problem)
     if isinstance(period, int) and period > rounds:

@@ -27,8 +27,8 @@ of the phase's domain, the weight's inverse, then has a square above 0."""
 class LocalPhase:
     """Numbers of phase i: records n_i of the smallest silo, lambda_i, and the ball's radius D_i.
 
-    D_i = 2 L / lambda_i as published, which is more than needed. By strong convexity the phase's minimiser is within L
-    / (lambda_i + ridge) of the centre, where the objective's gradient is at most L.
+    `D_i = 2 L / lambda_i` as published, which is more than needed. By strong convexity the phase's minimiser is within
+    `L / (lambda_i + ridge)` of the centre, where the objective's gradient is at most L.
     """
 
     index: int
@@ -76,12 +76,12 @@ def check_schedule(method: M) -> M:
 
 
 def phase_count(n: int) -> int:
-    """tau = floor(log2 n)."""
+    """tau = floor(log2 n), the number of phases."""
     return n.bit_length() - 1
 
 
 def growth_exponent(n: int, participants: float) -> float:
-    """p = max(log_n(M)/2 + 1, 3)."""
+    """p = max(log_n(M)/2 + 1, 3), by which lambda grows 2^p fold per phase."""
     return max(0.5 * math.log(participants) / math.log(n) + 1.0, 3.0)
 
 
