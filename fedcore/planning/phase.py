@@ -171,10 +171,7 @@ class Phase:
         return {share.silo: share for share in self.shares}
 
     def event(self, silo: str, round: int) -> GaussianRelease:
-        """Privacy event of the answers of `silo` in this round (from 1).
-
-        Raises KeyError for a silo without a share.
-        """
+        """Privacy event of `silo` in this round (from 1). Raises KeyError for a silo without a share."""
         if self.parts:
             return self.at(round).event(silo, round)
         share, schedule, mechanism = self.by_silo[silo], self.schedule, self.noise.mechanism
@@ -244,10 +241,7 @@ class Phase:
         return parts[number - 1].among(round) if number else round - sum(part.among(round) for part in parts)
 
     def turns(self, participants: float) -> float:
-        """Expected number of requests to silos in this phase, given that of participants in a round.
-
-        A second draw of a silo in a phase with `at_most_once` is no request.
-        """
+        """Expected requests to silos; a second draw in a phase with `at_most_once` is none."""
         if self.parts:
             return sum(kind.turns(participants) for kind in self.kinds)
         if self.schedule.in_turn:
