@@ -131,7 +131,7 @@ EVALUATED = {"silos": (SiloFacts("a", 20, 5), SiloFacts("b", 30, 5)), "evaluatio
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"budget": Budget(1.0, 1e-5, mechanism="discrete-gaussian")}, "guarded silos trust nobody"),
+        ({"budget": Budget(1.0, 1e-5, mechanism="discrete-gaussian")}, "guarded silos trust no aggregator"),
         (EVALUATED, "no evaluation"),
         ({"participants": 1}, "silos_per_round"),
         ({"silos": (SiloFacts("a", 20), SiloFacts("b", 20)), "shuffle": Shuffle(2)}, "shuffler"),

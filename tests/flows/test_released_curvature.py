@@ -286,8 +286,8 @@ def test_nothing_is_trained_before_the_release(files, home):
     ("overrides", "said"),
     [
         (["algorithm.smoothness=released"], "algorithm.smoothness.epsilon is missing"),
-        (["algorithm.smoothness=0"], "algorithm.smoothness = 0: say worst-case, released, or a public number"),
-        (["algorithm.smoothness=best"], "algorithm.smoothness = 'best': say worst-case"),
+        (["algorithm.smoothness=0"], "algorithm.smoothness = 0: choose worst-case, released, or a public number"),
+        (["algorithm.smoothness=best"], "algorithm.smoothness = 'best': choose worst-case"),
         (["algorithm.smoothness={epsilon: -1}"], "algorithm.smoothness.epsilon = -1: it should be greater than 0"),
         (["algorithm.smoothness={epsilom: 1}"], "smoothness.epsilom is not a known key; did you mean epsilon"),
         (["algorithm.name=mbsgd", "algorithm.smoothness=1"], "algorithm.smoothness is not a known key"),

@@ -34,7 +34,7 @@ BUGS: tuple[Bug, ...] = (
         said(
             f"{_SAMPLER}.draw",
             ("words = stream.words(n + n // 32 + 8)", "words = stream.words(n)"),
-            ("np.concatenate((kept, self.draw(stream, n - kept.size)))", "np.resize(kept, n)"),
+            ("np.concatenate((accepted, self.draw(stream, n - accepted.size)))", "np.resize(accepted, n)"),
         ),
     ),
     bug(
