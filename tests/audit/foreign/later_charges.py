@@ -51,7 +51,7 @@ BUGS: tuple[Bug, ...] = (
         "each kind of answer once",
         "accounting: sampled answers are composed by their events, not by the answers that an event counts",
         "local steps",
-        said("fedcore.accounting.composition:together", ("+= event.count", "+= 1")),
+        said("fedcore.accounting.composition:participation_of", ("+= event.count", "+= 1")),
     ),
     bug(
         "answers that add like deviations",
