@@ -1,4 +1,4 @@
-"""What an instrument says, and the error probabilities that all instruments of one audit share."""
+"""Result of one instrument, and the error probabilities that all instruments of one audit share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ BOUNDS = 1e-4
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one instrument.
+    """Result of one instrument.
 
-    `statistic` and `threshold` are in the units that `detail`, one sentence, explains; NaN where there is nothing to
-    measure. `false_alarm`: probability at most that a correct silo does not pass; 0 for an instrument without chance.
+    `statistic` and `threshold` have the units that `detail`, one sentence, explains; NaN if nothing was measured.
+    `false_alarm`: upper bound on the probability that a correct silo does not pass; 0 for an instrument without chance.
     """
 
     instrument: str

@@ -256,7 +256,7 @@ def test_a_silo_that_has_a_weight_is_audited_in_company():
     audited = make(0, others=(30, 10))
     weights = dict(zip((facts.name for facts in audited.plan.problem.silos), (0.5, 1.0, 1.5), strict=True))
     silos = tuple(replace(facts, weight=weights[facts.name]) for facts in audited.plan.problem.silos)
-    weighted = replace(audited, plan=audited.asking.plan(replace(audited.plan.problem, silos=silos)))
+    weighted = replace(audited, plan=audited.run_method.plan(replace(audited.plan.problem, silos=silos)))
     beside = weighted.beside("more").plan.problem
     assert [facts.weight for facts in beside.silos] == [0.5, 1.0, 1.5, 1.0]
     finding = company(weighted, np.random.default_rng(0))

@@ -26,7 +26,7 @@ def said(name, folder) -> list[str]:
     known = KnownAccount(make(1, **SUBJECTS[name]))
     assert any(event.sampling != "full" for event in known.planned)
     capped(known, np.random.default_rng(0), folder)
-    return known.said
+    return known.faults
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

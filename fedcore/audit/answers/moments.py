@@ -1,4 +1,4 @@
-"""Moments of single records, worked out apart from the code under test, one by one."""
+"""Moments of single records, computed one by one without the code under test."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fedcore.silo.answers.moments import Moments
 class WatchedMoments(Moments):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        total = super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        total = super().sum(phase, shard, chosen, draw, *arrays)
         self.notes.append(Sum(np.zeros_like(total), chosen, None))
         return total
 
@@ -47,7 +47,7 @@ class AuditedMoments:
         self.about = self.start
 
     def features_of(self, plan: Plan) -> int:
-        """p of a record with as many numbers as the plan says: p + p (p + 1) / 2."""
+        """Features p of a record with p + p (p + 1) / 2 moments, the plan's dimension."""
         return (math.isqrt(8 * plan.problem.objective.dim + 9) - 3) // 2
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
@@ -64,7 +64,7 @@ class AuditedMoments:
         return norm / self.allowed
 
     def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Two of norm B at 120 degrees: the second moments of opposite ones are equal."""
+        """Two records of norm B at 120 degrees: the second moments of opposite ones are equal."""
         if self.features < 2:
             return ()
         one, other = np.zeros((2, self.features))
@@ -75,6 +75,6 @@ class AuditedMoments:
         return -x, y
 
     def elsewhere(self, problem: Problem) -> Problem:
-        # Nothing else of the problem is free: a smaller delta.
+        # Delta is the only free parameter of the problem.
         fixed = 0.9 * min(problem.budget.delta(facts.n) for facts in problem.silos)
         return replace(problem, budget=replace(problem.budget, fixed_delta=fixed))

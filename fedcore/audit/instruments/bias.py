@@ -1,6 +1,6 @@
-"""Is the noise centred at the exact sum? A mean of residuals that is not zero is a sum that is not what it should be.
+"""Test that the noise is centred at the exact sum: residuals have mean zero.
 
-A record that is not clipped, counted twice, or left out moves the released sums away from what the auditor worked out.
+A record that is not clipped, counted twice, or left out moves the released sums away from the auditor's.
 """
 
 from __future__ import annotations
