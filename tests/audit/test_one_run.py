@@ -1,4 +1,4 @@
-"""The bound of one training: against the formula written out, by hand, and its coverage; what it can show at best."""
+"""Bound of one training: against the formula written out, by hand, and its coverage; and the best possible result."""
 
 import math
 import re
@@ -95,7 +95,7 @@ def test_guesses_are_the_top_and_the_bottom():
     assert not finding.passed and "replace-one" in finding.detail and "confidence 0.8" in finding.detail
 
 
-# What can be shown
+# Best possible results
 
 
 def test_a_silo_of_56_records_promises_none():
@@ -152,10 +152,10 @@ def test_the_promised_bug_is_found_in_the_best_case():
     assert found >= 0.9 * trials
 
 
-def test_lower_bounds_of_clean_trainings_stay_below_accounted_and_can_be_positive(audited):
+def test_lower_bounds_of_clean_trainings_stay_below_accounted_and_can_be_positive(make_audited):
     bounds = []
     for seed in range(10):
-        audited = audited(seed, n=600, dim=600, epsilon=4.0)
+        audited = make_audited(seed, n=600, dim=600, epsilon=4.0)
         finding = check_one_run(audited, np.random.default_rng(seed), plan_one_run(audited))
         assert finding.passed and finding.threshold == pytest.approx(4.0)
         bounds.append(finding.statistic)

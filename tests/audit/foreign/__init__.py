@@ -1,1 +1,3 @@
-"""Bugs by people who have not read the audit; each module has a tuple `BUGS`. The form: tests/audit/foreign_bugs.py."""
+"""Bugs by authors who have not read the audit; each module has a tuple `BUGS` in the form of
+tests/audit/foreign_bugs.py.
+"""
