@@ -1,4 +1,4 @@
-"""Labels of a label set, drawn and nearest to a number: so that a test takes every registered loss."""
+"""Labels drawn from a label set, or nearest to a number, so that a test takes every registered loss."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def drawn(labels, rng, count):
 
 
 def nearest(labels, number):
-    """The label that is nearest to a number."""
+    """The label of the set that is nearest to a number."""
     if labels.values is not None:
         return min(labels.values, key=lambda value: abs(value - number))
     return max(labels.least or 0.0, round(number)) if labels.whole else number

@@ -13,7 +13,7 @@ from tests import gaussian_curve
 def events_by_hand(plan, silo):
     """(phase, round, first position, last + 1, K, sigma) of every planned round, from the shares' public numbers.
 
-    Of differences sigma is per unit of the step. Rounds that are another silo's turn are left out.
+    For differences sigma is per unit of the step. Rounds that are another silo's turn are left out.
     """
     names = [facts.name for facts in plan.problem.silos]
     for whole in plan.phases:
@@ -54,8 +54,7 @@ def _library(z, rate, rounds, delta):
 
 
 def _mixed_epsilon(plan, silo, delta):
-    """Full batches and local steps about samples of a fixed size: the distribution of the ones composed with those of
-    the others."""
+    """Full batches composed with local steps about samples of a fixed size, as loss distributions."""
     mu_squared, samples = 0.0, {}
     for index, round, _, _, K, sigma in events_by_hand(plan, silo):
         phase = plan.phases[index - 1].at(round)
@@ -90,7 +89,7 @@ def _fixed_size(z, rate):
 
 
 def _library_epsilon(plan, phase, silo, delta):
-    """Of one phase: shards are disjoint, which another test looks at."""
+    """Epsilon of one phase, whose shards are disjoint (another test checks that)."""
     share = phase.by_silo[silo]
     if phase.schedule.sampling == "without-replacement":
         z = share.sigma * share.batch / (2 * plan.problem.objective.clip * (1 + 1e-6))

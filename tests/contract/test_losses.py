@@ -1,4 +1,4 @@
-"""Every registered loss: derivatives, convexity and the constants it states; then the clipped sum over each of them."""
+"""Every registered loss: derivatives, convexity and stated constants; then the clipped sum over each of them."""
 
 import math
 import warnings
@@ -75,7 +75,7 @@ def test_stated_constants_hold(loss):
 
 
 def test_stated_constants_are_reached(loss):
-    """A constant that is larger than need be would buy noise for nothing."""
+    """A constant that is larger than necessary would cost noise."""
     a, _, y = points(loss, 20_000, 4, scale=50.0)
     if math.isfinite(loss.lipschitz):
         assert np.abs(loss.residual(a, y)).max() > 0.999 * loss.lipschitz
@@ -103,10 +103,10 @@ def test_far_away_nothing_overflows(loss):
 
 def test_arguments_are_left_alone(loss):
     z, _, y = points(loss, 50)
-    kept = z.copy(), y.copy()
+    copies = z.copy(), y.copy()
     for call in (loss.value, loss.residual, loss.curvature):
         assert call(z, y).shape == (50,) and call(z, y).dtype == np.float64
-        np.testing.assert_array_equal((z, y), kept)
+        np.testing.assert_array_equal((z, y), copies)
 
 
 @pytest.mark.parametrize("loss", NAMED, ids=str)
@@ -160,7 +160,7 @@ def test_moreau_is_the_minimum_that_it_says(loss, weight, z, y):
     def objective(u):
         return float(loss.value(np.array([u]), label)[0]) + weight / 2 * (z - u) ** 2
 
-    # The kink may be the minimiser, and an interval search comes near it only: its two sides and the point itself.
+    # The kink may be the minimiser, and an interval search only approaches it: try its two sides and the point itself.
     edges = [z - 1.001 / weight, z + 1.001 / weight]
     edges = sorted({*edges, min(max(y, edges[0]), edges[1])})
     found = [(objective(u), u) for u in edges]

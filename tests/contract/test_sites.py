@@ -1,4 +1,4 @@
-"""What sites refuse, and repeat, for each way of asking them."""
+"""Refusals and repetitions of sites, for each way of asking them."""
 
 import dataclasses
 
