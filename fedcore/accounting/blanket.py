@@ -1,4 +1,4 @@
-"""Exact privacy curve of one report in a shuffled batch, hidden among reports that could have been its own.
+"""Exact privacy curve of one report in a shuffled batch, hidden among reports that look like its own.
 
 A report comes from P or from Q. Each other report is, with probability `share`, drawn from W = (P + Q) / 2 instead of
 from its own distribution. The observer sees the batch in random order and knows which reports were not drawn from W.
@@ -47,7 +47,7 @@ UNIT = 1e-16
 LOG_WRAPPED = math.log(1e-22)
 """Logarithm of the tilted mass that a transform's window may leave out at either end."""
 RATES = np.array([0.5, 2.0, 4.0, 8.0, 14.0])
-"""Candidate rates of Chernoff's bounds, in inverse standard deviations of the sum and in inverse largest terms."""
+"""Rates of Chernoff's bounds, in inverse standard deviations of the sum and in inverse largest terms."""
 LARGEST = 1 << 22
 """Points of the largest transform."""
 
@@ -57,8 +57,10 @@ Cells = Callable[[Vector], tuple[Vector, Vector]]
 
 @dataclass(frozen=True)
 class Lean:
-    """Distribution of the lean a = (dQ - dP) / (dQ + dP) of a report from W = (P + Q) / 2; symmetric around 0.
+    """Distribution of the lean a = (dQ - dP) / (dQ + dP) of a report from W = (P + Q) / 2.
 
+
+    It is symmetric around 0.
     `cells`: function of rising edges (k + 1,). It returns W's mass (k,) and the integral of a (k,) in each cell between
     two edges, upper edge included. `reach`: the largest lean that the cells count. `lost`: the mass that they do not
     count, the larger one of P and Q. `spread`: approximate standard deviation of a.
@@ -99,8 +101,10 @@ def gaussian_lean(mu: float) -> Lean:
 
 
 def blanket_curve(lean: Lean, messages: int, share: float, tail: float) -> Curve:
-    """delta(epsilon) of one report in a batch of `messages`; each other report is of W with probability `share`.
+    """delta(epsilon) of one report in a batch of `messages`.
 
+
+    Each other report is of W with probability `share`.
     An upper bound for every epsilon, symmetric as `loss_curves` are. The caller adds `messages * lean.lost` to delta.
     The curve falls to at most `tail` and is constant from there on. `messages` = 1: the report alone.
     """
@@ -139,8 +143,10 @@ def _delta(lean: Lean, messages: int, share: float, epsilon: float) -> float:
 
 
 def expected_excess(step: float, first: int, mass: Vector, count: int) -> float:
-    """An upper bound on E[(X_1 + ... + X_count)_+] for independent X, of E[X] <= 0, with `mass` at step * (first, ...).
+    """An upper bound on E[(X_1 + ... + X_count)_+] for independent X, of E[X] <= 0.
 
+
+    X has `mass` at step * (first, first + 1, ...).
     The sum is computed under the exponential tilt that moves its mean to 0, so that rounding is relative to the result.
     Chernoff's bound on the mass outside the transform's window is added. The bound is infinite where the transform
     would exceed `LARGEST` points.

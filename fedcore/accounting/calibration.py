@@ -25,7 +25,7 @@ from fedcore.errors import InputError
 EPSILONS = (1e-12, 1e4)
 """Smallest and largest target; beyond either, accountants meet the ends of floating point."""
 MULTIPLIERS = (5e-324, 1e9)
-"""Smallest and largest noise that may be given; accountants report the epsilon even where it protects no record."""
+"""Smallest and largest noise that may be given; accountants report even an epsilon without any effect."""
 LEAST_DELTA = 1e-250
 
 Passes = Literal["multi-pass", "one-pass"]
@@ -39,11 +39,12 @@ spends more than its target (spec isrl-dp-fl, 7.5)."""
 def paper_formula(
     schedule: Passes, clip: float, batch: float, rounds: int, delta: float, shard: int | None = None
 ) -> PaperFormula:
-    """The published noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
+    """The published noise for `rounds` answers about batches of one size.
 
-    multi-pass: `gao-2024` of the registry `papers`, where n is the records of the phase (`shard`; None: batch) and R
-    all its rounds. Samples of an expected size `batch` are within its range while epsilon <= 4 (K/n) sqrt(2R
-    ln(2/delta)). one-pass: `lowy-2023-one-pass`.
+    multi-pass, all answers about the same `batch` records: `gao-2024` of the registry `papers`. There n is the records
+    of the phase (`shard`; None: batch) and R all its rounds. Samples of an expected size `batch` are within its range
+    while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)).
+    one-pass, each answer about a batch of its own: `lowy-2023-one-pass`.
     """
     if schedule == "one-pass":
         return published("lowy-2023-one-pass", FormulaInputs(int(batch), rounds, delta, batch, clip, "once"))
@@ -54,7 +55,7 @@ def paper_formula(
 def experiments_formula(
     schedule: Passes, clip: float, batch: float, rounds: int, delta: float, shard: int | None = None
 ) -> PaperFormula:
-    """`lowy-2023-experiments` of the registry `papers`, for the same inputs as `paper_formula`: no guarantee.
+    """`lowy-2023-experiments` of the registry `papers`, for the inputs of `paper_formula`: no guarantee.
 
     Raises InputError for a schedule of one pass, for which the formula is not stated.
     """
@@ -84,7 +85,7 @@ def sampled_multiplier(sampling: Sampling, rate: float, rounds: int, epsilon: fl
 
 @dataclass(frozen=True)
 class Budget:
-    """Privacy target of every silo, (epsilon, delta) for the whole run, and the rule that turns it into noise.
+    """Privacy target (epsilon, delta) of every silo for the whole run, and the rule for its noise.
 
     `epsilon`: None with a given `multiplier`, or without noise. `fixed_delta`: None for 1/n^2 with each silo's own n.
     `mechanism`: of the noise, which all silos of a run share. `multiplier`: sigma over sensitivity, where the noise is
@@ -169,7 +170,7 @@ class Budget:
         messages: int | None = None,
         slack: float | None = None,
     ) -> float:
-        """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
+        """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one per batch).
 
         rate < 1: each answer is about a Poisson sample of the `shard` (records), `batch` = rate * shard expected.
         `messages`: least size of a shuffled batch; the target then holds only against observers of shuffled batches.
@@ -189,7 +190,7 @@ class Budget:
         return min(local, sensitivity * shuffled_multiplier(int(batch), answers, messages, self.epsilon, left))
 
     def sigma_for(self, event: GaussianRelease, n: int, formula: Callable[[], PaperFormula]) -> float:
-        """Noise of each of the event's answers, all of a silo's n records; the event's own sigma plays no part.
+        """Noise of each of the event's answers, all of a silo's n records; the event's own sigma is ignored.
 
         exact: sigma = sensitivity sqrt(answers) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0.
         exact, samples: sensitivity times `sampled_multiplier`. Other calibrations: the value of `formula`.

@@ -1,4 +1,4 @@
-"""Privacy cost of a list of events at one silo: sequential where records overlap, parallel where they do not.
+"""Privacy cost of events at one silo: sequential where their records overlap, else parallel.
 
 Full batches alone have a closed form. Answers about samples are composed through privacy loss distributions; their
 Gaussian-DP parameter is bounded by that of an answer about all records.
@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
 Kinds = frozenset[tuple[Kind, int]]
 Participation = tuple[float, Kinds]
-"""All answers that touch one position: mu^2 of full batches, and the number of sampled answers of each kind."""
+"""Answers that touch one position: mu^2 of full batches, and the number of samples of each kind."""
 
 
 def spent(events: Iterable[GaussianRelease], delta: float) -> float:
@@ -93,20 +93,18 @@ def _worst_mu_squared(events: tuple[tuple[GaussianRelease, int], ...]) -> float:
 # The silos of a plan, its phases and the silos' ledgers repeat the same questions.
 @lru_cache(maxsize=4096)
 def at_one_position(full: float, kinds: Kinds, delta: float, tolerance: float = TOLERANCE) -> float:
-    """An upper bound on the epsilon at `delta` of one position's answers; `tolerance` as for `epsilon_of_curves`."""
+    """An upper bound on the epsilon at `delta` of one position's answers, to `tolerance`."""
     if math.isinf(full) or not kinds:
         return epsilon_of(math.sqrt(full), delta)
     # The cost as if each answer had been about all records, which needs no grid. Where noise is very large, the
-    # truncations
-    # of a loss distribution decide its epsilon. It would not fall with more noise, and a search would never end.
+    # truncations of a loss distribution decide its epsilon. It would not fall with more noise, and a search would never
+    # end.
     always = math.hypot(math.sqrt(full), *(math.sqrt(count) / kind.multiplier for kind, count in sorted(kinds)))
     return min(epsilon_of_curves(curves_of(full, kinds), delta, tolerance), epsilon_of(always, delta))
 
 
 def curves_of(full: float, kinds: Kinds) -> list[Answers]:
-    """Privacy curves of one position: one of each kind of sample, and one of all full batches unless they reveal
-    nothing.
-    """
+    """Privacy curves of one position: one for each kind of sample, and one for all full batches, if any."""
     # In a fixed order: a sum of floats depends on it.
     curves = [Answers(SAMPLED[kind.sampling](kind.rate, kind.multiplier), count) for kind, count in sorted(kinds)]
     if full > 0:
@@ -115,7 +113,7 @@ def curves_of(full: float, kinds: Kinds) -> list[Answers]:
 
 
 def settled(multiplier: float) -> float:
-    """The multiplier rounded down to 40 bits, so that multipliers which differ by a division's rounding are one kind.
+    """The multiplier rounded down to 40 bits; multipliers that differ by a division's rounding are equal.
 
     It is first raised by a relative 2^-50. A number of 40 bits whose last bit a division lowered comes out unchanged.
     """
@@ -133,7 +131,7 @@ def by_position(events: list[GaussianRelease]) -> set[Participation]:
 
 
 def participation_of(events: Iterable[GaussianRelease]) -> Participation:
-    """Sums the events of one position: mu^2 of the full batches, and the number of sampled answers of each kind.
+    """Sums the events of one position: mu^2 of full batches, and the number of samples of each kind.
 
     The events are ones that `spent` accepts, with noise.
     """

@@ -1,4 +1,4 @@
-"""Bound on the accounting that another party's question may cause, counted in grid points and not in seconds.
+"""Bound on the accounting that another party's question may cause, counted in grid points.
 
 Composing privacy losses is the main cost of a plan with samples, and the asker's numbers decide it. Within
 `effort_within` every grid is counted before it is made. The count is the same on every machine, except that caches of

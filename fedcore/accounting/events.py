@@ -15,7 +15,7 @@ from typing import Any, Literal
 from fedcore.accounting.rounding import CENTRED
 
 Mechanism = Literal["gaussian", "discrete-gaussian"]
-"""NumPy's normals, or integers on a grid (`fedcore.mechanisms.grid`), whose curve is the same but for a slack."""
+"""NumPy's normals, or integers on a grid (`fedcore.mechanisms.grid`) with nearly the same curve."""
 
 RESERVED = 1e-12
 """Share of delta reserved for the distance of discrete noise from a Gaussian mechanism."""
@@ -32,7 +32,7 @@ def is_whole(value: Any) -> bool:
 
 
 Sampling = Literal["full", "poisson", "without-replacement", "with-replacement"]
-"""Selection of records at [start, stop): all, or a secret sample that the silo draws anew for each answer."""
+"""Selection of records at [start, stop): all, or a secret sample that the silo draws for each answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,10 @@ class GaussianRelease:
 
     @property
     def gdp_mu_squared(self) -> float:
-        """Squared Gaussian-DP parameter of `count` full-batch answers (Dong, Roth, Su 2022); infinite without noise.
+        """Squared Gaussian-DP parameter of `count` full-batch answers; infinite without noise.
 
+
+        Source: Dong, Roth, Su 2022.
         An upper bound for poisson and without-replacement: such an answer is mu-GDP with the mu of one that always uses
         the record. Proof. A sample B is drawn without looking at records. For two neighbouring data sets the answers
         are mixtures, with the same weights, of P_B and Q_B. If the replaced record is in B, these are Gaussians whose
@@ -79,8 +81,10 @@ class GaussianRelease:
 def mean_sensitivity(
     clip: float, records: float, mechanism: Mechanism = "gaussian", slack: float | None = None
 ) -> float:
-    """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + slack) / n.
+    """Sensitivity of the mean of `records` gradients clipped to norm `clip`: 2 clip (1 + slack) / n.
 
+
+    Neighbours replace one record.
     `slack`: relative allowance for rounding, from `Rounding.slack` by the number of terms; 1e-6 up to some 10^9 terms.
     None: the slack of `records` terms centred at 0.
     For a sample, `records` is the public number that divides its sum; the sum has more terms. One record added or

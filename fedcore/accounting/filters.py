@@ -1,4 +1,4 @@
-"""Caps as privacy filters: rules that stay valid when each run is chosen after looking at all earlier answers.
+"""Caps as privacy filters: rules that stay valid when runs are chosen after looking at answers.
 
 A run is charged its full plan when a silo approves it. The rules look at charges only, and each has a proof for
 adaptively chosen charges. An epsilon composed from privacy loss distributions has no such proof. It describes a plan
@@ -45,7 +45,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Charge:
-    """The most that one run may cost a silo: squared Gaussian-DP parameter, and epsilon at the run's delta.
+    """The most that one run may cost a silo: squared Gaussian-DP parameter, and epsilon at its delta.
 
     Each is a bound by itself, at least 0 and perhaps infinite; others raise ValueError. For answers about samples,
     mu_squared is that of answers about all records, which is far from tight; epsilon is composed exactly. `pieces`: the

@@ -1,4 +1,4 @@
-"""Epsilon of several runs at one silo that were all fixed before the first answer, by their joint loss distribution.
+"""Epsilon of several runs at one silo that were all fixed before the first answer.
 
 Each run splits the records anew, so a record sits in one shard of each run, in an unknown combination. A shard is a
 vector: mu^2 of its full batches, and the number of its sampled answers of each kind. The cost is the largest over

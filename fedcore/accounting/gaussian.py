@@ -17,14 +17,14 @@ from scipy.special import erfcx, log_ndtr
 
 _RELATIVE = 1e-13
 _STEEP = 1e6
-"""Largest mu of the exact search. Beyond it the two terms' exponents, near mu^2 / 2, leave too few digits; an epsilon
-of
-that size protects no record."""
+"""Largest mu of the exact search: beyond it exponents near mu^2 / 2 leave too few digits."""
 
 
 def log_delta(mu: float, epsilon: float) -> float:
-    """Natural logarithm of the smallest delta at which a mu-GDP mechanism is (epsilon, delta)-DP; epsilon >= 0.
+    """Natural logarithm of the smallest delta at which a mu-GDP mechanism is (epsilon, delta)-DP.
 
+
+    `epsilon` >= 0.
     Raises ValueError for a negative mu, and for NaN.
     """
     if not mu >= 0 or math.isnan(epsilon):
@@ -53,8 +53,10 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=1 << 14)
 def epsilon_of(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 at which a mu-GDP mechanism is (epsilon, delta)-DP; infinite for infinite mu.
+    """The smallest epsilon >= 0 at which a mu-GDP mechanism is (epsilon, delta)-DP.
 
+
+    Infinite for infinite mu.
     For mu > 1e6 an upper bound that exceeds it by less than 1e-4: mu^2/2 + mu sqrt(2 ln(1/delta)). The first term alone
     is at most delta there, since Phi(-x) <= exp(-x^2/2).
     Raises ValueError unless 0 < delta < 1 and mu >= 0.

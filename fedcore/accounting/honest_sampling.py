@@ -1,4 +1,4 @@
-"""Epsilon of a run under honest silo sampling: the server really draws by chance which silos take part.
+"""Epsilon under honest silo sampling: the server really draws by chance which silos take part.
 
 Participation is visible, so a drawn round has no amplification in the usual sense. It reveals nothing where the silo is
 left out and all of its answers where it takes part. The gain: the number of rounds with the silo's answers is random.
@@ -29,7 +29,7 @@ from fedcore.accounting.loss_distributions.loss_distribution import epsilon_of_c
 def honest_sampling(
     event: GaussianRelease, rounds: int, participation: float, delta: float, certain: Sequence[GaussianRelease] = ()
 ) -> float:
-    """An epsilon >= 0 (nats) at `delta` under honest silo sampling: `event` with chance `participation` in each round.
+    """An epsilon >= 0 (nats) at `delta` for `event` with chance `participation` in each round.
 
     `event`: all that the silo answers in one round (count: K local steps). `participation`: drawn anew in each of
     `rounds`. `certain`: answers that do not depend on the draws, such as the K gradients of a warm start. A silo gives

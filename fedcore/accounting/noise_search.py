@@ -1,4 +1,4 @@
-"""Search for the least noise whose accounted epsilon meets a target; the accountant checks every result before use."""
+"""Search for the least noise whose accounted epsilon meets a target; the accountant checks results."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ TIGHT = 1e-3
 
 
 def least_noise(accounted: Callable[[float], float], enough: float, epsilon: float, question: dict[str, Any]) -> float:
-    """The least noise, to 1e-4 from above, with accounted(noise) <= epsilon; at most about `enough`, which suffices.
+    """The least noise, to 1e-4 from above, with accounted(noise) <= epsilon.
 
+
+    `enough`: a noise that suffices; the result is at most about that.
     Noise has the unit of `enough`. The result is stored under `question` in the cache of `noise_cached_in`, if there is
     one. The accountant checks a stored value before it is used again.
     """
@@ -69,7 +71,7 @@ def least_noise(accounted: Callable[[float], float], enough: float, epsilon: flo
 def least_short_noise(
     accounted: Callable[[float], float], enough: float, epsilon: float, question: dict[str, Any]
 ) -> float:
-    """`least_noise`, rounded up to 20 bits, so that equal questions have exactly equal answers on every machine."""
+    """`least_noise`, rounded up to 20 bits, so that equal questions have equal answers on every machine."""
     mantissa, exponent = math.frexp(least_noise(accounted, enough, epsilon, question))
     steps = math.ceil(mantissa * 2.0**20)
     while accounted(math.ldexp(steps, exponent - 20)) > epsilon:

@@ -1,4 +1,4 @@
-"""Floating-point slack on every sensitivity: how much rounding adds to a sum's change by one record, for every n.
+"""Floating-point slack on sensitivities: rounding's part of a sum's change by one record, for every n.
 
 One replaced record moves the computed sum of n parts by at most 2 C (1 + excess), with
 
@@ -19,9 +19,9 @@ from fedcore.summation import BLOCK, UNIT, rho
 ROUNDING = 1e-6
 """Relative slack on every sensitivity as long as the excess is at most `COVERED`."""
 COVERED = 9e-7
-"""Largest excess that ROUNDING covers; the rest of ROUNDING is for the rounding of the sensitivities themselves."""
+"""Largest excess that ROUNDING covers; the rest is for the rounding of the sensitivities themselves."""
 OWN = 4
-"""Most roundings of a term in its block besides product and additions: weight, factor, sqrt(2) or scale, diagonal."""
+"""Most roundings of a term besides product and additions: weight, factor, sqrt(2) or scale, diagonal."""
 CLIPPED = 1e-8
 """e: thousands of units in the last place, far above the rounding of factors and norms."""
 

@@ -10,7 +10,7 @@ ROUNDS_LIMIT = 10**7
 
 
 def most_rounds(keeps: Callable[[int], bool]) -> int:
-    """The largest count for which `keeps` holds, given that it holds for all smaller ones; 0 if not for 1.
+    """The largest count for which `keeps` holds, if it holds for all smaller ones; 0 if not for 1.
 
     Where `keeps` is not quite monotone (an accountant's bounds rise up to their grid), the result is a count for which
     it holds.

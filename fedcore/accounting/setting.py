@@ -1,4 +1,4 @@
-"""Noise, epsilon and rounds of a silo that answers about its records in one way: each from the other two."""
+"""Noise, epsilon and rounds of a silo with one kind of answers: each from the other two."""
 
 from __future__ import annotations
 

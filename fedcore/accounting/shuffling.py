@@ -46,15 +46,17 @@ from fedcore.accounting.noise_search import least_short_noise
 CLOSENESS = 0.35
 """Part of delta that the distance of other silos' answers from the blanket may take."""
 LARGEST_EPSILON = 500.0
-"""Epsilon beyond which e^epsilon times that distance is not computed, and the local epsilon is the result."""
+"""Epsilon beyond which e^epsilon times that distance is not computed; the local epsilon is the result."""
 
 
 @lru_cache(maxsize=4096)
 def shuffled_epsilon(
     multiplier: float, records: int, rounds: int, messages: int, delta: float, target: float | None = None
 ) -> float:
-    """An upper bound on epsilon at `delta` of `rounds` answers of a silo, each shuffled with `messages` - 1 others.
+    """An upper bound on epsilon at `delta` of `rounds` answers of a silo, shuffled with others.
 
+
+    Each is one of `messages` in a batch.
     `multiplier`: sigma over the sensitivity of an answer to one of its `records`; n of them move it n times as far.
     Never more than the local epsilon of the same answers, which is returned where the bound does not apply. `target`:
     an epsilon to be met, if known; at it the bound is no looser than a search for it assumed.
@@ -66,8 +68,7 @@ def shuffled_epsilon(
     if target is not None and target < best and _within(target, multiplier, records, rounds, messages, delta) <= target:
         best = target
     # The closeness of other answers costs (1 + e^epsilon) of an epsilon that is known only afterwards. Any bound on it
-    # is
-    # valid if the result is no larger.
+    # is valid if the result is no larger.
     for _ in range(3):
         found = _within(best, multiplier, records, rounds, messages, delta)
         if not found < best * (1 - 1e-3):
@@ -78,7 +79,7 @@ def shuffled_epsilon(
 
 @lru_cache(maxsize=4096)
 def shuffled_multiplier(records: int, rounds: int, messages: int, epsilon: float, delta: float) -> float:
-    """The least sigma over sensitivity, to 1e-4 from above, at which (epsilon, delta) holds for shuffled answers.
+    """The least sigma over sensitivity for (epsilon, delta) of shuffled answers, to 1e-4 from above.
 
     At most the local multiplier for (epsilon, delta), which is returned where a shuffler gains nothing.
     """

@@ -1,4 +1,4 @@
-"""Epsilon of a silo's whole data set: neighbours differ in all of its records, whose number is public.
+"""Epsilon of a silo's whole data set: neighbours differ in all records; their number is public.
 
 Source: Lowy and Razaviyayn, ISRL-DP with user-level privacy of a silo that is one person ("hybrid", spec isrl-dp-fl,
 section 3). The paper converts a record-level guarantee by group privacy. Here the mechanism itself is accounted, which
@@ -41,7 +41,7 @@ class WholeSilo:
     delta: float
 
     def factor(self, events: Iterable[GaussianRelease]) -> float:
-        """The least factor on the noise of all these events of one silo that meets the target; it may be below 1.
+        """The least factor on the noise of one silo's events that meets the target; it may be below 1.
 
         Accurate to 1e-4 from above with Poisson samples, else exact. Infinite for events without noise or accountant.
         """
@@ -55,7 +55,7 @@ class WholeSilo:
 
 
 def whole_silo_epsilon(events: Iterable[GaussianRelease], delta: float) -> float:
-    """An epsilon >= 0 (nats) at `delta` for all of these events at one silo, for replacing all of its records.
+    """An epsilon >= 0 (nats) at `delta` for these events at one silo, for replacing all of its records.
 
     The smallest one for full batches, one pass and samples of a fixed size; with Poisson samples an upper bound.
     Infinite if an answer had no noise, or for samples with replacement. Raises ValueError as `composition.spent`.
@@ -69,7 +69,7 @@ def whole_silo_epsilon(events: Iterable[GaussianRelease], delta: float) -> float
 
 
 def group_privacy(epsilon: float, delta: float, records: int) -> tuple[float, float]:
-    """(epsilon_0, delta_0) for one record that implies (epsilon, delta) for all `records` by group privacy alone.
+    """(epsilon_0, delta_0) per record that implies (epsilon, delta) for all `records` by group privacy.
 
     epsilon / n and delta / (n e^((n-1) epsilon / n)): the paper's App. G.1 with the factor that it leaves out (spec
     isrl-dp-fl, E4). A number for comparison; no noise is calibrated by it. delta_0 may underflow to 0.

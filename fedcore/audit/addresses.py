@@ -22,7 +22,7 @@ class Sent(NamedTuple):
 
 
 def second_release(sent: Iterable[Sent], odd: Sequence[str] = ()) -> Finding:
-    """Counts addresses with more than one distinct payload; the same payload any number of times is one release.
+    """Counts addresses with more than one distinct payload; a repeated payload is one release.
 
     `odd`: sentences about answers and agreements outside of any plan, hence of any charge.
     statistic: such addresses plus `odd`; threshold: 0; no chance. Raises ValueError if nothing was sent.

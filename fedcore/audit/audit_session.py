@@ -1,4 +1,4 @@
-"""One synthetic silo behind the real site, with the auditor as its server: questions, releases and exact sums.
+"""One synthetic silo behind the real site, with the auditor as its server.
 
 The auditor also watches inside the silo: the weights and the records of each exact sum. Without them the exact mean of
 an answer about a secret sample, or of a later local step, would be unknown.
@@ -43,8 +43,10 @@ NOTHING = 1e-12
 
 
 class AuditSession:
-    """One synthetic silo that stays open over runs, with the auditor as the server. Raises SiloError as a site does.
+    """One synthetic silo that stays open over runs, with the auditor as the server.
 
+
+    Raises SiloError as a site does.
     `lease`: lease number of all runs, as one of several successive drivers has it. `beside`: further silos of the plan
     at the same site, by name with their records; they receive the same questions, and sums are not noted then. `of`:
     another session; this one continues that session's silo, perhaps under another plan.
@@ -98,7 +100,7 @@ class AuditSession:
         return self._transcript(run, addresses, [self.queries.far(address, rng) for address in addresses])
 
     def train(self, run: str, limit: int | None = None) -> Transcript:
-        """Runs the whole training, or its first `limit` rounds, with this silo alone: its answer is the mean of all.
+        """Runs the whole training, or its first `limit` rounds; this silo's answer is the mean of all.
 
         The server is the method's own. The moments, which no server step follows, are asked once. A server that
         collects every silo's answer about held-out records receives this silo's answer for each of them. Rounds of
@@ -182,9 +184,10 @@ class AuditSession:
         return self._answer(run, address, self.queries.first(address))
 
     def noise(self, run: str, address: tuple[int, int], width: int, draws: int) -> Iterator[Vector]:
-        """Yields the noise of `draws` sums of zeros (width,), over the planned sigma, as the silo's view of a round
-        adds it.
+        """Yields the noise of `draws` sums of zeros (width,), over the planned sigma.
 
+
+        The silo's view of a round adds it.
         No record is released: a sum of zeros has none, and no row is written to the ledger.
         """
         self._open(run)
@@ -302,5 +305,5 @@ class AuditSession:
 
 
 def row_order(audited: AuditedSilo, run: str) -> np.ndarray:
-    """Row of the silo's records at each position of its split for this run (n,), whatever the records contain."""
+    """Row of the silo's records at each position of its split for this run (n,), for any records."""
     return AuditSession(audited, Records(np.zeros((audited.n, audited.answer.features)), np.ones(audited.n))).order(run)

@@ -94,7 +94,11 @@ class AuditedSilo:
 
     @cached_property
     def answer(self) -> AuditedAnswer:
-        """The auditor's model of the plan's answers. Raises InputError for several kinds, or one without audits."""
+        """The auditor's model of the plan's answers.
+
+
+        Raises InputError for several kinds, or one without audits.
+        """
         found = sorted({phase.question.kind for phase in self.phases})
         if len(found) != 1 or (kind := found[0]) not in AUDITED:
             names = ", ".join(found) or str(self.kind)
@@ -124,9 +128,10 @@ class AuditedSilo:
 
     @cached_property
     def walked(self) -> list[tuple[int, int]]:
-        """Every address up to the last phase with audited rounds; only the first round of a phase that answers at most
-        once.
+        """Every address up to the last phase with audited rounds.
 
+
+        A phase that answers at most once has only its first round.
         Rounds of other kinds in those phases are included: a training server asks them, too.
         """
         last = max(phase.index for phase in self.phases)
@@ -165,7 +170,11 @@ class AuditedSilo:
         return max(event.count for event in self.events)
 
     def without_noise(self) -> AuditedSilo:
-        """The same silo, method and problem in a plan without noise. Raises InputError if there is no such plan."""
+        """The same silo, method and problem in a plan without noise.
+
+
+        Raises InputError if there is no such plan.
+        """
         problem = replace(self.plan.problem, budget=Budget(None), evaluation=_noiseless(self.plan.problem.evaluation))
         method = self.method
         if getattr(method, "rounds", 1) is None:

@@ -1,4 +1,4 @@
-"""Shared means of one audit's instruments: the audited silo, the auditor's randomness, and the releases."""
+"""Shared means of an audit's instruments: the audited silo, the auditor's randomness, the releases."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST_RUNS = 60
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """One audit. `ledger` makes the ledger whose addresses are probed; `audits`: number of audits read together."""
+    """One audit. `ledger` makes the probed ledger; `audits`: number of audits read together."""
 
     audited: AuditedSilo
     rng: np.random.Generator
@@ -53,7 +53,7 @@ class Bench:
         return None if no_canaries(self.audited) else plan_one_run(self.audited, self.audits)
 
     def addresses(self) -> Finding:
-        """Asks addresses again, with the same query and with another; compares payloads on the wire and in the ledger.
+        """Asks addresses again, with the same and another query; compares payloads on the wire and in ledgers.
 
         Probes a few addresses at a ledger of the configured kind, out of order and again after the run was forgotten.
         Compares the addresses of all releases, too. Also asks addresses outside of the plan, and offers the silo
@@ -102,8 +102,10 @@ def no_canaries(audited: AuditedSilo) -> str | None:
 
 
 def plan_one_run(audited: AuditedSilo, audits: int = 1) -> OneRunPower:
-    """Best possible result of a one-run audit of this silo, without running it. Raises InputError where there is none.
+    """Best possible result of a one-run audit of this silo, without running it.
 
+
+    Raises InputError where there is none.
     `audits`: number of lower bounds printed together; each has confidence 1 - BOUNDS / audits (Bonferroni).
     """
     if (reason := no_canaries(audited)) is not None:

@@ -1,4 +1,4 @@
-"""Synthetic records that distinguish two data sets: one loud record, many loud records, or random signs."""
+"""Synthetic records that distinguish two data sets: one or many loud records, or random signs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from fedcore.losses import Loss
 from fedcore.models import OwnLoss
 
 OVER = 4.0
-"""Ratio of a canary's unclipped to its clipped gradient norm at a fair prediction; only confident ones leave it
-unclipped."""
+"""Ratio of a canary's unclipped gradient norm to the bound, at a fair prediction."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two data sets: records at `rows` (k,) push along `direction` (d,) in the second, and back in the first.
+    """Two data sets: records at `rows` (k,) push along `direction` (d,) in the second, back in the first.
 
     All other records have no features.
     """
@@ -34,8 +33,10 @@ class Pair:
 
 
 def clipping_pair(audited: AuditedSilo, rows: np.ndarray, rng: np.random.Generator) -> Pair:
-    """A pair whose records have an unclipped gradient norm of 1,000 C, or 40 times the noise on a sum if that is more.
+    """A pair whose records have an unclipped gradient norm of 1,000 C.
 
+
+    The norm is 40 times the noise on a sum if that is more.
     The two forms of a record are as far apart as the auditor can place them for its kind of answer
     (`AuditedAnswer.farthest`). With one row the two data sets are neighbours.
     """
@@ -59,8 +60,10 @@ def clipping_pair(audited: AuditedSilo, rows: np.ndarray, rng: np.random.Generat
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """m canaries: at `positions` of the split, each alone on its feature among `axes` within its shard, with its sign.
+    """m canaries at `positions` of the split, each with its sign, and alone on its feature in its shard.
 
+
+    `axes` are the features.
     All are (m,). `plus`, `minus`: the two forms of each canary; `records` holds the form of its sign.
     """
 
@@ -137,7 +140,7 @@ def _shards(audited: AuditedSilo) -> list[tuple[int, int]]:
 
 
 def _canary_form(loss: Loss, clip: float, diameter: float) -> tuple[float, float]:
-    """Norm of a canary's features and size of its label that make both forms clipped, where that is possible.
+    """Norm of a canary's features and size of its label, to clip both forms where that is possible.
 
     A label of the loss's pair leaves a confident prediction with a small gradient. A real label is placed out of the
     domain's reach.

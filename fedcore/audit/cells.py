@@ -1,4 +1,4 @@
-"""Combination of many exact tests: p-values in families, with equal shares of one false alarm probability.
+"""Combination of many exact tests: families of p-values share one false alarm probability.
 
 Within a family the smallest p-value counts, times the number of its cells (Bonferroni). A family of thousands of cells
 thus takes no power from one of a few.
@@ -22,7 +22,7 @@ def least(
     sentence: str,
     names: Mapping[str, Sequence[object]] | None = None,
 ) -> Finding:
-    """The finding of the family whose corrected p-value is least; it passes if that is at least `false_alarm`.
+    """The finding of the family with the least corrected p-value; `false_alarm` or more passes.
 
     `families`: p-values of any shape by name; an empty family is left out. `sentence`: the tested hypothesis. `names`:
     labels of a family's first axis, instead of numbers from 0. A p-value that is not a number alarms.
@@ -67,7 +67,7 @@ def binomial(count: np.ndarray, trials: np.ndarray | int, rate: np.ndarray | flo
 
 
 def cosine(c: np.ndarray, width: int) -> np.ndarray:
-    """Two-sided p-values of the cosine of two independent vectors of `width` numbers, one of them isotropic.
+    """Two-sided p-values of the cosine of two independent vectors of `width` numbers, one isotropic.
 
     The squared cosine is Beta(1/2, (width - 1)/2), whatever the other vector is. One number has no angle: p = 1. An
     angle below 1e-7 counts as 1e-7: rounding shows in smaller ones, which are not rare among millions of pairs in the

@@ -25,7 +25,7 @@ class ExactMeans:
         self._alike: tuple[bytes, np.ndarray] | None = None
 
     def of(self, event: GaussianRelease, one: Sum, order: Callable[[], np.ndarray]) -> Vector:
-        """Exact mean of one answer: the sum over the records of the shard, or of the sample, over the public count."""
+        """Exact mean of one answer: the sum over records of the shard, or the sample, over the public count."""
         if self._audited.answer.silent and not self._records.X.any():
             return np.zeros(self._audited.dim)
         places = np.arange(event.start, event.stop)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 TESTS = 1e-4
-"""Probability that any test of one audit alarms at a correct silo; its tests share it in equal parts (Bonferroni)."""
+"""Probability that any test of one audit alarms at a correct silo; shared in equal parts (Bonferroni)."""
 BOUNDS = 1e-4
-"""Probability that any lower bound of one audit exceeds the truth: the suite-wide confidence is 1 - 1e-4."""
+"""Probability that any lower bound of one audit exceeds the truth: joint confidence 1 - 1e-4."""
 
 
 @dataclass(frozen=True)

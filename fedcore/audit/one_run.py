@@ -1,4 +1,4 @@
-"""Lower bound on epsilon from one training: guess the random signs of m canaries and count the right guesses.
+"""Lower bound on epsilon from one training, by right guesses of the random signs of m canaries.
 
 Each of m canaries is, by a fair coin of its own, one of two records; everything else is fixed. Assume that the whole
 transcript is (epsilon, delta)-DP for *exchanging one canary for its other form*. Then v or more right guesses out of r
@@ -22,12 +22,14 @@ from fedcore.audit.finding import Finding
 from fedcore.directed_rounding import shown_down, shown_up
 
 BOUND = "one-run bound"
-"""Name of the instrument; its statistic is a lower bound on epsilon and its threshold the accounted epsilon."""
+"""Name of the instrument; statistic: a lower bound on epsilon, threshold: the accounted epsilon."""
 
 
 def p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Largest probability of `correct` or more right guesses at any (epsilon, delta)-DP mechanism (formula above).
+    """Largest probability of `correct` or more right guesses at any (epsilon, delta)-DP mechanism.
 
+
+    The module has the formula.
     Raises ValueError unless 0 <= correct <= guesses <= m, epsilon >= 0 and 0 <= delta <= 1.
     """
     if not 0 <= correct <= guesses <= m or not epsilon >= 0 or not 0 <= delta <= 1:
@@ -41,8 +43,10 @@ def p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) ->
 
 
 def lower_bound(m: int, guesses: int, correct: int, delta: float, false_alarm: float) -> float:
-    """An epsilon >= 0 (nats) that the mechanism exceeds at `delta`, wrong with probability at most `false_alarm`.
+    """An epsilon >= 0 (nats) that the mechanism exceeds at `delta`.
 
+
+    It is wrong with probability at most `false_alarm`.
     0 if no positive epsilon is shown. Valid even where the p-value is not monotone: a smaller epsilon would imply the
     rejected one. `guesses` must not depend on the number of right ones. Raises ValueError as `p_value`.
     """

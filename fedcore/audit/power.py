@@ -1,4 +1,4 @@
-"""Best possible result of a one-run audit, before it is run: its largest bound, and the smallest bug it detects.
+"""Best possible result of a one-run audit, before it is run: largest bound, smallest bug.
 
 In the best case canaries do not disturb each other, and the transcript is for each of them exactly a Gaussian mechanism
 with parameter mu. A score is then normal with mean +-mu/2 and variance 1, and only confident scores are guessed. A real
@@ -65,7 +65,7 @@ class OneRunPower:
 
 
 def accuracy(mu: float, share: float) -> float:
-    """Expected fraction of right guesses among the `share` (0 to 1] of most confident scores, in the best case."""
+    """Expected fraction of right guesses among the `share` (0 to 1] of most confident scores, at best."""
     if share >= 1:
         return float(stats.norm.cdf(mu / 2))
 

@@ -1,4 +1,4 @@
-"""Questions outside of the plan that a silo must refuse: another answer, address or plan, and exact losses."""
+"""Questions outside of the plan that a silo must refuse: another answer, address or plan; losses."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def asked_again(
 
 
 def answered_beyond(session: AuditSession, run: str) -> list[tuple[int, int]]:
-    """Addresses next to those of the plan that were answered to the nearest address's question; a correct silo has
-    none.
+    """Addresses next to the plan's that were answered to the nearest address's question.
+
+
+    A correct silo has none.
     """
     phases = session.audited.plan.phases
     near = {(phase.index, at): (phase.index, phase.rounds) for phase in phases for at in _after(phase.rounds)}
@@ -52,7 +54,11 @@ def takes_another_plan(session: AuditSession, run: str) -> bool:
 
 
 def refusal_of_losses(session: AuditSession, run: str) -> tuple[str, str]:
-    """Code and sentence of a guarded silo's refusal to show exact losses. Raises ValueError if it shows them."""
+    """Code and sentence of a guarded silo's refusal to show exact losses.
+
+
+    Raises ValueError if it shows them.
+    """
     try:
         session.losses(run, np.zeros(session.audited.plan.problem.objective.dim))
     except SiloError as error:

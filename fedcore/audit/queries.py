@@ -1,4 +1,4 @@
-"""The auditing server's questions in place of the method's own: about the first model, others, and the domain's edge.
+"""The auditing server's questions: about the first model, other models, and the domain's edge.
 
 Any server is within the guarantee, so long as its models are in the domain. A question about two models is about a
 public step between them. A step of length zero is answered with zeros, without noise, so questions here have a positive
@@ -58,7 +58,7 @@ class Queries:
         return {name: 0.5 * array if array.any() else step for name, array in self.first(address).items()}
 
     def far(self, address: tuple[int, int], rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Arrays with a model at the edge of the domain; the previous model lies on the way to another one there.
+        """Arrays with a model at the edge of the domain; the previous model is on the way to another there.
 
         Every second step ends at the model of the step before.
         """

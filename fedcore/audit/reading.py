@@ -60,7 +60,7 @@ class Reader:
         return self._message(sent, np.zeros((self.audited.answers, self.audited.dim)))
 
     def unit(self, sent: Arrays) -> float:
-        """Factor on the planned event's sensitivity and noise in the answer to `sent`: 1, or the step's length.
+        """Factor on the planned sensitivity and noise in the answer to `sent`: 1, or the step's length.
 
         The step is that between two models. 1 where a method asks several times in a round: it then asks for gradients.
         """

@@ -1,4 +1,4 @@
-"""Thousands of releases for the instruments that test noise: of two silos, several data sets and runs, and two plans.
+"""Thousands of releases for the tests of noise: of two silos, several data sets and runs, two plans.
 
 A residual is release minus exact mean over planned sigma. At a correct silo all residuals are independent standard
 normals. Each instrument tests one way in which they could fail to be.
@@ -22,8 +22,9 @@ from fedcore.audit.transcript import Transcript
 from fedcore.mechanisms.grid import FINENESS
 
 RELEASES = 4096
-"""Releases of one audit. If one in 256 has no noise, all are missed with probability 1e-7; one in 1,000, with 2
-percent."""
+"""Releases of one audit.
+
+If one in 256 has no noise, all are missed with probability 1e-7; one in 1,000, with 2 percent."""
 FEWEST = 1024
 """Least releases of one audit, for a very wide model or many local steps."""
 SUMS = 8192
@@ -95,7 +96,11 @@ class Releases:
         return {key: at for at, key in enumerate(keys)}
 
     def pairs(self, scene: int = 0, run: int = 0, place: int = 0, at: int | None = None) -> np.ndarray:
-        """Pairs (P, 2) of releases whose scene, run and place differ by these numbers; `at`: of this scene only."""
+        """Pairs (P, 2) of releases whose scene, run and place differ by these numbers.
+
+
+        `at`: of this scene only.
+        """
         found = [
             (first, self.index[s + scene, r + run, p + place])
             for (s, r, p), first in self.index.items()
@@ -138,13 +143,12 @@ def gather(audited: AuditedSilo, rng: np.random.Generator) -> Releases:
 
 
 def _sessions(audited: AuditedSilo, rng: np.random.Generator) -> Iterator[tuple[int, AuditSession, str, float]]:
-    """Scene, session, the session's server (`AuditSession.still`, `train`, `far`), and its share of the releases."""
+    """Scene, session, server (`AuditSession.still`, `train`, `far`), and share of the releases."""
     silent, other = silent_records(audited), replace(audited, key=rng.bytes(32))
     yield 0, AuditSession(audited, silent), "still", 0.25
     yield 1, AuditSession(other, silent), "still", 0.2
     # This scene shares key and queries with the first. With confident predictions a later local step's sum would be
-    # zero in
-    # both.
+    # zero in both.
     yield SHARED, AuditSession(audited, mixed_records(audited, rng, gentle=audited.answers > 1)), "still", 0.2
     yield 3, AuditSession(audited, mixed_records(audited, rng)), "train", 0.2
     yield OTHER_PLAN, AuditSession(audited.in_another_plan(), silent), "still", 0.05

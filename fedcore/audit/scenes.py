@@ -9,7 +9,7 @@ from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.data.records import Records
 
 SMALL, LARGE = 1e-3, 1e6
-"""Norms of `mixed_records` in units that clipping allows for: far inside of the bound to far beyond it."""
+"""Norms of `mixed_records` in units that clipping allows: far inside of the bound to far beyond it."""
 LOUD = 0.7
 """Share of mixed records beyond the bound."""
 ON_AXIS = 0.5

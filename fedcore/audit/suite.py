@@ -53,9 +53,10 @@ def _no_plain_plan(audited: AuditedSilo) -> str | None:
 
 @dataclass(frozen=True)
 class Instrument:
-    """One test of an audit. `refuses`: reason not to test a silo, or None. `look`: runs it at a false alarm
-    probability.
+    """One test of an audit.
 
+
+    `refuses`: reason not to test a silo, or None. `look`: runs the test at a false alarm probability.
     `chance`: true if a correct silo can make it alarm; it then takes a share of `finding.TESTS`.
     """
 
@@ -91,8 +92,7 @@ INSTRUMENTS = (
     Instrument("accounts", lambda bench, _: accounts(bench.audited, bench.rng), chance=False),
     Instrument("one-run bound", lambda bench, _: bench.one_run(), no_canaries, chance=False),
 )
-"""All instruments in the order in which they are shown. The one-run bound has a false alarm of its own,
-`finding.BOUNDS`."""
+"""All instruments, in the order of the output; the one-run bound has `finding.BOUNDS` as false alarm."""
 
 ALPHA = TESTS / sum(instrument.chance for instrument in INSTRUMENTS)
 """False alarm probability of each instrument with chance; those that do not apply leave theirs unused."""
@@ -145,7 +145,7 @@ def look(instrument: Instrument, bench: Bench) -> Finding:
 def audit(
     audited: AuditedSilo, rng: np.random.Generator, ledger: Callable[[str], Ledger] = MemoryLedger, audits: int = 1
 ) -> Audit:
-    """Runs every instrument once; `ledger` makes the ledger whose addresses are probed. Raises InputError, SiloError.
+    """Runs every instrument once; `ledger` makes the probed ledger. Raises InputError, SiloError.
 
     `audits`: number of audits read together, for instance one per silo; their error probabilities share the totals.
     """

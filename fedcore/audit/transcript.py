@@ -1,4 +1,4 @@
-"""Questions to a silo in one run and its answers, and notes of its exact sums, taken inside the silo."""
+"""Questions to a silo in one run, its answers, and notes of its exact sums, taken inside it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from fedcore.silo.private_silo import PrivateSilo
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """A answers of one silo in one run: `payload`, `exact` (A, d) the mean it should have, `sigma` (A,) its noise.
+    """A answers of one silo in one run, with the exact means and noise that they should have.
 
+
+    `payload`, `exact` (A, d). `sigma` (A,): of the noise.
     `sums`: notes of each answer's exact sums. `blank` (A,): true if one of them is zero, so that other records without
     gradients have the same. `unit` (A,): the question's factor on the sensitivity and noise of its event. `beside`:
     rounds that were also asked but are not read. They are of another kind, or about a step of length zero, which is
@@ -67,7 +69,7 @@ class RecordedKeys(MemoryLedger):
 
 
 def watch(silo: PrivateSilo, run: str) -> list[Sum]:
-    """A list that receives a note of every exact sum of this run from now on, for the kinds that can be audited."""
+    """A list that receives a note of every exact sum of this run, for kinds that can be audited."""
     notes: list[Sum] = []
     answers = silo._runs[run].answers
     for name in answers.keys() & AUDITED.keys():

@@ -34,9 +34,10 @@ class Bug:
 
 @contextmanager
 def as_if(*changes: Change) -> Iterator[None]:
-    """Replaces names of the product in the block: each change is ("package.module:Name.attribute", new), new(old) the
-    value.
+    """Replaces names of the product in the block: each change is ("package.module:Name", new).
 
+
+    new(old) makes the value.
     A function is replaced in every loaded module that has imported it, a method or an attribute at its class.
     Properties, static and class methods are replaced as such. Raises AttributeError for a missing name.
     """

@@ -1,5 +1,4 @@
-"""Audits every bug of `tests/audit/foreign/`, each in its own process; prints found or missed, by which tests, and
-times.
+"""Audits every bug of `tests/audit/foreign/`, each in its own process; prints what found it, and times.
 
 .venv/bin/python -m tests.audit.foreign_runner [--seed N] [NAME ...]
 """

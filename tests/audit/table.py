@@ -39,9 +39,7 @@ def _job(job: tuple[str, int]) -> list[str]:
 
 
 def counted(names: Iterable[str], seeds: range, pool) -> Iterator[tuple[str, Counter]]:
-    """Yields each bug with the number of seeds in which each instrument, and `any` of them, alarms, as rows are
-    complete.
-    """
+    """Yields each bug with the number of seeds in which each instrument, and `any`, alarms, as rows are complete."""
     jobs = [(name, seed) for name in names for seed in seeds]
     by_name = groupby(zip(jobs, pool.imap(_job, jobs), strict=True), key=lambda done: done[0][0])
     for name, alarmed in by_name:

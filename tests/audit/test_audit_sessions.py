@@ -110,9 +110,7 @@ def test_known_means_are_exact_in_a_whole_training(method, answer):
 
 
 def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
-    """A site may refuse a query that no server of the method sends: other names, or models outside of the plan's
-    domain.
-    """
+    """A site may refuse a query that no server of the method sends: other names, models outside of the domain."""
     seen = []
     ask = AuditSession.ask
 

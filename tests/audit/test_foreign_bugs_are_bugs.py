@@ -200,9 +200,7 @@ def test_attack_shows_more_than_the_charge_and_nothing_of_a_plain_silo(bug):
 def without_noise(
     bug: str, opener: Callable[..., PrivateSilo], number: int, place: int, asked: RoundQuestion
 ) -> tuple[float, PrivateSilo]:
-    """Number of the answers to `asked` in which the record at `place` takes part, by one answer without noise; the
-    silo.
-    """
+    """Number of the answers to `asked` with the record at `place`, by one answer without noise; and the silo."""
     plan = agreed(bug)[1]
     (X, y), _ = one_record(bug, number, place)
     silo = opened(bug, opener, number, X, y)
@@ -261,9 +259,7 @@ def test_a_record_is_in_all_local_steps_or_in_none():
 
 
 def test_the_samples_of_local_steps_are_as_wrong(monkeypatch):
-    """Poisson samples are attacked above; this attacks the two bugs that show in samples of fixed size, with 41
-    records.
-    """
+    """Attacks the two bugs that show in samples of fixed size, with 41 records; Poisson samples are above."""
     setup = ("fedavg", {"rounds": 3, "local_steps": 20, "sampling_rate": 0.1, "step": 1e-3}, 41, 16)
     bug = "local steps"
     monkeypatch.setitem(PLANS, bug, setup)

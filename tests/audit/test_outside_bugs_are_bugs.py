@@ -265,9 +265,7 @@ MOVES = [
 
 
 def moved(kind, planted_bug):
-    """Largest movement of an exact sum by one record, over what the committed event charges for it: at most 1 without a
-    bug.
-    """
+    """Largest movement of an exact sum by one record, over the committed event's charge: at most 1 without a bug."""
     with planted(planted_bug), silent():
         audited, worst = KINDS[kind](1), 0.0
         address = next(iter(addresses(audited.plan)))

@@ -131,9 +131,7 @@ class Case:
 
 
 def cases() -> dict[str, Case]:
-    """Every registered method, and one run for each choice that methods do not make: losses, models, evaluation,
-    aggregator.
-    """
+    """Every registered method, and one run for each other choice: losses, models, evaluation, aggregator."""
     found = {name: Case(quick(name)) for name in ALGORITHMS}
     # The choice of the drawn point depends on the last bits of a question.
     found["diff2-bvr"] = Case(replace(quick("diff2-bvr"), model="last"))

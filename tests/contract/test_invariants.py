@@ -249,9 +249,7 @@ def moved(plan, change):
 
 
 def test_no_phase_of_any_method_reaches_a_held_out_record(method, federate, toy):
-    """Moves training to the silo's last records, for each kind of round of each method; also in a plan without its
-    class.
-    """
+    """Moves training to the silo's last records, for each method's rounds; also in a plan without its class."""
     data = {name: (X, np.where(y > 0, 1.0, -1.0)) for name, (X, y) in toy.items()}
     federation = federate(method, data, loss=Logistic(), held=5, evaluation=Evaluation(1.0, "end", 2))
     plan = federation.plan

@@ -1,4 +1,4 @@
-"""Pieces of a run's charge: for each stretch of positions, the answers about samples that touch it, by kind.
+"""Pieces of a run's charge: for each stretch of positions, its answers about samples, by kind.
 
 A record sits at one position, and its charge is a function of the answers that touch it alone. At one order divergences
 are numbers, so the run costs the largest over positions.
@@ -20,7 +20,7 @@ from fedcore.accounting.loss_distributions.loss_curves import SAMPLED
 MOST_PIECES = 64
 """Most pieces of a charge; more are replaced by one that is above them all."""
 MOST_KINDS = 2048
-"""Most kinds over all pieces of a run; beyond it a charge has no pieces, and a sample is charged as all records."""
+"""Most kinds over all pieces of a run; beyond it samples are charged as all records."""
 
 
 @dataclass(frozen=True, order=True)
@@ -45,7 +45,7 @@ class Kind:
 
 @dataclass(frozen=True, order=True)
 class Piece:
-    """Answers that touch one stretch of positions: squared Gaussian-DP parameter of the full batches, and samples.
+    """Answers that touch one stretch of positions: mu^2 of the full batches, and kinds of samples.
 
     Raises ValueError for a parameter that is negative or no number, and for a repeated kind.
     """

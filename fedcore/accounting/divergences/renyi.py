@@ -1,4 +1,4 @@
-"""Renyi divergences of one order: the cost of answers under a cap of rule `rdp`, and the order that a cap implies.
+"""Renyi divergences of one order: costs under a cap of rule `rdp`, and the order of a cap.
 
 At one order that was fixed before, divergences of mechanisms add up, even if each depends on all earlier answers.
 Sources: the Renyi filter (Feldman and Zrnic 2021; Lecuyer 2021) and fully adaptive composition (Whitehouse et al.
@@ -61,7 +61,7 @@ def check_order(order: Any) -> None:
 
 
 def full(order: float, mu_squared: float) -> float:
-    """Divergence of full batches whose squared Gaussian-DP parameters add up to `mu_squared`; a bound for samples."""
+    """Divergence of full batches whose mu^2 add up to `mu_squared`; a bound for samples."""
     check_order(order)
     _check(mu_squared >= 0, f"mu^2 = {mu_squared} must be at least 0")
     return order * mu_squared / 2 * _UP
@@ -69,8 +69,10 @@ def full(order: float, mu_squared: float) -> float:
 
 @lru_cache(maxsize=4096)
 def sampled(order: float, sampling: str, rate: float, multiplier: float) -> float:
-    """Divergence of one answer about a secret sample; `multiplier`: noise over sensitivity, as in `loss_curves`.
+    """Divergence of one answer about a secret sample.
 
+
+    `multiplier`: noise over sensitivity, as in `loss_curves`.
     Never more than of an answer about all records. Raises ValueError for a sampling without a bound here
     (with-replacement among them), a rate outside (0, 1], and a multiplier that is no positive number.
     """
@@ -87,7 +89,7 @@ def sampled(order: float, sampling: str, rate: float, multiplier: float) -> floa
 
 
 def _poisson(order: float, rate: float, multiplier: float) -> float:
-    """Logarithm of the integral of P^order Q^(1-order), rounded up; infinite where it takes too many points.
+    """Logarithm of the integral of P^order Q^(1-order), rounded up; infinite if it needs too many points.
 
     Worst pair, in units of the clipping bound with s = 2 multiplier: P = (1-q) N(0, s^2) + q N(1, s^2); Q the same with
     -1. The two directions are mirror images. The integral is a sum of trapezoids of width h.
@@ -127,8 +129,10 @@ def _poisson(order: float, rate: float, multiplier: float) -> float:
 
 
 def _without_replacement(order: float, rate: float, multiplier: float) -> float:
-    """The same logarithm for a sample of fixed size, from the profile of Balle, Barthe and Gaboardi 2018, Theorem 9.
+    """Logarithm of the same integral for a sample of fixed size.
 
+
+    The profile is that of Balle, Barthe and Gaboardi 2018, Theorem 9.
     H(g) is the hockey-stick divergence at g = e^epsilon >= 1 of neighbours in both directions. It is at most D(g) = q
     delta_G(ln(1 + (g-1)/q)), and (Sason and Verdu 2016)
 
@@ -158,7 +162,7 @@ def _without_replacement(order: float, rate: float, multiplier: float) -> float:
 
 
 def _panels(g: Any, width: Any, profile: Any, power: float) -> float:
-    """An upper bound on the integral of g^power times the profile: the product of two lines on each panel."""
+    """An upper bound on the integral of g^power times the profile: a product of lines on each panel."""
     if power * (power - 1) >= 0:
         first, last = g[:-1] ** power, g[1:] ** power
     else:

@@ -46,7 +46,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Discrete:
-    """Probabilities (log) at losses step * (first, first + 1, ...) and at infinity, of one answer of `answers`."""
+    """Log probabilities of one answer's losses step * (first, first + 1, ...), and that of infinity."""
 
     step: float
     first: int

@@ -1,4 +1,4 @@
-"""Privacy curve delta(epsilon) of one answer, for each sampling scheme with a sound one; sole owner of replace-one.
+"""Privacy curve delta(epsilon) of one answer by sampling scheme; sole owner of replace-one.
 
 Every curve takes `multiplier` = sigma / sensitivity. `sensitivity` is the largest change of the answer when one record
 is replaced (2 clip / batch for a clipped mean). The library dp-accounting is inconsistent here. Under REPLACE_ONE its
@@ -23,7 +23,7 @@ from scipy.special import erfcx, log_ndtr
 from fedcore.arrays import Vector
 
 Curve = Callable[[Vector], Vector]
-"""delta at each epsilon (any sign, ascending); symmetric: a swap of the two data sets gives the same curve."""
+"""delta at each epsilon (any sign, ascending); symmetric: equal after a swap of the two data sets."""
 
 _UNITS = 2.0**-49
 """Relative error of an exponent, a Mills ratio or a root of theirs: sixteen roundings."""
@@ -47,7 +47,7 @@ def symmetric(above: Curve) -> Curve:
 
 
 def gaussian(mu: float) -> Curve:
-    """The curve of full-batch Gaussian answers whose mu^2 add up to `mu`^2 (Balle and Wang 2018, Theorem 8)."""
+    """Curve of full-batch Gaussian answers whose mu^2 add up to `mu`^2 (Balle and Wang 2018, Theorem 8)."""
 
     def above(epsilon: Vector) -> Vector:
         near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
@@ -154,8 +154,10 @@ def all_of_sample(records: int, rate: float, multiplier: float) -> Curve:
 
 
 def _sizes(records: int, rate: float) -> list[tuple[int, float]]:
-    """Groups of the sizes of a Poisson sample: the largest size of each, and its probability; these add up to 1.
+    """Groups of the sizes of a Poisson sample: the largest size of each, and its probability.
 
+
+    The probabilities add up to 1.
     Near the mean a group is a sixth of a standard deviation wide, or one size.
     """
     from scipy.stats import binom

@@ -32,9 +32,7 @@ LARGEST = 1 << 23
 CURVED = 1 << 10
 """Steps to the largest loss of one answer where a whole curve is composed."""
 WINDOW = 1 << 21
-"""Points of the largest composition. The asker of a plan chooses the number of answers, and many answers with hardly
-any
-noise would take gigabytes."""
+"""Points of the largest composition: an asker could otherwise choose a plan that takes gigabytes."""
 UNIT = 1e-16
 """Rounding of one operation on probabilities that add up to 1."""
 
@@ -123,10 +121,8 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
     if found is not None:
         return found
     # A few answers of much noise or from a rare sample have small losses. Delta is then far below the probability of a
-    # loss
-    # above epsilon. Chernoff's bound on that probability tilts far beyond the losses that decide delta, and rounding
-    # decides.
-    # The tilt of a bound on delta itself fits.
+    # loss above epsilon. Chernoff's bound on that probability tilts far beyond the losses that decide delta, and
+    # rounding decides. The tilt of a bound on delta itself fits.
     left = delta - _infinite(parts)
     if left <= 0:
         return math.inf
@@ -138,7 +134,7 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
 def _near(
     parts: Sequence[Discrete], cumulant: Callable[[float], float], bound: float, tilt: float, delta: float
 ) -> float | None:
-    """Epsilon by a composition with this tilt; None if the composition is too large, or its rounding decided."""
+    """Epsilon by a composition with this tilt; None if it is too large, or its rounding decided."""
     composed = _compose(parts, cumulant, tilt, delta)
     if composed is None:
         return None
@@ -180,8 +176,7 @@ def _compose(
     step, log_scale = parts[0].step, cumulant(tilt)
     top, _ = _chernoff(cumulant, math.log(SHARE * delta))
     # Losses above the window are lost, at most SHARE of delta, or wrapped to its bottom, where they add. The tilted
-    # mass
-    # that is wrapped must be small too, or heavy tails make epsilon a loose bound.
+    # mass that is wrapped must be small too, or heavy tails make epsilon a loose bound.
     top = max(top, _chernoff(lambda t: cumulant(tilt + t) - log_scale, 2 * math.log(SHARE))[0])
     # Losses below the window are wrapped to its top, where they only add; at most SHARE^2 of the tilted mass.
     below, _ = _chernoff(lambda t: cumulant(tilt - t) - log_scale, 2 * math.log(SHARE))

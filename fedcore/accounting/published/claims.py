@@ -1,4 +1,4 @@
-"""A published formula in one setting: epsilon -> sigma within its stated range, and sigma -> claimed epsilon.
+"""A published formula in one setting: epsilon -> sigma in its range, and sigma -> claimed epsilon.
 
 Every sigma is in this project's unit: standard deviation per coordinate of the noise on the *mean* over the records of
 one answer. Means have the unit of loss per weight. Every epsilon is for replacing one record at one silo.
@@ -102,7 +102,10 @@ class PaperFormula:
     least: float = 0.0
 
     def sigma(self, epsilon: float) -> float:
-        """Sigma > 0 of the first kind. Raises InputError, with value, bound and source, outside the stated range."""
+        """Sigma > 0 of the first kind.
+
+        Raises InputError, with value, bound and source, outside the stated range.
+        """
         self._check(epsilon)
         return self.kinds[0].sigma(epsilon)
 
@@ -139,7 +142,11 @@ def inverse(event: GaussianRelease, factor: float, limit: float, source: str, st
 
 
 def crossing(falling: Callable[[float], float], target: float) -> float:
-    """The smallest x (to 1e-15, 1e-12 .. 1e12) at which a decreasing function, jumps allowed, is at most target."""
+    """The smallest x in 1e-12 .. 1e12 (to 1e-15) at which a decreasing function is at most target.
+
+
+    The function may jump.
+    """
     low, high = math.log(1e-12), math.log(1e12)
     if falling(math.exp(high)) > target:
         return math.inf

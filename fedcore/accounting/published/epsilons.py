@@ -1,4 +1,4 @@
-"""Epsilons and rounds that the published formulas claim for a given noise, to show beside the accounted ones."""
+"""Epsilons and rounds that the published formulas claim for a given noise."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedcore.accounting.published.papers import PAPERS, published
 from fedcore.accounting.rounds_search import most_rounds
 
 TOWARDS_SERVER = {"noble-2022": "noble-2022-server", "noble-2022-numeric": "noble-2022-numeric-server"}
-"""Formulas about a third party, who sees a function of the server's view; and the formula of each about the server."""
+"""Formula towards the server, by the formula towards a third party with less view."""
 
 
 def claims(name: str, inputs: FormulaInputs, sigma: float) -> dict[str, float]:
-    """Epsilon that the named formula claims for sigma, by formula; a third party's formula adds the server's.
+    """Epsilon that the named formula claims for sigma, by formula; the server's formula is added.
 
     A third party never learns more than the server, so its value is at most the server's. The published bound may
     exceed that (spec dp-scaffold, 5.8). `silos` and `silos_per_round` are facts of the federation: a formula without
@@ -24,7 +24,7 @@ def claims(name: str, inputs: FormulaInputs, sigma: float) -> dict[str, float]:
 
 
 def monotone_claim(name: str, inputs: FormulaInputs, sigma: float) -> float:
-    """The smaller claim of the formula: for samples, or for as many records that are no sample, at equal noise.
+    """The smaller claim of the formula: for a sample, or for as many records without sampling.
 
     A sample reveals no more than an answer about all of its records. The published bound for samples exceeds that one
     where rates are near 1. The result does not fall as the rate grows, at fixed sigma and batch. Raises InputError like

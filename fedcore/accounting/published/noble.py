@@ -74,7 +74,7 @@ def numeric(server: bool) -> Callable[[FormulaInputs], PaperFormula]:
 
 
 def largest_rounds(inputs: FormulaInputs, epsilon: float, sigma: float, server: bool) -> int:
-    """The largest number of rounds for which `numeric` claims at most `epsilon` with this noise; 0 if one is too many.
+    """The largest number of rounds for which `numeric` claims at most `epsilon`; 0 if one is too many.
 
     No search: at each order a it is (epsilon - ln(1/delta) / (a-1)) over a round's Renyi epsilon. `inputs.rounds` is
     ignored. Raises InputError if there is no bound below 10 million.
@@ -110,8 +110,10 @@ def _of_a_round(q: FormulaInputs, sigma: float, server: bool) -> np.ndarray:
 
 
 def sampled_renyi(curve: np.ndarray, rate: float) -> np.ndarray:
-    """Renyi epsilons of orders 2, 3, ... after sampling a share `rate` without replacement (rate 1: unchanged).
+    """Renyi epsilons of orders 2, 3, ... after sampling a share `rate` without replacement.
 
+
+    Rate 1 leaves them unchanged.
     Source: Wang, Balle, Kasiviswanathan 2019, Theorem 9 for unbounded mechanisms; Lemma B.7 of Noble et al. 2022.
     """
     if rate == 1:

@@ -1,5 +1,7 @@
-"""Registry of the noise constants that the papers print, with their stated ranges: claims, for an accountant to judge.
+"""Registry of the noise constants that the papers print, with their stated ranges.
 
+
+They are claims, for an accountant to judge.
 Each function converts its paper's unit to this project's (see `claims`). Where paper and spec differ, the function
 names the one that it follows. Greek letters of the papers are spelled out: a is their Renyi order.
 """
@@ -16,8 +18,10 @@ from fedcore.errors import InputError
 
 
 def _multi_pass(authors: str) -> Callable[[FormulaInputs], PaperFormula]:
-    """sigma^2 = 256 L^2 R ln(2.5 R / delta) ln(2 / delta) / (n eps)^2: the paper's unit is ours, K cancels.
+    """sigma^2 = 256 L^2 R ln(2.5 R / delta) ln(2 / delta) / (n eps)^2.
 
+
+    The paper's unit is ours, K cancels.
     Limits: eps <= 2 ln(2/delta), and K >= eps n / (4 sqrt(2 R ln(2/delta))). The latter, the amplification step of the
     proof, is eps <= 4 (K/n) sqrt(2 R ln(2/delta)). The complete Theorem 2.1 of Lowy and Razaviyayn has ln(2/delta)
     where all other places have twice that; the proof needs no more (spec isrl-dp-fl, E8).
@@ -80,8 +84,10 @@ def _diff2(q: FormulaInputs) -> PaperFormula:
 
 
 def _diff2_bvr(q: FormulaInputs) -> PaperFormula:
-    """Noise of DIFF2-BVR-L-SGD: s_1, s_2 as `_diff2` with u_1 = u_2 = 3 for u, u/(u-1), and that of the local steps.
+    """Noise of DIFF2-BVR-L-SGD: restart and difference rounds, and local steps.
 
+
+    s_1, s_2 as `_diff2` with u_1 = u_2 = 3 for u, u/(u-1).
     Local steps follow the closed form of the proof, with P = silos:
 
         s_3^2 = max(8/3 (4+e) a^2/(a-1) 6 K ceil(R/P) / (n^2 eps), 6 a / b^2)
@@ -122,8 +128,10 @@ def _streams(q: FormulaInputs, first: float, second: float, source: str) -> Pape
 
 
 def _fcrn(q: FormulaInputs) -> PaperFormula:
-    """sigma^2 = 160 tau T (k/d) ln(1.25/delta_0) (L_0 + L_1 D)^2 / (eps m)^2 for eps <= 1; clip is L_0 + L_1 D.
+    """sigma^2 = 160 tau T (k/d) ln(1.25/delta_0) (L_0 + L_1 D)^2 / (eps m)^2 for eps <= 1.
 
+
+    clip is L_0 + L_1 D.
     The paper's unit is ours: the noise is on the gradient of the one record of an answer. Its overall delta cannot be
     chosen (0.2 to 0.5 in the proof). `releases` gives no credit for k/d, since a clipped norm bounds no coordinate. It
     counts one record per round in tau - 1 steps (spec dp-fcrn, E1, E2, E4 and section 10).
@@ -136,8 +144,10 @@ def _fcrn(q: FormulaInputs) -> PaperFormula:
 
 
 def _fedsgd(q: FormulaInputs) -> PaperFormula:
-    """sigma^2 = 160 T ln(1.25/delta_0) L_0^2 / (eps m)^2 for eps <= 1, on the gradient of one record or all (`full`).
+    """sigma^2 = 160 T ln(1.25/delta_0) L_0^2 / (eps m)^2 for eps <= 1.
 
+
+    The noise is on the gradient of one record, or of all (`full`).
     Equation 7 with tau = 1, k = d, D = 0: the spec's reading (dp-fcrn, 5.7); the paper prints no noise for it.
     """
     if q.sampling != "full" and q.batch != 1:
@@ -151,7 +161,7 @@ def _seven(q: FormulaInputs) -> float:
 
 @dataclass(frozen=True)
 class Paper:
-    """One entry of the registry: the columns of `fedcore privacy papers`, and the function that builds the formula."""
+    """One entry of the registry: the columns of `fedcore privacy papers`, and the formula's builder."""
 
     name: str
     method: str

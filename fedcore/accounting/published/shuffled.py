@@ -1,5 +1,7 @@
-"""Formulas of Lowy and Razaviyayn 2023 for the shuffle model, as spec isrl-dp-fl corrects them (6.7, E15, E16).
+"""Formulas of Lowy and Razaviyayn 2023 for the shuffle model, with corrections.
 
+
+The corrections are those of spec isrl-dp-fl (6.7, E15, E16).
 By advanced composition each round has e_r = eps / (2 sqrt(2 R ln(2/delta))) and delta_r = delta / (2R). The paper's
 ln(1/delta) adds up to 1.5 delta. Both formulas are claims to compare with: at equal guarantee they take far more noise
 than the accountant does, even without a shuffler.
@@ -18,8 +20,10 @@ from fedcore.errors import InputError
 
 
 def amplified(local: float, whole: float, messages: int, delta: float) -> float:
-    """Epsilon of one of `messages` shuffled reports, each `whole`-close to all others, for neighbours `local` apart.
+    """Epsilon of one of `messages` shuffled reports, each `whole`-close to all others.
 
+
+    Neighbours are `local` apart.
     ln(1 + tanh(local/2) (8 sqrt(e^whole ln(4/delta)) / sqrt(M) + 8 e^whole / M)): Theorem F.2 with whole = n local;
     Feldman, McMillan and Talwar 2021, Theorem 3.1, with whole = local. Stated for whole <= `farthest`.
     """
@@ -35,8 +39,10 @@ def farthest(messages: int, delta: float) -> float:
 
 
 def one_record(q: FormulaInputs) -> PaperFormula:
-    """Section 6.7's calibrator: a report is about one of n records, by M of N silos: sigma^2 = 8 L^2 ln(2/d0) / e0^2.
+    """Section 6.7's calibrator, for reports about one of n records: sigma^2 = 8 L^2 ln(2/d0) / e0^2.
 
+
+    M of N silos report.
     ehat = e_r n N / (2M); d0 = n N delta / (18 R M^2); M >= 16 ln(2/d0). The local epsilon e0 <= 1 is the largest with
     amplified(e0, e0, M, M d0) <= ehat. The paper prints sigma^2 with /e0. Stated for eps <= ln(2/delta).
     """
@@ -56,9 +62,12 @@ def one_record(q: FormulaInputs) -> PaperFormula:
 
 
 def all_records(q: FormulaInputs) -> PaperFormula:
-    """Theorem F.2 for reports about all n records of each of N silos: sigma = (2L/n) sqrt(2 ln(2/d0)) / e0.
+    """Theorem F.2 for reports about all n records of each of N silos.
 
-    e0 is the largest with amplified(e0, n e0, N, delta_r / 2) <= e_r. d0 takes the other half of delta_r:
+        sigma = (2L/n) sqrt(2 ln(2/d0)) / e0
+
+    The local epsilon e0 is the largest with amplified(e0, n e0, N, delta_r / 2) <= e_r. d0 takes the other half of
+    delta_r:
 
         (e^e_r + 1) 2 N n e^((n-1) e0) d0 = delta_r / 2, with the factor that the paper drops (E16)
 

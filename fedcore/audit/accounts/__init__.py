@@ -1,1 +1,1 @@
-"""A silo's account as the auditor computes it: least cost of releases, known charges, and lives of ledgers."""
+"""A silo's account as the auditor computes it: least costs, known charges, and lives of ledgers."""

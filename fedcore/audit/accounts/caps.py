@@ -25,8 +25,10 @@ MANY, MOST = 4, 64
 
 
 def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
-    """Checks that no ledger and no rule admits two runs that each take a cap whole, also after one is closed unspent.
+    """Checks that no cap admits two runs that each take it whole, also after one is closed unspent.
 
+
+    No ledger and no rule may do so.
     With the plan's own charge, no rule admits more runs than a cap allows for runs that were fixed beforehand.
     """
     audited = known.audited
@@ -67,7 +69,7 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
 
 
 def _most_squared(epsilon: float, delta: float) -> float:
-    """The largest squared parameter of Gaussian answers that are (epsilon, delta)-private, up to rounding above."""
+    """The largest squared parameter of (epsilon, delta)-private Gaussian answers, up to rounding."""
     low, high = 0.0, 1.0
     while gaussian(high, epsilon) < delta:
         low, high = high, 2.0 * high

@@ -20,15 +20,18 @@ from scipy.signal import fftconvolve
 from fedcore.accounting.events import GaussianRelease
 
 Pair = Callable[[np.ndarray, float, float], np.ndarray]
-"""Log likelihoods (2, N) of two neighbours at numbers (N,), from a rate and a sensitivity over the noise."""
+"""Log likelihoods (2, N) of two neighbours at numbers (N,), from a rate and sensitivity over noise."""
 
 LOST = 0.02
-"""Approximate nats by which rounding lowers the privacy loss of all answers, unless the step is at least `FINEST`."""
+"""Approximate nats by which rounding lowers the privacy loss of all answers.
+
+
+The step is at least `FINEST`."""
 FINEST = 2.0**-16
 
 
 def squared(events: Iterable[GaussianRelease]) -> float:
-    """Largest sum, over positions, of squared Gaussian-DP parameters, as if each answer had been about all records."""
+    """Largest sum of squared Gaussian-DP parameters over positions, as if answers were about all records."""
     listed = Counter(events)
     borders = sorted({event.start for event in listed})
     return max(
@@ -48,7 +51,11 @@ def delta_at_least(events: Iterable[GaussianRelease], epsilon: float) -> float:
 
 
 def gaussian(mu_squared: float, epsilon: float) -> float:
-    """Delta of Gaussian answers (Balle and Wang 2018, Theorem 8) whose squared parameters add up to `mu_squared`."""
+    """Delta of Gaussian answers whose squared parameters add up to `mu_squared`.
+
+
+    Source: Balle and Wang 2018, Theorem 8.
+    """
     if mu_squared <= 0.0:
         return 0.0
     mu = math.sqrt(mu_squared)
@@ -108,7 +115,7 @@ def _opposite(x: np.ndarray, rate: float, mu: float) -> np.ndarray:
 
 
 def _absent(x: np.ndarray, rate: float, mu: float) -> np.ndarray:
-    """Log likelihoods of a record that lies a sensitivity away from its replacement, and of the replacement."""
+    """Log likelihoods of a record a sensitivity away from its replacement, and of the replacement."""
     return np.array([np.logaddexp(_log(1.0 - rate), _log(rate) + mu * x - mu**2 / 2), np.zeros_like(x)])
 
 

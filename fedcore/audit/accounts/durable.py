@@ -1,4 +1,4 @@
-"""Test that a durable ledger's account covers all releases over its life; part of the instrument `accounts`.
+"""Test that a durable ledger's account covers all releases; part of the instrument `accounts`.
 
 Runs are closed, forgotten, continued by another process, lost with a restored copy, and reconciled.
 """
@@ -73,7 +73,7 @@ def _lived(known: KnownAccount, records: Records, folder: Path) -> None:
 
 
 def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> None:
-    """Asks for a run and restores the ledger from before it: the possible cost of the lost run stays charged."""
+    """Loses a run by a restored ledger and checks that its possible cost stays charged."""
     audited, (path, anchor) = known.audited, _paths(folder)
     addresses = chosen(audited)
     shutil.copyfile(path, folder / "copy.sqlite")
@@ -103,7 +103,7 @@ def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> Non
 
 
 def _behind(known: KnownAccount, records: Records, folder: Path) -> None:
-    """Restores a copy from before a release of an open run: it must be refused like one from before the run."""
+    """Restores a copy from before a release of an open run and checks that it is refused."""
     audited, (path, anchor) = known.audited, _paths(folder)
     opened = partial(SqliteLedger, audited.silo, path, anchor)
     with closing(opened()) as ledger:

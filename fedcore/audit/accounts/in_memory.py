@@ -26,7 +26,7 @@ class _Unwilling(MemoryLedger):
 
 
 def in_memory(known: KnownAccount, rng: np.random.Generator, _: Path) -> None:
-    """Compares the charges of simulated silos, whose ledger ends with its process, with what was released."""
+    """Compares the charges of simulated silos, whose ledger ends with its process, with the releases."""
     ledger = MemoryLedger(known.audited.silo)
     session = AuditSession(known.audited, equal_records(known.audited, rng), ledger)
     addresses = chosen(known.audited)

@@ -1,4 +1,4 @@
-"""A silo's account as the auditor knows it: the released events, with which charges and statements are compared."""
+"""A silo's account as the auditor knows it, with which charges and statements are compared."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class KnownAccount:
         self.holds(f"{name} is opened", False)
 
     def events(self, run: str) -> list[GaussianRelease]:
-        """The run's events that must at least be charged: its releases if it was closed after them, else its plan."""
+        """The least events of the run's charge: its releases if it was closed after them, else its plan."""
         ended = run in self.closed and run not in self.in_full
         return self.released[run] if ended else self.planned
 
@@ -110,8 +110,10 @@ class KnownAccount:
     def ask(
         self, session: AuditSession, run: str, addresses: Iterable[tuple[int, int]], known_as: str | None = None
     ) -> None:
-        """Lets the silo approve a run and answer each address once; without addresses the run is only approved.
+        """Lets the silo approve a run and answer each address once.
 
+
+        Without addresses the run is only approved.
         `known_as`: name in `released` of a run of another version of the data with the same name.
         """
         session.approved(run)

@@ -1,4 +1,4 @@
-"""Test that no account is below what was released: charges over the whole life of a ledger, computed again.
+"""Test that no account is below the releases: charges over a ledger's life, computed again.
 
 A ledger of the auditor's own is opened, closed, continued, restored from an older copy and reconciled. One of an older
 version is migrated; two versions of a silo's data share an account in a register. After each step charges, statements
@@ -48,8 +48,9 @@ def accounts(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
 
 
 def _planned(known: KnownAccount) -> None:
-    """Checks that the plan stays within the agreed delta and epsilon; a shuffled run's epsilon is another one, of all
-    silos.
+    """Checks that the plan stays within the agreed delta and epsilon.
+
+    Shuffled runs are exempt from the latter: their epsilon is that of all silos.
     """
     problem = known.audited.plan.problem
     agreed = 1.0 / known.audited.n**2 if problem.budget.fixed_delta is None else problem.budget.fixed_delta

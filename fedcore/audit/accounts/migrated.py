@@ -18,8 +18,10 @@ from fedcore.ledger.sqlite import SqliteLedger
 
 
 def migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
-    """Checks a ledger of version 2, which had charges and no chain: it has all charges, its runs closed and paid in
-    full.
+    """Checks that a ledger of version 2 has all charges after migration.
+
+
+    That version had charges and no chain. Its runs must be closed and paid in full.
     """
     audited = known.audited
     path, anchor = folder / "ledger.sqlite", folder / "ledger.anchor"

@@ -1,4 +1,4 @@
-"""Test that a silo's account in a register covers all versions of its data; part of the instrument `accounts`.
+"""Test that a register's account covers all versions of a silo's data; part of `accounts`.
 
 A register of the auditor's own has two versions of one silo, each with a ledger. Runs of both are asked, closed, taken
 over by a newer lease, capped, lost with a restored ledger and reconciled.
@@ -34,7 +34,7 @@ EARLIER, LATER, OTHERS = "1" * 32, "2" * 32, "3" * 32
 
 
 def registered(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:
-    """Compares charges, statements, caps and leases of an account of two versions with the releases of both."""
+    """Compares charges, statements, caps and leases of a two-version account with all releases."""
     audited, addresses = known.audited, chosen(known.audited)
     first, last = halves(addresses)
     register = _made(audited, folder)
@@ -107,7 +107,7 @@ def _by_run(register: Register, audited: AuditedSilo) -> dict[str, Charge]:
 
 
 def _all_versions(known: KnownAccount, when: str, ledger: RegisteredLedger) -> None:
-    """Compares the account with all known releases, since runs of other versions have other names in a ledger."""
+    """Compares the account with all known releases; runs of other versions have other names in a ledger."""
     least = sum(squared(known.events(run)) for run in known.released)
     charges = list(ledger.charges().values())
     sums = total(charges)
@@ -124,7 +124,11 @@ def _all_versions(known: KnownAccount, when: str, ledger: RegisteredLedger) -> N
 
 
 def _capped(known: KnownAccount, ledger: RegisteredLedger) -> None:
-    """Checks that a cap of one run is full where another version has an open run, which is charged in full."""
+    """Checks that a cap of one run is full where another version has an open run.
+
+
+    An open run is charged in full.
+    """
     audited = known.audited
     mu_squared = squared(list(audited.plan.silo_events(audited.silo)))
     charge = Charge(mu_squared, audited.plan.silo_epsilon(audited.silo), audited.delta)

@@ -1,4 +1,4 @@
-"""Auditor's models of the auditable kinds of answers, one file each, by the names of `fedcore.silo.answers`."""
+"""Auditor's models of answers, one file each, by the names of `fedcore.silo.answers`."""
 
 from fedcore.audit.answers.answer import AuditedAnswer, Sum
 from fedcore.audit.answers.column_moments import AuditedColumnMoments

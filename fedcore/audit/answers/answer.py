@@ -55,11 +55,11 @@ class AuditedAnswer(Protocol):
         ...
 
     def folded(self, total: Vector) -> Vector:
-        """The exact sum (numbers,) of records whose parts add up to `total` (d,): that total, or a function of it."""
+        """The exact sum (numbers,) of records whose parts add up to `total` (d,): a function of it."""
         ...
 
     def loud(self, norm: float) -> float:
-        """Norm of a record whose part of an answer to the first query is about `norm` long, or longer, before clipping.
+        """Norm of a record whose unclipped part of the first answer is about `norm` long, or longer.
 
         In the unit of that query.
         """
@@ -70,7 +70,7 @@ class AuditedAnswer(Protocol):
         ...
 
     def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Features of two records whose parts are about as far apart as any two; empty where `farthest` finds them."""
+        """Features of two records whose parts are about as far apart as any; empty if `farthest` suffices."""
         ...
 
     def elsewhere(self, problem: Problem) -> Problem:

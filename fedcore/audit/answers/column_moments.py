@@ -45,7 +45,11 @@ class AuditedColumnMoments(AuditedMoments):
         return norm
 
     def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Two records with columns 1 and -0.32 in turn, as many as norm B allows, and opposite in the next one."""
+        """Two records with columns 1 and -0.32 in turn, as many as norm B allows.
+
+
+        They are opposite in the next column.
+        """
         one, other, left = np.zeros(self.features), np.zeros(self.features), self.allowed**2
         pair = 1.0 + 0.32**2
         at = 2 * min(int(left / pair), self.features // 2)

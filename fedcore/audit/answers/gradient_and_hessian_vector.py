@@ -1,4 +1,4 @@
-"""Clipped gradients of single records' quadratic models, computed one by one without the code under test."""
+"""Clipped gradients of records' quadratic models, computed one by one without the code under test."""
 
 from __future__ import annotations
 

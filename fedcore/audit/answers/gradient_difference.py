@@ -20,7 +20,7 @@ from fedcore.silo.answers.gradient_difference import GradientDifference
 LONGEST = 1e3
 """Norm of a loud record where no difference is as long as wanted."""
 STEP = 0.3
-"""Length of the first question's step, in units of the distance from the first model to the edge of the domain.
+"""Length of the first question's step, in units of the first model's distance to the domain's edge.
 
 At common diameters the length is far from 1, so that noise which is not scaled by it is found."""
 
@@ -74,7 +74,7 @@ class AuditedGradientDifference(AuditedGradient):
         return self.gradients(after, X, y) - self.gradients(before, X, y)
 
     def loud(self, norm: float) -> float:
-        """Accurate to a factor of two, for a record in one direction; a difference's growth depends on the loss."""
+        """Accurate to a factor of two, for one direction; a difference's growth depends on the loss."""
         x, y = _direction(self.features)[None], np.ones(1)
         unit = float(np.linalg.norm(np.subtract(*np.split(self.about, 2))))
         for length in 2.0 ** np.arange(-10, 60):
@@ -83,9 +83,10 @@ class AuditedGradientDifference(AuditedGradient):
         return LONGEST
 
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
-        """The record's mirror image, which has the same predictors at both models and hence the same change of
-        residuals.
+        """The record's mirror image, with the same predictors at both models.
 
+
+        Its change of residuals is therefore the same.
         A convex loss's differences lie in one half space, where no other is farther away. If the predictors determine a
         record completely, there is no mirror image: the result is a record without features.
         """

@@ -1,4 +1,4 @@
-"""Cells of single records in a histogram of labels by scores, computed one by one without the code under test."""
+"""Cells of single records in a histogram of labels by scores, without the code under test."""
 
 from __future__ import annotations
 

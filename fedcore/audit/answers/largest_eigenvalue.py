@@ -1,4 +1,4 @@
-"""Largest eigenvalue of records, computed without the code under test, from matrices and singular values."""
+"""Largest eigenvalue of records from matrices and singular values, without the code under test."""
 
 from __future__ import annotations
 

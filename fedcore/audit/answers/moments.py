@@ -29,7 +29,11 @@ class WatchedMoments(Moments):
 
 
 class AuditedMoments:
-    """A record x adds (B x, upper triangle of x x', entries off the diagonal times sqrt(2)), x cut to norm B."""
+    """A record x, cut to norm B, adds B x and the upper triangle of x x'.
+
+
+    Entries off the diagonal are multiplied by sqrt(2).
+    """
 
     classes: int | None = None
     silent = True

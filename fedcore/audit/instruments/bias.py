@@ -14,7 +14,7 @@ from fedcore.audit.releases import SCENES, Releases
 
 
 def bias(releases: Releases, false_alarm: float) -> Finding:
-    """Tests the mean of the residuals by coordinate, of each data set, phase and round, and along the exact sum.
+    """Tests the mean of residuals by coordinate, data set, phase and round, and along the exact sum.
 
     Means of standard normals are normal: exact. statistic: the least corrected p-value; threshold: the least that
     passes.

@@ -7,7 +7,7 @@ from fedcore.audit.releases import Releases
 
 
 def charges(releases: Releases) -> Finding:
-    """Compares the ledger's rows of every run with the releases that were sent and with their planned events.
+    """Compares the ledger's rows of every run with the releases and with their planned events.
 
     An event includes the number of noised answers, so a round charged for fewer answers than it gave is found.
     statistic: number of faulty rows; threshold: 0; no chance.

@@ -1,4 +1,4 @@
-"""Test that every record is clipped, on neighbouring data sets whose gradients differ far beyond the bound.
+"""Test that every record is clipped, on neighbours whose gradients differ far beyond the bound.
 
 The releases of the two data sets differ by the clipped canaries plus the known noise of two releases. Each canary moves
 them by at most the planned sensitivity along its direction. Averaged over answers the difference is normal with known
@@ -66,7 +66,7 @@ def one_record(audited: AuditedSilo, rng: np.random.Generator, false_alarm: floa
 
 
 def all_records(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> Finding:
-    """Tests clipping of all records at once: data sets n neighbours apart, so n times the sensitivity is allowed.
+    """Tests clipping of all records at once: n neighbours apart, n times the sensitivity is allowed.
 
     The noise is still that of one release, so this test finds a clipping bound that is only slightly too large.
     """
@@ -74,7 +74,7 @@ def all_records(audited: AuditedSilo, rng: np.random.Generator, false_alarm: flo
 
 
 def _compared(audited: AuditedSilo, pair: Pair, run: str, at: int | None, false_alarm: float) -> Finding:
-    """Tests the answers whose sums have some of the differing records: that at position `at`, or all (None)."""
+    """Tests the answers whose sums have differing records: that at position `at`, or all (None)."""
     without = AuditSession(audited, pair.without).still(run, COMPARED)
     canary = AuditSession(audited, pair.canary).still(run, COMPARED)
     sensitivity = np.array([event.sensitivity for event in canary.events]) * canary.unit

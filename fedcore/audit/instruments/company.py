@@ -69,7 +69,7 @@ def _answers(session: AuditSession, questions: list[tuple[tuple[int, int], Array
 def _among(
     audited: AuditedSilo, records: Records, questions: list[tuple[tuple[int, int], Arrays]]
 ) -> list[bytes | None]:
-    """Answers of a silo that has also agreed to a run of another plan and answers in it before each of them."""
+    """Answers of a silo that also answers in a run of another plan before each of them."""
     session = AuditSession(audited, records)
     other = AuditSession(audited.in_another_plan(), records, of=session)
     other.approved("audit-other-plan")

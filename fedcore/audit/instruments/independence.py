@@ -24,7 +24,7 @@ SHIFTED = 128
 
 
 def related_releases(releases: Releases, false_alarm: float) -> Finding:
-    """Tests all pairs of releases for a common direction, and for equal numbers in another order and sign.
+    """Tests all pairs of releases for a common direction, and for equal numbers up to order and sign.
 
     Some pairs have something in common: neighbours in a run, one address at two silos, in two runs, about two data
     sets, of two plans. These are also compared with one of them shifted or reversed, each alone and all of a kind
@@ -53,8 +53,10 @@ def kinds(releases: Releases) -> Mapping[str, np.ndarray]:
 
 
 def related_coordinates(releases: Releases, false_alarm: float) -> Finding:
-    """Tests all pairs of coordinates (of a wide model: evenly chosen ones and neighbours) over all releases.
+    """Tests all pairs of coordinates over all releases.
 
+
+    Of a wide model, evenly chosen ones and neighbours.
     Compares values, and signs alone, which no rare large value can hide. statistic: the least corrected p-value.
     """
     residuals = releases.residuals
@@ -96,8 +98,10 @@ def _closest_directions(rows: np.ndarray) -> np.ndarray:
 
 
 def _same(rows: np.ndarray, step: float = 0.0) -> np.ndarray:
-    """P-value (1,) of the closest two rows up to order and signs; only neighbours in norm can be that close.
+    """P-value (1,) of the closest two rows up to order and signs.
 
+
+    Only neighbours in norm can be that close.
     For one order and one choice of signs the squared distance of two rows over 2 is chi-square. It is below t with
     probability at most (t/2)^(d/2) / Gamma(d/2 + 1). There are d! orders, 2^d signs, and all pairs (Bonferroni).
     `step`: largest movement of a number by a grid; two numbers may have come closer by twice as much.
@@ -114,7 +118,7 @@ def _same(rows: np.ndarray, step: float = 0.0) -> np.ndarray:
 
 
 def _shifted(name: str, rows: np.ndarray, pairs: np.ndarray) -> dict[str, np.ndarray]:
-    """P-values for the first rows of pairs against the second, shifted by any number, as they are and reversed.
+    """P-values for the first rows of pairs against the second, shifted by any number, also reversed.
 
     `... all together`: pairs that share no release are joined to two long vectors, for each shift.
     """
@@ -134,7 +138,7 @@ def _shifted(name: str, rows: np.ndarray, pairs: np.ndarray) -> dict[str, np.nda
 
 
 def _joint(rows: np.ndarray, pairs: np.ndarray, reverse: bool) -> np.ndarray:
-    """P-values by shift (d,) of the cosine of all first rows in one vector and all second ones, shifted, in another."""
+    """P-values by shift (d,) of the cosine of all first rows in one vector and all shifted second ones."""
     a, b = rows[pairs[:, 0]], rows[pairs[:, 1]]
     b = b[:, ::-1] if reverse else b
     dots = np.fft.irfft((np.fft.rfft(a, axis=1).conj() * np.fft.rfft(b, axis=1)).sum(axis=0), rows.shape[1])
@@ -143,7 +147,7 @@ def _joint(rows: np.ndarray, pairs: np.ndarray, reverse: bool) -> np.ndarray:
 
 
 def _disjoint(pairs: np.ndarray) -> np.ndarray:
-    """Mask (P,) of pairs of which no two share a release: each pair in order that is disjoint from those before."""
+    """Mask (P,) of pairs of which no two share a release: each pair that is disjoint from those before."""
     used: set[int] = set()
     disjoint = np.zeros(len(pairs), dtype=bool)
     for at, (first, second) in enumerate(pairs.tolist()):

@@ -46,7 +46,7 @@ class _GivenKey(MemoryLedger):
 
 
 def keys(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> Finding:
-    """Tests that another key, even in one bit, changes coins and noise, and that the same key repeats them.
+    """Tests that another key, even in one bit, changes coins and noise, and the same key repeats them.
 
     Questions and addresses are the same, whatever was asked in between. Under two keys a record is in both samples as
     often as in two independent ones: exact binomial and hypergeometric counts. A number of the noise equals that of

@@ -30,7 +30,7 @@ STEPS = 2**20
 
 
 def lattice(audited: AuditedSilo, releases: Releases, false_alarm: float) -> Finding:
-    """Tests how many residuals repeat (noise in double precision), or which numbers divide steps of the grid (a grid).
+    """Tests repeats of residuals (noise in double precision), or divisors of steps (noise on a grid).
 
     statistic: the least corrected p-value; threshold: the least that passes.
     """
@@ -59,7 +59,7 @@ def _repeated(repeats: int, many: int) -> float:
 
 
 def _divisible(audited: AuditedSilo, releases: Releases) -> dict[str, np.ndarray]:
-    """P-values by phase and divisor of the number of released sums, in steps, that the divisor divides.
+    """P-values by phase and divisor of the number of released sums, in steps, that it divides.
 
     A message that is the mean of several sums lies on no grid; the silo's noise on sums of zeros takes its place. A
     discrete Gaussian whose parameter is at least 2^20 is uniform over the residues of such a small divisor, within
@@ -89,7 +89,7 @@ def _divisible(audited: AuditedSilo, releases: Releases) -> dict[str, np.ndarray
 
 
 def _ratio(audited: AuditedSilo, phase: Phase, unit: float) -> float:
-    """Ratio of the planned noise to the grid's step, which is a power of two in any unit of the question."""
+    """Ratio of the planned noise to the grid's step, a power of two in any unit of the question."""
     event, kind, problem = phase.event(audited.silo, 1), ANSWERS[phase.question.kind], audited.plan.problem
     scaled = replace(event, sigma=event.sigma * unit, sensitivity=event.sensitivity * unit)
     reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)

@@ -1,4 +1,4 @@
-"""Tests that residuals are normal, each release and each number: their sizes, tails, and gaps near zero.
+"""Tests that residuals are normal, each release and each number: sizes, tails, gaps near zero.
 
 A sampler that is truncated, heavy-tailed, or silent once in a while can have the planned variance over all releases.
 """
@@ -24,7 +24,7 @@ TAILS = (1.0, 2.0, 3.0, 3.5, 4.0, 4.5, 5.0, 7.0)
 SORTED = 2**18
 """Most residuals whose distribution is compared with the normal one."""
 FINENESS = 2.0**-20
-"""Largest ratio of a grid's step to the noise (`privacy.grid_noise`): so much more may lie in an interval."""
+"""Largest ratio of a grid's step to the noise (`privacy.grid_noise`); an interval may have as much more."""
 
 
 CUT = 5.0
@@ -32,7 +32,7 @@ CUT = 5.0
 
 
 def single_releases(releases: Releases, false_alarm: float) -> Finding:
-    """Tests every release by itself: its sum of squares is chi-square, not near zero and not far too large.
+    """Tests every release by itself: its sum of squares is chi-square.
 
     Kolmogorov and Smirnov's test (exact p-value) compares all sums of squares with that distribution. It finds noise
     whose size changes from release to release. statistic: the least corrected p-value.
@@ -47,8 +47,10 @@ def single_releases(releases: Releases, false_alarm: float) -> Finding:
 
 
 def distribution(releases: Releases, false_alarm: float) -> Finding:
-    """Tests the distribution of single numbers: Kolmogorov and Smirnov, fourth powers, tails, and values next to zero.
+    """Tests the distribution of single numbers: distance, fourth powers, tails, values next to zero.
 
+
+    The distance is Kolmogorov and Smirnov's.
     Counts are binomial. P-values of the distance are exact (Simard and L'Ecuyer), those of fourth powers at least exact
     (Chernoff). On a grid the discrete distribution is within 2^-20 of the normal one, far below what either test finds.
     Values next to zero are counted against a rate that allows for the grid. statistic: the least corrected p-value.
@@ -81,14 +83,16 @@ def _distance(values: np.ndarray, of: Any) -> float:
 
 @cache
 def _quadrature() -> tuple[np.ndarray, np.ndarray]:
-    """Points of [-CUT, CUT] and the normal density's mass at each, exact for smooth functions (Gauss and Legendre)."""
+    """Points of [-CUT, CUT] and the normal mass at each, exact for smooth functions (Gauss, Legendre)."""
     nodes, weights = np.polynomial.legendre.leggauss(400)
     return CUT * nodes, CUT * weights * stats.norm.pdf(CUT * nodes)
 
 
 def _fourth_powers(values: np.ndarray) -> float:
-    """Upper bound on the p-value of the sum of He(r) = r^4 - 6 r^2 + 3, cut to 0 beyond `CUT`; tails move it.
+    """Upper bound on the p-value of the sum of He(r) = r^4 - 6 r^2 + 3, cut to 0 beyond `CUT`.
 
+
+    Heavy tails move the sum.
     Chernoff's bound: P(S >= s) <= exp(-t s) M(t)^n for every t > 0. M is the moment generating function of He under the
     normal law, here an integral of a smooth function on an interval. Both tails.
     """

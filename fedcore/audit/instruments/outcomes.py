@@ -1,4 +1,4 @@
-"""Test that only noised numbers depend on records, with equal questions, keys and addresses about other records.
+"""Test that only noised numbers depend on records: equal questions, keys and addresses, other records.
 
 A silo that fails, refuses, warns or changes its answer's shape because of a record reveals it without any noise.
 """
@@ -95,7 +95,7 @@ def outcomes(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
 
 
 def _outcome(audited: AuditedSilo, records: Records) -> tuple[Any, ...]:
-    """All outcomes except the numbers of answers, in a run that is asked, asked again, accounted for and closed."""
+    """All outcomes of a run except the numbers of answers: asked, asked again, accounted for and closed."""
     chosen, run = audited.spread(ASKED), "audit-outcomes"
     logged, out, happened = _LogLines(), io.StringIO(), []
     root, level = logging.getLogger(), logging.getLogger().level
@@ -129,8 +129,10 @@ def _outcome(audited: AuditedSilo, records: Records) -> tuple[Any, ...]:
 
 
 def _answer(session: AuditSession, run: str, address: tuple[int, int], far: bool = False) -> tuple[Any, ...]:
-    """The answer's form, or the refusal or error; `far`: about a model at the domain's edge, the same for all data
-    sets.
+    """The answer's form, or the refusal or error.
+
+
+    `far`: about a model at the domain's edge, the same for all data sets.
     """
     try:
         sent = session.queries.first(address) if address[0] <= len(session.audited.plan.phases) else {}

@@ -1,4 +1,4 @@
-"""Tests that secret samples are as planned and independent: their sizes, their records, and their overlaps.
+"""Tests that secret samples are as planned and independent: sizes, records, and overlaps.
 
 Amplification by sampling fails if the same records are asked about again and again. The overlap of two independent
 samples is binomial (coins) or hypergeometric (a fixed size).
@@ -22,7 +22,7 @@ COMPARED = 512
 
 
 def samples(releases: Releases, false_alarm: float) -> Finding:
-    """Tests participation: every record and every place as often as planned, and samples of the planned sizes.
+    """Tests participation: every record and place as often as planned, and samples of planned sizes.
 
     Counts are binomial. Samples of a fixed size have exactly that size, and participation does not depend on records;
     these two tests have no chance. statistic: the least corrected p-value; threshold: the least that passes.
@@ -50,7 +50,7 @@ def samples(releases: Releases, false_alarm: float) -> Finding:
 
 
 def overlap(releases: Releases, false_alarm: float) -> Finding:
-    """Tests overlaps of samples: any two of a phase, and all neighbouring asks, rounds, runs and silos together.
+    """Tests overlaps of samples: any two of a phase, and all neighbouring asks, rounds, runs and silos.
 
     Also tests how many records of a sample are neighbours. statistic: the least corrected p-value; threshold: the least
     that passes.
@@ -101,7 +101,7 @@ def _blind(draws: Iterable[Draw]) -> bool:
 
 
 def _closest(draws: list[Draw]) -> np.ndarray:
-    """One-sided p-values, by pair, of the overlap of two samples; the reader corrects for the number of pairs."""
+    """One-sided p-values of the overlap of two samples, by pair; not corrected for their number."""
     if len(draws) < 2:
         return np.array([])
     taken = np.array([draw.taken for draw in draws]).astype(float)
@@ -160,7 +160,7 @@ def _joint(pairs: list[tuple[Draw, Draw]]) -> float:
 
 
 def _power(pmf: np.ndarray, many: int) -> np.ndarray:
-    """The distribution of the sum of `many` independent counts, by repeated squaring; errors of 1e-15 or so."""
+    """Distribution of the sum of `many` independent counts, by repeated squaring; errors about 1e-15."""
     result, square = np.ones(1), pmf
     while many:
         if many & 1:

@@ -1,4 +1,4 @@
-"""Test that every release has noise of its own: the difference of two releases that share noise has none left.
+"""Test that every release has noise of its own: releases that share noise differ by none.
 
 The exact mean is subtracted from each row, and the planned sigma divided out. For two independent rows the difference
 over sqrt(2) has a chi-square sum of squares with d degrees of freedom. A shared noise vector gives zero, up to
@@ -18,7 +18,7 @@ from fedcore.audit.finding import Finding
 ROWS = 400
 """Most rows that are compared with each other, 79,800 pairs."""
 COORDINATES = 64
-"""Most coordinates of a row that are compared: enough to separate any two vectors, and cheap for wide models."""
+"""Most coordinates of a row that are compared: enough to separate any two vectors."""
 
 
 def reuse(residuals: np.ndarray, false_alarm: float, step: float = 0.0) -> Finding:

@@ -1,4 +1,4 @@
-"""Test that another record moves an answer by no more than is charged, exactly, by a plan without noise.
+"""Test that another record moves an answer by at most the charge, exactly, in a plan without noise.
 
 In the other instruments noise hides a charged sensitivity that is a few hundredths too small. This one compares the
 distance of two messages about neighbouring records with the charge of the plan with noise.
@@ -29,7 +29,7 @@ SLACK = 1.0 + 1e-9
 
 
 def sensitivity(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
-    """Compares the distance of messages without noise about neighbouring data sets with the charged sensitivity.
+    """Compares distances of messages without noise about neighbours with the charged sensitivity.
 
     statistic: the largest distance over the charged one, of all differing records together; threshold: 1 + 1e-9. No
     chance.
@@ -89,7 +89,7 @@ def _compared(
 def _messages(
     plain: AuditedSilo, records: Records, order: np.ndarray, addresses: list[tuple[int, int]]
 ) -> dict[tuple[int, int], tuple[np.ndarray, Callable[[np.ndarray], float]]]:
-    """By address, the message and a function of the differing rows (n,): the factor on the charged sensitivity.
+    """By address, the message, and the factor on the charged sensitivity by differing rows (n,).
 
     The factor counts the differing rows of each sum, by the sum's weight in the message and the length of the step.
     """

@@ -1,4 +1,4 @@
-"""Test that the noise hides the right sum: exact comparison in a plan without noise, with records of every kind.
+"""Test that the noise hides the right sum: exact comparison in a plan without noise.
 
 Without noise one record that is not clipped, counted twice, left out or in the wrong shard is found at once. Only the
 places of records are random, and every run draws them anew.
@@ -17,7 +17,7 @@ ANSWERS = 400
 """Least number of compared answers, over runs with new records."""
 RUNS = 12
 CLOSE = 1e-8
-"""Tolerance, in units of clip times records over the public count: far above rounding, far below any fault."""
+"""Tolerance over clip times records over the public count: above rounding, below any fault."""
 
 
 def exact_sums(audited: AuditedSilo, rng: np.random.Generator) -> Finding:

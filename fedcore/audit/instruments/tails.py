@@ -1,4 +1,4 @@
-"""Test of the noise's tails: counts of millions of numbers from the silo's own sampler, on sums of zero.
+"""Test of the noise's tails: counts of millions of numbers from the silo's sampler, on zero sums.
 
 Releases are too few beyond 3.5 sigma. The view of a round draws the noise as for an answer, but with longer sums than
 the plan has. Each number of a sum has noise of its own.
@@ -22,7 +22,7 @@ CUTS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.25, 3.5, 3.75, 4.0, 4.25, 4.5, 5.0
 
 
 def tails(audited: AuditedSilo, false_alarm: float) -> Finding:
-    """Tests how many numbers of the noise lie beyond each of `CUTS`, above and below, in the first round of each phase.
+    """Tests how many numbers of the noise lie beyond each of `CUTS` in each phase's first round.
 
     Counts are binomial: a grid is within 2^-20 of the normal distribution. statistic: the least corrected p-value.
     """

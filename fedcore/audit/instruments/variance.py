@@ -24,7 +24,7 @@ POWER = 0.999
 
 
 def limits(count: int, false_alarm: float) -> tuple[float, float]:
-    """Least and greatest observed over planned sigma that pass, `count` residuals; half of `false_alarm` on each side.
+    """Least and greatest observed over planned sigma that pass; half of `false_alarm` on each side.
 
     Raises ValueError unless there is a residual and 0 < false_alarm < 1.
     """
@@ -59,7 +59,7 @@ def residuals_needed(false_alarm: float, ratio: float = RATIO, target: float = P
 
 
 def variance(residuals: np.ndarray, false_alarm: float) -> Finding:
-    """Tests `residuals` (any shape), each over its planned sigma, for variance one, against less and more noise.
+    """Tests `residuals` (any shape), each over its planned sigma, for variance one, two-sided.
 
     statistic: observed over planned standard deviation; threshold: the least that passes. A residual that is not a
     number is an alarm. Raises ValueError as `limits`.
@@ -77,7 +77,7 @@ def variance(residuals: np.ndarray, false_alarm: float) -> Finding:
 
 
 def variance_by_part(releases: Releases, false_alarm: float) -> Finding:
-    """Tests the variance of every part by itself: sums of squares that are chi-square, exact, with Bonferroni.
+    """Tests the variance of every part by itself: chi-square sums of squares, exact, with Bonferroni.
 
     Parts are coordinates, phases, coordinates of a phase, rounds, fourths of the plan, runs, and data sets. Others are
     groups by the size of the exact sum and of the sample. Further parts are directions: cosine waves over the
