@@ -59,7 +59,6 @@ Cells = Callable[[Vector], tuple[Vector, Vector]]
 class Lean:
     """Distribution of the lean a = (dQ - dP) / (dQ + dP) of a report from W = (P + Q) / 2.
 
-
     It is symmetric around 0.
     `cells`: function of rising edges (k + 1,). It returns W's mass (k,) and the integral of a (k,) in each cell between
     two edges, upper edge included. `reach`: the largest lean that the cells count. `lost`: the mass that they do not
@@ -103,7 +102,6 @@ def gaussian_lean(mu: float) -> Lean:
 def blanket_curve(lean: Lean, messages: int, share: float, tail: float) -> Curve:
     """delta(epsilon) of one report in a batch of `messages`.
 
-
     Each other report is of W with probability `share`.
     An upper bound for every epsilon, symmetric as `loss_curves` are. The caller adds `messages * lean.lost` to delta.
     The curve falls to at most `tail` and is constant from there on. `messages` = 1: the report alone.
@@ -144,7 +142,6 @@ def _delta(lean: Lean, messages: int, share: float, epsilon: float) -> float:
 
 def expected_excess(step: float, first: int, mass: Vector, count: int) -> float:
     """An upper bound on E[(X_1 + ... + X_count)_+] for independent X, of E[X] <= 0.
-
 
     X has `mass` at step * (first, first + 1, ...).
     The sum is computed under the exponential tilt that moves its mean to 0, so that rounding is relative to the result.

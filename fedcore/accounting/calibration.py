@@ -43,8 +43,8 @@ def paper_formula(
 
     multi-pass, all answers about the same `batch` records: `gao-2024` of the registry `papers`. There n is the records
     of the phase (`shard`; None: batch) and R all its rounds. Samples of an expected size `batch` are within its range
-    while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)).
-    one-pass, each answer about a batch of its own: `lowy-2023-one-pass`.
+    while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)). The other schedule, one-pass, has answers about a batch each:
+    `lowy-2023-one-pass`.
     """
     if schedule == "one-pass":
         return published("lowy-2023-one-pass", FormulaInputs(int(batch), rounds, delta, batch, clip, "once"))

@@ -59,7 +59,6 @@ class GaussianRelease:
     def gdp_mu_squared(self) -> float:
         """Squared Gaussian-DP parameter of `count` full-batch answers; infinite without noise.
 
-
         Source: Dong, Roth, Su 2022.
         An upper bound for poisson and without-replacement: such an answer is mu-GDP with the mu of one that always uses
         the record. Proof. A sample B is drawn without looking at records. For two neighbouring data sets the answers
@@ -82,7 +81,6 @@ def mean_sensitivity(
     clip: float, records: float, mechanism: Mechanism = "gaussian", slack: float | None = None
 ) -> float:
     """Sensitivity of the mean of `records` gradients clipped to norm `clip`: 2 clip (1 + slack) / n.
-
 
     Neighbours replace one record.
     `slack`: relative allowance for rounding, from `Rounding.slack` by the number of terms; 1e-6 up to some 10^9 terms.

@@ -23,7 +23,6 @@ _STEEP = 1e6
 def log_delta(mu: float, epsilon: float) -> float:
     """Natural logarithm of the smallest delta at which a mu-GDP mechanism is (epsilon, delta)-DP.
 
-
     `epsilon` >= 0.
     Raises ValueError for a negative mu, and for NaN.
     """
@@ -54,7 +53,6 @@ def delta_of(mu: float, epsilon: float) -> float:
 @lru_cache(maxsize=1 << 14)
 def epsilon_of(mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 at which a mu-GDP mechanism is (epsilon, delta)-DP.
-
 
     Infinite for infinite mu.
     For mu > 1e6 an upper bound that exceeds it by less than 1e-4: mu^2/2 + mu sqrt(2 ln(1/delta)). The first term alone

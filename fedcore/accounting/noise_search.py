@@ -43,7 +43,6 @@ TIGHT = 1e-3
 def least_noise(accounted: Callable[[float], float], enough: float, epsilon: float, question: dict[str, Any]) -> float:
     """The least noise, to 1e-4 from above, with accounted(noise) <= epsilon.
 
-
     `enough`: a noise that suffices; the result is at most about that.
     Noise has the unit of `enough`. The result is stored under `question` in the cache of `noise_cached_in`, if there is
     one. The accountant checks a stored value before it is used again.

@@ -55,7 +55,6 @@ def shuffled_epsilon(
 ) -> float:
     """An upper bound on epsilon at `delta` of `rounds` answers of a silo, shuffled with others.
 
-
     Each is one of `messages` in a batch.
     `multiplier`: sigma over the sensitivity of an answer to one of its `records`; n of them move it n times as far.
     Never more than the local epsilon of the same answers, which is returned where the bound does not apply. `target`:

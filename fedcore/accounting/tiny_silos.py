@@ -18,7 +18,6 @@ LARGEST = 0.05
 def refusal(delta: float | str | None, n: int, key: str, unit: str = "records") -> str | None:
     """The end of a sentence that refuses delta = 1/n^2 of few records; None if delta is acceptable.
 
-
     A written number and a small 1/n^2 are acceptable.
     """
     if not (delta is None or isinstance(delta, str)) or 1.0 / n**2 <= LARGEST:

@@ -45,7 +45,6 @@ NOTHING = 1e-12
 class AuditSession:
     """One synthetic silo that stays open over runs, with the auditor as the server.
 
-
     Raises SiloError as a site does.
     `lease`: lease number of all runs, as one of several successive drivers has it. `beside`: further silos of the plan
     at the same site, by name with their records; they receive the same questions, and sums are not noted then. `of`:
@@ -185,7 +184,6 @@ class AuditSession:
 
     def noise(self, run: str, address: tuple[int, int], width: int, draws: int) -> Iterator[Vector]:
         """Yields the noise of `draws` sums of zeros (width,), over the planned sigma.
-
 
         The silo's view of a round adds it.
         No record is released: a sum of zeros has none, and no row is written to the ledger.

@@ -96,7 +96,6 @@ class AuditedSilo:
     def answer(self) -> AuditedAnswer:
         """The auditor's model of the plan's answers.
 
-
         Raises InputError for several kinds, or one without audits.
         """
         found = sorted({phase.question.kind for phase in self.phases})
@@ -129,7 +128,6 @@ class AuditedSilo:
     @cached_property
     def walked(self) -> list[tuple[int, int]]:
         """Every address up to the last phase with audited rounds.
-
 
         A phase that answers at most once has only its first round.
         Rounds of other kinds in those phases are included: a training server asks them, too.
@@ -171,7 +169,6 @@ class AuditedSilo:
 
     def without_noise(self) -> AuditedSilo:
         """The same silo, method and problem in a plan without noise.
-
 
         Raises InputError if there is no such plan.
         """

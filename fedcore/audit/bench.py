@@ -104,7 +104,6 @@ def no_canaries(audited: AuditedSilo) -> str | None:
 def plan_one_run(audited: AuditedSilo, audits: int = 1) -> OneRunPower:
     """Best possible result of a one-run audit of this silo, without running it.
 
-
     Raises InputError where there is none.
     `audits`: number of lower bounds printed together; each has confidence 1 - BOUNDS / audits (Bonferroni).
     """

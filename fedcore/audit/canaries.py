@@ -16,7 +16,7 @@ from fedcore.losses import Loss
 from fedcore.models import OwnLoss
 
 OVER = 4.0
-"""Ratio of a canary's unclipped gradient norm to the bound, at a fair prediction."""
+"""Ratio of a canary's unclipped gradient norm to the bound at a fair prediction; confident ones have less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +35,8 @@ class Pair:
 def clipping_pair(audited: AuditedSilo, rows: np.ndarray, rng: np.random.Generator) -> Pair:
     """A pair whose records have an unclipped gradient norm of 1,000 C.
 
-
-    The norm is 40 times the noise on a sum if that is more.
-    The two forms of a record are as far apart as the auditor can place them for its kind of answer
-    (`AuditedAnswer.farthest`). With one row the two data sets are neighbours.
+    The norm is 40 times the noise on a sum if that is more. The two forms of a record are as far apart as the auditor
+    can place them for its kind of answer (`AuditedAnswer.farthest`). With one row the two data sets are neighbours.
     """
     first = audited.events[0]
     wanted = max(1000.0 * audited.clip, 40.0 * first.sigma * first.rate * (first.stop - first.start))
@@ -61,7 +59,6 @@ def clipping_pair(audited: AuditedSilo, rows: np.ndarray, rng: np.random.Generat
 @dataclass(frozen=True, eq=False)
 class Canaries:
     """m canaries at `positions` of the split, each with its sign, and alone on its feature in its shard.
-
 
     `axes` are the features.
     All are (m,). `plus`, `minus`: the two forms of each canary; `records` holds the form of its sign.

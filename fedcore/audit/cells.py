@@ -46,7 +46,7 @@ def least(
         f"{sentence}: of {cells_in_all} tests in {len(seen)} families the least likely is {worst}{where}, corrected "
         f"p-value {max(p, 0.0):.3g}; at least {false_alarm:.3g} passes"
     )
-    # Not a number must alarm: a comparison with it is false.
+    # NaN must alarm: a comparison with NaN is false.
     return Finding(instrument, p >= false_alarm, p, false_alarm, false_alarm, detail)
 
 

@@ -28,7 +28,6 @@ BOUND = "one-run bound"
 def p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
     """Largest probability of `correct` or more right guesses at any (epsilon, delta)-DP mechanism.
 
-
     The module has the formula.
     Raises ValueError unless 0 <= correct <= guesses <= m, epsilon >= 0 and 0 <= delta <= 1.
     """
@@ -44,7 +43,6 @@ def p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) ->
 
 def lower_bound(m: int, guesses: int, correct: int, delta: float, false_alarm: float) -> float:
     """An epsilon >= 0 (nats) that the mechanism exceeds at `delta`.
-
 
     It is wrong with probability at most `false_alarm`.
     0 if no positive epsilon is shown. Valid even where the p-value is not monotone: a smaller epsilon would imply the

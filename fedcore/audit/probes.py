@@ -32,7 +32,6 @@ def asked_again(
 def answered_beyond(session: AuditSession, run: str) -> list[tuple[int, int]]:
     """Addresses next to the plan's that were answered to the nearest address's question.
 
-
     A correct silo has none.
     """
     phases = session.audited.plan.phases
@@ -55,7 +54,6 @@ def takes_another_plan(session: AuditSession, run: str) -> bool:
 
 def refusal_of_losses(session: AuditSession, run: str) -> tuple[str, str]:
     """Code and sentence of a guarded silo's refusal to show exact losses.
-
 
     Raises ValueError if it shows them.
     """

@@ -98,7 +98,6 @@ class Releases:
     def pairs(self, scene: int = 0, run: int = 0, place: int = 0, at: int | None = None) -> np.ndarray:
         """Pairs (P, 2) of releases whose scene, run and place differ by these numbers.
 
-
         `at`: of this scene only.
         """
         found = [

@@ -55,7 +55,6 @@ def _no_plain_plan(audited: AuditedSilo) -> str | None:
 class Instrument:
     """One test of an audit.
 
-
     `refuses`: reason not to test a silo, or None. `look`: runs the test at a false alarm probability.
     `chance`: true if a correct silo can make it alarm; it then takes a share of `finding.TESTS`.
     """

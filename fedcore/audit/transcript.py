@@ -20,7 +20,6 @@ from fedcore.silo.private_silo import PrivateSilo
 class Transcript:
     """A answers of one silo in one run, with the exact means and noise that they should have.
 
-
     `payload`, `exact` (A, d). `sigma` (A,): of the noise.
     `sums`: notes of each answer's exact sums. `blank` (A,): true if one of them is zero, so that other records without
     gradients have the same. `unit` (A,): the question's factor on the sensitivity and noise of its event. `beside`:

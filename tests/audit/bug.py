@@ -36,7 +36,6 @@ class Bug:
 def as_if(*changes: Change) -> Iterator[None]:
     """Replaces names of the product in the block: each change is ("package.module:Name", new).
 
-
     new(old) makes the value.
     A function is replaced in every loaded module that has imported it, a method or an attribute at its class.
     Properties, static and class methods are replaced as such. Raises AttributeError for a missing name.

@@ -71,7 +71,6 @@ def full(order: float, mu_squared: float) -> float:
 def sampled(order: float, sampling: str, rate: float, multiplier: float) -> float:
     """Divergence of one answer about a secret sample.
 
-
     `multiplier`: noise over sensitivity, as in `loss_curves`.
     Never more than of an answer about all records. Raises ValueError for a sampling without a bound here
     (with-replacement among them), a rate outside (0, 1], and a multiplier that is no positive number.
@@ -130,7 +129,6 @@ def _poisson(order: float, rate: float, multiplier: float) -> float:
 
 def _without_replacement(order: float, rate: float, multiplier: float) -> float:
     """Logarithm of the same integral for a sample of fixed size.
-
 
     The profile is that of Balle, Barthe and Gaboardi 2018, Theorem 9.
     H(g) is the hockey-stick divergence at g = e^epsilon >= 1 of neighbours in both directions. It is at most D(g) = q

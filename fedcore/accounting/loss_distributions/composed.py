@@ -72,7 +72,6 @@ class Composed:
 def log_highest(tilt: float) -> float:
     """Logarithm of the largest exp(-tilt x) (1 - exp(-x)) over x > 0.
 
-
     It is the ratio of delta to exp(tilt (loss - epsilon)).
     It turns Chernoff's bound on the probability of a loss above epsilon into one on delta (Canonne, Kamath, Steinke
     2020, Proposition 12).

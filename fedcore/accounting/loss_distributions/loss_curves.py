@@ -156,7 +156,6 @@ def all_of_sample(records: int, rate: float, multiplier: float) -> Curve:
 def _sizes(records: int, rate: float) -> list[tuple[int, float]]:
     """Groups of the sizes of a Poisson sample: the largest size of each, and its probability.
 
-
     The probabilities add up to 1.
     Near the mean a group is a sixth of a standard deviation wide, or one size.
     """

@@ -144,7 +144,6 @@ def inverse(event: GaussianRelease, factor: float, limit: float, source: str, st
 def crossing(falling: Callable[[float], float], target: float) -> float:
     """The smallest x in 1e-12 .. 1e12 (to 1e-15) at which a decreasing function is at most target.
 
-
     The function may jump.
     """
     low, high = math.log(1e-12), math.log(1e12)

@@ -112,7 +112,6 @@ def _of_a_round(q: FormulaInputs, sigma: float, server: bool) -> np.ndarray:
 def sampled_renyi(curve: np.ndarray, rate: float) -> np.ndarray:
     """Renyi epsilons of orders 2, 3, ... after sampling a share `rate` without replacement.
 
-
     Rate 1 leaves them unchanged.
     Source: Wang, Balle, Kasiviswanathan 2019, Theorem 9 for unbounded mechanisms; Lemma B.7 of Noble et al. 2022.
     """

@@ -1,6 +1,5 @@
 """Registry of the noise constants that the papers print, with their stated ranges.
 
-
 They are claims, for an accountant to judge.
 Each function converts its paper's unit to this project's (see `claims`). Where paper and spec differ, the function
 names the one that it follows. Greek letters of the papers are spelled out: a is their Renyi order.
@@ -19,7 +18,6 @@ from fedcore.errors import InputError
 
 def _multi_pass(authors: str) -> Callable[[FormulaInputs], PaperFormula]:
     """sigma^2 = 256 L^2 R ln(2.5 R / delta) ln(2 / delta) / (n eps)^2.
-
 
     The paper's unit is ours, K cancels.
     Limits: eps <= 2 ln(2/delta), and K >= eps n / (4 sqrt(2 R ln(2/delta))). The latter, the amplification step of the
@@ -86,7 +84,6 @@ def _diff2(q: FormulaInputs) -> PaperFormula:
 def _diff2_bvr(q: FormulaInputs) -> PaperFormula:
     """Noise of DIFF2-BVR-L-SGD: restart and difference rounds, and local steps.
 
-
     s_1, s_2 as `_diff2` with u_1 = u_2 = 3 for u, u/(u-1).
     Local steps follow the closed form of the proof, with P = silos:
 
@@ -130,7 +127,6 @@ def _streams(q: FormulaInputs, first: float, second: float, source: str) -> Pape
 def _fcrn(q: FormulaInputs) -> PaperFormula:
     """sigma^2 = 160 tau T (k/d) ln(1.25/delta_0) (L_0 + L_1 D)^2 / (eps m)^2 for eps <= 1.
 
-
     clip is L_0 + L_1 D.
     The paper's unit is ours: the noise is on the gradient of the one record of an answer. Its overall delta cannot be
     chosen (0.2 to 0.5 in the proof). `releases` gives no credit for k/d, since a clipped norm bounds no coordinate. It
@@ -145,7 +141,6 @@ def _fcrn(q: FormulaInputs) -> PaperFormula:
 
 def _fedsgd(q: FormulaInputs) -> PaperFormula:
     """sigma^2 = 160 T ln(1.25/delta_0) L_0^2 / (eps m)^2 for eps <= 1.
-
 
     The noise is on the gradient of one record, or of all (`full`).
     Equation 7 with tau = 1, k = d, D = 0: the spec's reading (dp-fcrn, 5.7); the paper prints no noise for it.

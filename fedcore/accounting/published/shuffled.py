@@ -1,6 +1,5 @@
 """Formulas of Lowy and Razaviyayn 2023 for the shuffle model, with corrections.
 
-
 The corrections are those of spec isrl-dp-fl (6.7, E15, E16).
 By advanced composition each round has e_r = eps / (2 sqrt(2 R ln(2/delta))) and delta_r = delta / (2R). The paper's
 ln(1/delta) adds up to 1.5 delta. Both formulas are claims to compare with: at equal guarantee they take far more noise
@@ -22,7 +21,6 @@ from fedcore.errors import InputError
 def amplified(local: float, whole: float, messages: int, delta: float) -> float:
     """Epsilon of one of `messages` shuffled reports, each `whole`-close to all others.
 
-
     Neighbours are `local` apart.
     ln(1 + tanh(local/2) (8 sqrt(e^whole ln(4/delta)) / sqrt(M) + 8 e^whole / M)): Theorem F.2 with whole = n local;
     Feldman, McMillan and Talwar 2021, Theorem 3.1, with whole = local. Stated for whole <= `farthest`.
@@ -40,7 +38,6 @@ def farthest(messages: int, delta: float) -> float:
 
 def one_record(q: FormulaInputs) -> PaperFormula:
     """Section 6.7's calibrator, for reports about one of n records: sigma^2 = 8 L^2 ln(2/d0) / e0^2.
-
 
     M of N silos report.
     ehat = e_r n N / (2M); d0 = n N delta / (18 R M^2); M >= 16 ln(2/d0). The local epsilon e0 <= 1 is the largest with

@@ -27,7 +27,6 @@ MANY, MOST = 4, 64
 def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
     """Checks that no cap admits two runs that each take it whole, also after one is closed unspent.
 
-
     No ledger and no rule may do so.
     With the plan's own charge, no rule admits more runs than a cap allows for runs that were fixed beforehand.
     """

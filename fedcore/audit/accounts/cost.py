@@ -25,7 +25,6 @@ Pair = Callable[[np.ndarray, float, float], np.ndarray]
 LOST = 0.02
 """Approximate nats by which rounding lowers the privacy loss of all answers.
 
-
 The step is at least `FINEST`."""
 FINEST = 2.0**-16
 
@@ -52,7 +51,6 @@ def delta_at_least(events: Iterable[GaussianRelease], epsilon: float) -> float:
 
 def gaussian(mu_squared: float, epsilon: float) -> float:
     """Delta of Gaussian answers whose squared parameters add up to `mu_squared`.
-
 
     Source: Balle and Wang 2018, Theorem 8.
     """

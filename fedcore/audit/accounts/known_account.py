@@ -55,7 +55,7 @@ class KnownAccount:
         self.holds(f"{name} is opened", False)
 
     def events(self, run: str) -> list[GaussianRelease]:
-        """The least events of the run's charge: its releases if it was closed after them, else its plan."""
+        """Events that the run's charge must cover: its releases if it was closed after them, else its plan."""
         ended = run in self.closed and run not in self.in_full
         return self.released[run] if ended else self.planned
 
@@ -111,7 +111,6 @@ class KnownAccount:
         self, session: AuditSession, run: str, addresses: Iterable[tuple[int, int]], known_as: str | None = None
     ) -> None:
         """Lets the silo approve a run and answer each address once.
-
 
         Without addresses the run is only approved.
         `known_as`: name in `released` of a run of another version of the data with the same name.

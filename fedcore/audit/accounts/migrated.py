@@ -20,7 +20,6 @@ from fedcore.ledger.sqlite import SqliteLedger
 def migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
     """Checks that a ledger of version 2 has all charges after migration.
 
-
     That version had charges and no chain. Its runs must be closed and paid in full.
     """
     audited = known.audited

@@ -126,7 +126,6 @@ def _all_versions(known: KnownAccount, when: str, ledger: RegisteredLedger) -> N
 def _capped(known: KnownAccount, ledger: RegisteredLedger) -> None:
     """Checks that a cap of one run is full where another version has an open run.
 
-
     An open run is charged in full.
     """
     audited = known.audited

@@ -47,7 +47,6 @@ class AuditedColumnMoments(AuditedMoments):
     def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
         """Two records with columns 1 and -0.32 in turn, as many as norm B allows.
 
-
         They are opposite in the next column.
         """
         one, other, left = np.zeros(self.features), np.zeros(self.features), self.allowed**2

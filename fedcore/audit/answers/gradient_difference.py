@@ -85,7 +85,6 @@ class AuditedGradientDifference(AuditedGradient):
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
         """The record's mirror image, with the same predictors at both models.
 
-
         Its change of residuals is therefore the same.
         A convex loss's differences lie in one half space, where no other is farther away. If the predictors determine a
         record completely, there is no mirror image: the result is a record without features.

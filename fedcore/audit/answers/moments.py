@@ -31,7 +31,6 @@ class WatchedMoments(Moments):
 class AuditedMoments:
     """A record x, cut to norm B, adds B x and the upper triangle of x x'.
 
-
     Entries off the diagonal are multiplied by sqrt(2).
     """
 

@@ -54,7 +54,7 @@ def clipping(
         f"out of norm, {records} moved the releases by {statistic:.4g} times the planned sensitivity (mean over "
         f"{answers} answers); up to {threshold:.4g} passes, {seen:.4g} would alarm with probability {POWER}"
     )
-    # Not a number must alarm: a comparison with it is false.
+    # NaN must alarm: a comparison with NaN is false.
     passed = statistic <= threshold
     return Finding(f"clipping, {records}", passed, statistic, threshold, false_alarm, sentence)
 

@@ -55,7 +55,6 @@ def kinds(releases: Releases) -> Mapping[str, np.ndarray]:
 def related_coordinates(releases: Releases, false_alarm: float) -> Finding:
     """Tests all pairs of coordinates over all releases.
 
-
     Of a wide model, evenly chosen ones and neighbours.
     Compares values, and signs alone, which no rare large value can hide. statistic: the least corrected p-value.
     """
@@ -99,7 +98,6 @@ def _closest_directions(rows: np.ndarray) -> np.ndarray:
 
 def _same(rows: np.ndarray, step: float = 0.0) -> np.ndarray:
     """P-value (1,) of the closest two rows up to order and signs.
-
 
     Only neighbours in norm can be that close.
     For one order and one choice of signs the squared distance of two rows over 2 is chi-square. It is below t with

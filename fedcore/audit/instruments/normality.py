@@ -49,7 +49,6 @@ def single_releases(releases: Releases, false_alarm: float) -> Finding:
 def distribution(releases: Releases, false_alarm: float) -> Finding:
     """Tests the distribution of single numbers: distance, fourth powers, tails, values next to zero.
 
-
     The distance is Kolmogorov and Smirnov's.
     Counts are binomial. P-values of the distance are exact (Simard and L'Ecuyer), those of fourth powers at least exact
     (Chernoff). On a grid the discrete distribution is within 2^-20 of the normal one, far below what either test finds.
@@ -90,7 +89,6 @@ def _quadrature() -> tuple[np.ndarray, np.ndarray]:
 
 def _fourth_powers(values: np.ndarray) -> float:
     """Upper bound on the p-value of the sum of He(r) = r^4 - 6 r^2 + 3, cut to 0 beyond `CUT`.
-
 
     Heavy tails move the sum.
     Chernoff's bound: P(S >= s) <= exp(-t s) M(t)^n for every t > 0. M is the moment generating function of He under the

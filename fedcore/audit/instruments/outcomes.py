@@ -131,7 +131,6 @@ def _outcome(audited: AuditedSilo, records: Records) -> tuple[Any, ...]:
 def _answer(session: AuditSession, run: str, address: tuple[int, int], far: bool = False) -> tuple[Any, ...]:
     """The answer's form, or the refusal or error.
 
-
     `far`: about a model at the domain's edge, the same for all data sets.
     """
     try:

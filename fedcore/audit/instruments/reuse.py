@@ -1,4 +1,4 @@
-"""Test that every release has noise of its own: releases that share noise differ by none.
+"""Test that every release has noise of its own: no two releases share it.
 
 The exact mean is subtracted from each row, and the planned sigma divided out. For two independent rows the difference
 over sqrt(2) has a chi-square sum of squares with d degrees of freedom. A shared noise vector gives zero, up to
