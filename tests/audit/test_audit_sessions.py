@@ -150,7 +150,7 @@ def test_order_of_rows_is_that_of_the_silos_split():
 
 @pytest.mark.parametrize("loss", [*sorted(LOSSES), "softmax"])
 @pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd", "localized-mbsgd"])
-def test_scores_tell_signs_as_well_as_the_plan_allows(method, loss):
+def test_scores_separate_signs_as_well_as_the_plan_allows(method, loss):
     """Real-valued labels keep canaries at the full sensitivity: scores have the planned separation, mu^2."""
     hyper = {"rounds": (4, 2), "lam": 0.1} if method == "localized-mbsgd" else {"rounds": 4}
     audited = make(0, method=method, hyper=hyper, n=200, dim=60, loss=OBJECTIVES[loss])
@@ -171,7 +171,7 @@ def test_scores_tell_signs_as_well_as_the_plan_allows(method, loss):
         assert flat.std() == pytest.approx(mu, rel=5 / math.sqrt(2 * flat.size))
 
 
-def test_what_cannot_be_audited_is_refused_and_what_does_not_apply_is_said():
+def test_plans_without_an_audit_are_refused_and_instruments_that_do_not_apply_give_a_reason():
     with pytest.raises(InputError, match="nothing to audit"):
         auditable(make(0, epsilon=None))
     reasons = {kind: no_canaries(KINDS[kind](0)) for kind in KINDS}

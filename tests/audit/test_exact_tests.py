@@ -89,7 +89,7 @@ def test_what_samples_share_has_the_distribution_of_many_pairs():
     assert np.mean(drawn) == pytest.approx(np.arange(16) @ total, abs=0.15)
 
 
-def test_the_worst_family_decides_and_says_which():
+def test_the_worst_family_decides_and_is_named():
     families = {"a": np.array([[0.5, 0.2], [0.9, 0.4]]), "b": np.array([0.03]), "empty": np.array([])}
     finding = least("x", families, 0.01, "sentence")
     assert finding.statistic == pytest.approx(0.06) and finding.passed and "least likely is b" in finding.detail

@@ -21,7 +21,7 @@ def frequency(alarms, trials, claimed):
     return low <= alarms <= high
 
 
-def test_variance_alarms_as_often_as_it_says():
+def test_variance_alarms_at_its_stated_rate():
     rng, count, level = np.random.default_rng(0), 300, 0.02
     noise = rng.standard_normal((1500, count))
     for ratio in (1.0, 0.9, 1.1):
@@ -36,7 +36,7 @@ def test_variance_needs_the_least_number_of_residuals():
     assert 2000 < needed < 3000
 
 
-def test_clipping_alarms_as_often_as_it_says():
+def test_clipping_alarms_at_its_stated_rate():
     rng, level, answers = np.random.default_rng(1), 0.02, 4
     direction = np.array([0.6, 0.8, 0.0])
     sensitivity, noise = np.array([2.0, 2.0, 1.0, 1.0]), np.array([3.0, 1.0, 1.0, 2.0])
@@ -82,7 +82,7 @@ def test_in_the_plane_rounding_is_no_common_direction():
     assert cosine(np.ones(1), 3)[0] * math.comb(2000, 2) < 1e-6
 
 
-def test_sampling_alarms_as_often_as_it_says():
+def test_sampling_alarms_at_its_stated_rate():
     rng, rate, level = np.random.default_rng(3), 0.1, 0.05
     for factor in (1.0, 1.5):
         counts = rng.binomial(400, factor * rate, size=1000)
@@ -92,7 +92,7 @@ def test_sampling_alarms_as_often_as_it_says():
     assert sampling.power(sampling.trials_needed(0.01, 1e-4), 0.01, 2.0, 1e-4) >= 0.999
 
 
-def test_addresses_tell_repeats_from_second_releases():
+def test_addresses_separate_repeats_from_second_releases():
     first = Sent("a", "run", 1, 1, b"x")
     others = [Sent("b", "run", 1, 1, b"y"), Sent("a", "run2", 1, 1, b"y"), Sent("a", "run", 1, 2, b"y")]
     assert second_release([first, first, *others]).passed

@@ -110,7 +110,7 @@ def test_a_silo_of_56_records_promises_none():
     assert 0 < generous.ceiling < 2 and generous.epsilon is None
 
 
-def test_table_of_the_docs_is_what_the_code_says():
+def test_table_of_the_docs_is_that_of_the_code():
     page = (Path(__file__).parents[2] / "docs" / "explanation" / "audits.md").read_text()
     rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     assert [int(row[0].replace(",", "")) for row in rows] == [56, 141, 200, 500, 1000, 10_000]

@@ -233,7 +233,7 @@ def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair
         assert norm <= bound / 2 * (1 + 1e-12)  # a record that joins a sample costs half of a replacement
 
 
-def test_what_does_not_fit_is_said_and_what_fits_is_not(kind):
+def test_a_mismatch_is_named_and_a_match_is_not(kind):
     _, loss, _ = ASKED[kind]
     misfit = ANSWERS[kind].misfit
     assert misfit(problem(kind), loss, N, 3) is None

@@ -156,7 +156,7 @@ def test_all_evaluations_together_spend_their_target_and_a_record_pays_for_one_p
         assert charge.mu_squared == pytest.approx(mu_at(1.0, 1e-5) ** 2, rel=2e-3)
 
 
-def test_all_silos_evaluate_whoever_takes_part_in_rounds(method, evaluates):
+def test_all_silos_evaluate_whichever_take_part_in_rounds(method, evaluates):
     if method.needs_all_silos:
         pytest.skip("all silos take part")
     federation = evaluates(method, participants=2)

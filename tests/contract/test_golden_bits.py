@@ -58,7 +58,7 @@ def changed(now, kind, name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_sentence_says_what_changed_what_to_raise_and_how_to_go_on(golden, now, kind):
+def test_the_sentence_names_the_change_the_version_to_raise_and_the_command(golden, now, kind):
     name = sorted(now[kind])[0]
     other, version = changed(now, kind, name), KINDS[kind]
     (sentence,) = faults(golden, other)

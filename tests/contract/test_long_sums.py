@@ -152,7 +152,7 @@ def rows_of(kind, n):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", sorted(CASES))
-def test_a_million_records_move_an_answer_by_no_more_than_the_theorem_says(case, monkeypatch):
+def test_a_million_records_move_an_answer_by_no_more_than_the_theorem_allows(case, monkeypatch):
     """Difference of the two sums, beyond that of the record itself: at most 2 G rho, in both directions."""
     kind, _, loss, problem = asked_of(case)
     n = N // 2 if kind == "histogram" else N
@@ -319,7 +319,7 @@ def test_processes_of_one_and_of_two_threads_have_equal_bits():
     assert found[0] == found[1] != ""
 
 
-def test_the_table_of_answers_says_what_the_answers_themselves_say():
+def test_the_table_of_answers_agrees_with_the_answers():
     for kind in ANSWERS:
         _, phase = test_answers.planned(kind, test_answers.problem(kind))
         problem = test_answers.problem(kind)

@@ -152,7 +152,7 @@ def test_quantile_wants_a_level_between_0_and_1(tau):
 
 
 @given(st.sampled_from(KINKED), st.floats(0.05, 20), st.floats(-8, 8), st.floats(-8, 8))
-def test_moreau_is_the_minimum_that_it_says(loss, weight, z, y):
+def test_moreau_is_its_stated_minimum(loss, weight, z, y):
     """Value and prox against a numeric minimisation, derivative against the slope of the quadratic at its minimum."""
     y = nearest(loss.labels, y)
     envelope, at, label = Moreau(loss=loss, weight=weight), np.array([z]), np.array([y])

@@ -328,7 +328,7 @@ def test_the_worst_pair_of_persons_moves_a_histogram_by_the_root_of_two():
 
 
 @pytest.mark.parametrize("name", sorted(ANSWERS))
-def test_an_answer_that_says_that_it_weighs_rows_does(name):
+def test_an_answer_that_declares_row_weights_uses_them(name):
     """Every registered answer against independent parts of records; a class without the declaration is refused."""
     if not vars(ANSWERS[name]).get("weighs", False):
         pytest.skip("a silo of persons does not give it")

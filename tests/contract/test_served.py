@@ -29,7 +29,7 @@ def prepared(X):
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_a_model_is_served_and_measured_as_its_loss_says(name, tmp_path):
+def test_a_model_is_served_and_measured_as_its_loss_states(name, tmp_path):
     loss = KINDS[name]()
     classes = (CLASSES if loss.labels.numbered else ("low", "high")) if loss.labels.classes else None
     test = records(loss, 3, 200)

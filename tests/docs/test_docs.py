@@ -73,7 +73,7 @@ def name(value: Any) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name)
-def test_the_python_of_a_page_runs_and_prints_what_it_says(page, tmp_path):
+def test_the_python_of_a_page_runs_and_prints_the_text_of_the_page(page, tmp_path):
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks(page, "python")))
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
@@ -167,7 +167,7 @@ def test_links_and_paths_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("module", ["fedcore", "tasks", "flows", "studies"])
-def test_architecture_names_every_room_and_every_file_says_what_it_is(module):
+def test_architecture_names_every_room_and_every_file_has_a_description(module):
     """A room within a room has its description in its `__init__.py`."""
     house = blocks(ROOT / "ARCHITECTURE.md", "text")[0]
     for path in (ROOT / module).rglob("*.py"):
@@ -282,14 +282,14 @@ def test_reference_explains_the_keys_of_other_sources():
             assert ("no default" in commented.lower()) == field.is_required(), f"data.{key}"
 
 
-def test_reference_names_every_method_or_says_where_they_are():
+def test_reference_names_every_method_or_the_page_that_does():
     assert "fedcore algorithms" in comments(REFERENCE.read_text())["algorithm"]
 
 
 # The policy of a silo
 
 
-def test_the_example_of_a_policy_has_every_key_with_a_comment_and_says_what_is_required():
+def test_the_example_of_a_policy_has_every_key_with_a_comment_and_marks_required_ones():
     text = (ROOT / "conf" / "policy" / "hospital.yaml").read_text()
     written, commented = yaml.safe_load(text), comments(text)
     sections = {"": Policy, "cap": CapConfig, "one_run": RunLimit}

@@ -45,7 +45,7 @@ def make(place: Path, target: str) -> tuple[int, list[str], str]:
 
 
 @pytest.mark.parametrize("target", ["run", "test"])
-def test_each_step_of_the_installation_says_one_line(place, target):
+def test_each_step_of_the_installation_prints_one_line(place, target):
     rc, lines, errors = make(place, target)
     assert rc == 0, errors
     steps = [line[:8] for line in lines[:4]]

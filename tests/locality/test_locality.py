@@ -217,7 +217,7 @@ def test_no_record_of_an_undisturbed_run_is_left_anywhere(house, halted, after):
 
 
 @pytest.mark.parametrize("run", SHOWN)
-def test_an_error_that_quotes_a_record_tells_a_constant_sentence(house, after, run):
+def test_an_error_that_quotes_a_record_shows_a_constant_sentence(house, after, run):
     assert SHOWN[run] in house.printed[run] and "Traceback" not in house.printed[run]
     assert after.leaks(run) == {}
 
@@ -226,7 +226,7 @@ def test_no_error_brings_another_error_with_it(after):
     assert after.leaks("again") == {}
 
 
-def test_an_error_of_approval_that_quotes_a_record_tells_a_constant_sentence(after):
+def test_an_error_of_approval_that_quotes_a_record_shows_a_constant_sentence(after):
     assert after.leaks("approval") == {}
 
 
