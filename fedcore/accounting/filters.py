@@ -60,7 +60,7 @@ class Charge:
     divergence: Divergence | None = None
 
     def __post_init__(self) -> None:
-        # The negation also refuses what is not a number. A negative charge would make room under a cap.
+        # The negation also refuses NaN. A negative charge would make room under a cap.
         numbers = all(is_number(each) for each in (self.mu_squared, self.epsilon, self.delta))
         if not (numbers and self.mu_squared >= 0 and self.epsilon >= 0 and self.delta >= 0):
             raise ValueError(f"no run costs mu^2 {self.mu_squared}, epsilon {self.epsilon} at delta {self.delta}")
@@ -197,7 +197,7 @@ class Cap:
     def left(self, charges: Sequence[Charge], order: float | None = None) -> float:
         """Epsilon (at the cap's delta; for basic, any) that one more run of full batches may take; 0 if none."""
         if self.rule == "gdp" and not any(charge.mu_squared for charge in charges):
-            return self.epsilon  # and not what rounding leaves of it
+            return self.epsilon  # exactly, without rounding
         if self.rule == "basic":
             if math.fsum(charge.delta for charge in charges) >= self.delta:
                 return 0.0

@@ -82,7 +82,7 @@ def largest_rounds(inputs: FormulaInputs, epsilon: float, sigma: float, server: 
     curve, fixed = _of_a_round(inputs, sigma, server), _conversion(inputs.delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.floor((epsilon - fixed) / curve)
-        # A quotient that was rounded may be one off from what the claim itself, computed forwards, comes to.
+        # A rounded quotient may be one off from the count that the claim itself, computed forwards, allows.
         most += (most + 1) * curve + fixed <= epsilon
         most -= most * curve + fixed > epsilon
     found = float(np.max(np.where(fixed <= epsilon, most, 0.0)))

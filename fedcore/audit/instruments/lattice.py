@@ -1,6 +1,7 @@
 """Test that noise is as fine as planned: values do not repeat, and sums use every step of the grid.
 
-Noise of a coarse sampler, of float32 or of a table, looks right but hides little: values between its own show through.
+Noise of a coarse sampler, of float32 or of a table, looks right but hides little: exact sums between its values stay
+visible.
 """
 
 from __future__ import annotations
