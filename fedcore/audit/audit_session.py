@@ -114,7 +114,7 @@ class AuditSession:
             phase = plan.phases[state.phase - 1]
             sent = self.queries.received(method.broadcast(state, phase))
             answer = self._answer(run, address, sent)
-            if address in read and not self._stands(sent, answer[0]):
+            if address in read and not self._is_zero_step(sent, answer[0]):
                 addresses.append(address)
                 questions.append(sent)
                 answered.append(answer)
@@ -233,7 +233,7 @@ class AuditSession:
     def _sent(self, run: str, release: Release) -> Sent:
         return Sent(self.audited.silo, run, release.phase, release.round, payload_digest(release.payload)[1])
 
-    def _stands(self, sent: Arrays, release: Release) -> bool:
+    def _is_zero_step(self, sent: Arrays, release: Release) -> bool:
         """True if the question is about a step of length zero and the answer is zeros, as it should be."""
         return self.reader.unit(sent) == 0.0 and not release.payload.any()
 

@@ -284,8 +284,8 @@ def test_a_record_of_the_first_phase_is_in_all_phases(monkeypatch):
     for opener, seen in ((FOREIGN["pieces_all_start_at_zero"], [1, 1, 1]), (PrivateSilo, [1, 0, 0])):
         assert [without_noise(bug, opener, 1, 0, asked)[0] for asked in firsts] == seen
     # Each phase is charged the whole of epsilon, for records of its own: on the same ones they compose.
-    together = [replace(phase.events("ash")[0], start=0, stop=1) for phase in plan.phases]
-    assert spent(together, DELTA) > 1.5 * EPSILON
+    composed = [replace(phase.events("ash")[0], start=0, stop=1) for phase in plan.phases]
+    assert spent(composed, DELTA) > 1.5 * EPSILON
 
 
 @pytest.mark.parametrize("bug", sorted(FOREIGN))

@@ -118,15 +118,15 @@ class Case:
 
     def played(self, silos: list[PrivateSilo], problem: Problem) -> Iterator[tuple[Any, list[Any], Any]]:
         """Queries, releases and states, from the model 0; networks start from weights with no unit on its corner."""
-        asking = evaluated(self.method, problem)
-        plan = asking.plan(problem)
+        method = evaluated(self.method, problem)
+        plan = method.plan(problem)
         loss = self.loss if self.method.trains else None
         backend = InProcess(Site(silos), Agreement("golden", problem, self.method, loss, PLAN))
         backend._site.agree(backend._agreement)
         start = np.zeros(problem.objective.dim)
         if isinstance(self.loss, OneHiddenLayer | RegressionNetwork):
             start = 0.4 * np.random.Generator(np.random.Philox(key=12)).standard_normal(problem.objective.dim)
-        context = RunContext("golden", plan, asking, driver_key(5, 0, "golden"))
+        context = RunContext("golden", plan, method, driver_key(5, 0, "golden"))
         yield from rounds(context, context.method.init(start), backend.ask)
 
 
@@ -248,9 +248,9 @@ def forms() -> dict[str, str]:
     for name in ALGORITHMS:
         case = Case(quick(name))
         problem = case.problem()
-        asking = evaluated(case.method, problem)
-        context = RunContext("golden", asking.plan(problem), asking, driver_key(5, 0, "golden"))
-        state = asking.init(np.zeros(problem.objective.dim))
+        method = evaluated(case.method, problem)
+        context = RunContext("golden", method.plan(problem), method, driver_key(5, 0, "golden"))
+        state = method.init(np.zeros(problem.objective.dim))
         query = context.query(state)
         total = hashlib.sha256(pack(dump_state(state)))
         total.update(b"" if query is None else query.to_bytes())

@@ -247,16 +247,16 @@ def test_a_mismatch_is_named_and_a_match_is_not(kind):
 
 def opened(kind, **budget):
     """A silo that agreed to a plan of such answers, its records, and the first question."""
-    asking, loss, _ = ASKED[kind]
+    method, loss, _ = ASKED[kind]
     made = problem(kind, **budget)
     plan, phase = planned(kind, made)
     X, y = records(np.random.default_rng(3))
     y = labelled(kind, y)
     silo = PrivateSilo("ash", Records(X, y), SecretKeys(b"k" * 32), MemoryLedger("ash"))
-    Site([silo]).agree(Agreement("run", made, asking, loss, plan.digest))
-    asks, round = evaluated(asking, made), first_round(kind, plan, phase)
-    state = dataclasses.replace(asks.init(np.zeros(made.objective.dim)), phase=phase.index, round=round)
-    arrays = asks.broadcast(state, plan.phases[phase.index - 1])
+    Site([silo]).agree(Agreement("run", made, method, loss, plan.digest))
+    run_method, round = evaluated(method, made), first_round(kind, plan, phase)
+    state = dataclasses.replace(run_method.init(np.zeros(made.objective.dim)), phase=phase.index, round=round)
+    arrays = run_method.broadcast(state, plan.phases[phase.index - 1])
     if "before" in arrays:
         arrays = {**arrays, "before": np.array([0.3, 0.0, -0.4])}  # a step of 1/2
     rows = about(kind)

@@ -91,11 +91,11 @@ def test_a_histogram_is_the_same_bits_whatever_was_trained_on(method, evaluates,
 def test_without_noise_every_histogram_counts_the_held_out_records(method, evaluates, classed):
     federation = evaluates(method, epsilon=None)
     after = {query.phase: state for query, _, state in played(federation)}
-    asking, last = federation.context.method, after[max(after)]
+    run_method, last = federation.context.method, after[max(after)]
     phases = [phase for phase in federation.plan.phases if phase.evaluates]
     assert len(histograms_of(last)) == len(phases) == len(federation.plan.phases) // 2
     for phase, found in zip(phases, histograms_of(last), strict=True):
-        w = asking.output(after[phase.index])
+        w = run_method.output(after[phase.index])
         for (name, (X, y)), histogram in zip(classed.items(), found, strict=True):
             at = held_out(name, len(y), HELD)
             counts = histogram.reshape(2, -1) * HELD

@@ -119,8 +119,8 @@ def test_silos_that_were_given_one_key_do_not_share_noise(asker, federate):
 
 @pytest.mark.parametrize("sites", [2, 3])
 def test_result_does_not_depend_on_where_silos_live(asker, federate, toy, sites):
-    together, apart = federate(asker, toy), federate(asker, toy, sites=sites)
-    assert together.final().tobytes() == apart.final().tobytes()
+    one_site, several = federate(asker, toy), federate(asker, toy, sites=sites)
+    assert one_site.final().tobytes() == several.final().tobytes()
 
 
 @pytest.mark.parametrize("x, y", [([1, 1, 1, 1], np.nan), ([np.nan, 1, 1, 1], 1), ([np.inf, -np.inf, 0, 0], np.inf)])

@@ -10,7 +10,7 @@ from fedcore.accounting.published.papers import PAPERS, published
 from fedcore.accounting.rounds_search import most_rounds
 
 TOWARDS_SERVER = {"noble-2022": "noble-2022-server", "noble-2022-numeric": "noble-2022-numeric-server"}
-"""Formula towards the server, by the formula towards a third party with less view."""
+"""Formula towards the server, by that towards a third party, who sees a function of the server's view."""
 
 
 def claims(name: str, inputs: FormulaInputs, sigma: float) -> dict[str, float]:
