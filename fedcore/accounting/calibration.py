@@ -68,7 +68,7 @@ def experiments_formula(
 
 @lru_cache(maxsize=4096)
 def sampled_multiplier(sampling: Sampling, rate: float, rounds: int, epsilon: float, delta: float) -> float:
-    """The least sigma over sensitivity for `rounds` answers about samples of this rate, to 1e-4 from above.
+    """The least sigma over sensitivity for `rounds` answers about samples, to 1e-4 from above.
 
     By the accountant of `composition`, under replace-one. Rounded up to 20 bits, so that silos with equal rates have
     exactly equal multipliers.

@@ -37,7 +37,7 @@ Sampling = Literal["full", "poisson", "without-replacement", "with-replacement"]
 
 @dataclass(frozen=True, slots=True)
 class GaussianRelease:
-    """`count` answers with Gaussian noise about the records at positions [start, stop), or a sample of them.
+    """`count` answers with Gaussian noise about the records at positions [start, stop), or samples.
 
     `sensitivity`: largest change of the answer in Euclidean norm when one record is replaced, rounding included.
     `sigma`: standard deviation of the noise per coordinate, in the same units; 0 means no protection at all.

@@ -107,7 +107,7 @@ class Setting:
         return replace(self.inputs().event(answers), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:
-        """Accounted epsilon of this noise (`composition.spent`); infinite without noise or without an accountant."""
+        """Accounted epsilon of this noise (`composition.spent`); infinite without noise or accountant."""
         return spent([self.event(sigma)], self.delta)
 
     def honest_sampling(self, sigma: float, participation: float) -> float:

@@ -16,7 +16,7 @@ from fedcore.losses import Loss
 from fedcore.models import OwnLoss
 
 OVER = 4.0
-"""Ratio of a canary's unclipped gradient norm to the bound at a fair prediction; confident ones have less."""
+"""Ratio of a canary's unclipped gradient norm to the bound, at a fair prediction."""
 
 
 @dataclass(frozen=True, eq=False)

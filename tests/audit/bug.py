@@ -62,8 +62,9 @@ def as_if(*changes: Change) -> Iterator[None]:
 
 
 def edit(target: str, *edits: tuple[str, str]) -> Change:
-    """A change for `as_if`: the function at `target` ("package.module:Class.name") with each text replaced by another.
+    """A change for `as_if`: the function at `target` with each text replaced by another.
 
+    `target`: "package.module:Class.name".
     Raises AttributeError for a text that does not occur exactly once. Texts are those of the function by itself,
     without the indentation of its class.
     """

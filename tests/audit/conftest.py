@@ -12,7 +12,7 @@ from tests.audit.audited_silos import make
 
 @pytest.fixture
 def make_audited():
-    """Factory of audited silos: make_audited(seed, bug=None, method="mbsgd", hyper={...}, loss=Logistic(), n=)."""
+    """Factory of audited silos: make_audited(seed, bug=None, method="mbsgd", hyper={...}, n=, dim=)."""
 
     def made(seed, bug=None, hyper=None, **rest) -> AuditedSilo:
         opener = PrivateSilo if bug is None else planted_noise.OLD[bug].opener

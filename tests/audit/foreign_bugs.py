@@ -1,4 +1,4 @@
-"""Silos with one planted privacy bug each, by authors who have not read the audit: the audit must find them.
+"""Silos with one planted privacy bug each, by authors who have not read the audit.
 
 How to plant one more. Write a module in `tests/audit/foreign/` with a tuple `BUGS` of `tests.audit.bug.Bug`:
 
@@ -57,7 +57,7 @@ class _TiledGaussian(KeyedGaussian):
 
 
 def noise_repeated_over_halves(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """Half as many normals as coordinates are drawn, and used twice: coordinates j and j + d/2 share their noise.
+    """Half as many normals as coordinates are drawn, and used twice: j and j + d/2 share their noise.
 
     Each coordinate by itself has noise of the planned variance. Coordinate 0 minus coordinate d/2 of one release is
     exact. It distinguishes two data sets whose one different record differs along coordinate 0: epsilon infinite. Shows
@@ -78,7 +78,7 @@ class _BoundsOfTheFile(PrivateSilo):
 
 
 def clips_by_bounds_of_other_records(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """Each record is clipped by another's norm: bounds are in the order of the file, records in that of the split.
+    """Each record is clipped by another's norm: bounds are in the file's order, records in the split's.
 
     A record of norm 1000 among records of norm 1 moves the sum by 500 where 1 is allowed. One release reveals its sign,
     epsilon in the thousands, for all splits that move it from its place (all but one in n). Records that all have one
@@ -95,7 +95,7 @@ class _Scaled(PrivateSilo):
 
 
 def scales_by_longest_record(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """All rows are divided by the norm of the longest one when the silo opens, a constant that records choose.
+    """All rows are divided by the norm of the longest one when the silo opens: records choose it.
 
     Neighbours: n equal records of norm 1, and the same with one replaced by a record of norm 1e6. It shrinks the
     gradients of all others almost to zero. The sum moves by about n / 2 instead of 2 clip at most. With n = 100 and six
@@ -153,8 +153,9 @@ class _PublicSamples(_OtherSamples):
 
 
 def samples_without_run_key(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """The key of a sample follows from the question alone: two silos draw the same places, and the asker knows them.
+    """The key of a sample follows from the question alone: two silos draw the same places.
 
+    The asker knows these places.
     Amplification is void. The asker can even choose: it varies the model until a certain place is in the sample, some 1
     / rate tries, in each round. Two records at that place are then distinguished with mu sqrt(20) 1.12 = 5.0. Epsilon
     is 33 where 2 is charged for a rate of 4/41. It is 8.2 for a record whose place in the secret split is unknown.
@@ -172,8 +173,9 @@ class _FirstPiece(PrivateSilo):
 
 
 def pieces_all_start_at_zero(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """A shard is cut by its length and not by its start: each fresh block is the first one, each phase's shard too.
+    """A shard is cut by its length and not by its start: each fresh block is the first one.
 
+    So is each phase's shard.
     Answers charged in parallel compose in sequence: a record of the first block is in all R rounds, and mu grows by
     sqrt(R). With 100 blocks mu is 5.0 and epsilon 33 instead of 2 for a record in that block. For a record at an
     unknown place of the secret split epsilon is 5.7; with three phases at their own full epsilon each, 3.7. Below 40
@@ -240,8 +242,9 @@ class _LastAlways(_OtherSamples):
 
 
 def last_of_odd_records_always_sampled(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """A word of 64 bits makes two coins of 32, and an odd number of records leaves the last coin at zero: always heads.
+    """A word of 64 bits makes two coins of 32; an odd number of records leaves the last coin at zero.
 
+    That coin always shows heads.
     The record at the last place of the split is in every sample, and its answers are charged as if by chance. With 20
     rounds at rate 4/41, mu is 5.0 and epsilon 33 for that place. Epsilon is 8.2 for a record whose place in the secret
     split is unknown. All other places are sampled correctly (of fixed-size samples, one less). Shows in plans that

@@ -1,4 +1,4 @@
-"""Audits every bug of `tests/audit/foreign/`, each in its own process; prints what found it, and times.
+"""Audits every bug of `tests/audit/foreign/` in its own process; prints what found it, and times.
 
 .venv/bin/python -m tests.audit.foreign_runner [--seed N] [NAME ...]
 """
@@ -27,7 +27,7 @@ from tests.audit.bug import Bug
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one audit: the instruments that alarmed; `error`: an exception that stopped it, which is no alarm."""
+    """Result of one audit: the instruments that alarmed; `error`: an exception, which is no alarm."""
 
     bug: Bug
     alarmed: tuple[str, ...]

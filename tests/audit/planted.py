@@ -1,4 +1,4 @@
-"""A planted bug: an opener of silos, and functions of the silo's code that are replaced while it lives."""
+"""A planted bug: an opener of silos, and replaced functions of the silo's code."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.audit.planted import VIEW, Planted
 
 
 class Noise(KeyedGaussian):
-    """Noise that `bent(z, total, number)` changes: z is the right one, `number` that of the draw in its run.
+    """Noise that `bent(z, total, number)` changes: z is the right one, `number` the draw's in its run.
 
     A repeated question gets its earlier number.
     """

@@ -31,7 +31,7 @@ class FailsAtLongRecords(PrivateSilo):
 
 
 class OfItsFingerprint(PrivateSilo):
-    """A silo whose coins follow from its key's fingerprint in a manifest and the address, not from a run key."""
+    """A silo whose coins follow from its key's public fingerprint and the address, not from a run key."""
 
     def __init__(self, name, records, key, *rest, **more):
         super().__init__(name, records, key, *rest, **more)

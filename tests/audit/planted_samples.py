@@ -84,7 +84,7 @@ _streams = {"run": b"", "empty": False}
 
 
 class AsksWithDigest(PrivateSilo):
-    """Coins keyed by the question's digest and the run key, not by the address: the effect of a forged digest."""
+    """Coins keyed by the question's digest and the run key, not by the address, as by a forged digest."""
 
     def answer(self, question, *rest):
         _streams["run"] = pack(question.arrays)

@@ -133,7 +133,7 @@ def summed(factor):
 
 
 def before_subtraction(answer, phase, shard, w, before):
-    """Clips both gradients of a record at C_2, and not their difference, which does not shrink with the step."""
+    """Clips both gradients of a record at C_2, not their difference, which does not shrink with the step."""
     bounds = answer.model.bounds(shard.X, shard.y, phase.question.clip)
     return answer.model.clipped_gradient_sum(w, shard.X, shard.y, bounds) - answer.model.clipped_gradient_sum(
         before, shard.X, shard.y, bounds

@@ -1,4 +1,4 @@
-"""Table of an audit's power: planted bugs, the instruments that find them by number of seeds, and false alarms."""
+"""Table of an audit's power: planted bugs, the instruments that find them, and false alarms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def _job(job: tuple[str, int]) -> list[str]:
 
 
 def counted(names: Iterable[str], seeds: range, pool) -> Iterator[tuple[str, Counter]]:
-    """Yields each bug with the number of seeds in which each instrument, and `any`, alarms, as rows are complete."""
+    """Yields each bug with the number of seeds in which each instrument, and `any`, alarms.
+
+    Rows come as they are complete.
+    """
     jobs = [(name, seed) for name in names for seed in seeds]
     by_name = groupby(zip(jobs, pool.imap(_job, jobs), strict=True), key=lambda done: done[0][0])
     for name, alarmed in by_name:
@@ -55,6 +58,6 @@ def pool():
 
 
 def row(name: str, found: Counter, seeds: range) -> str:
-    """A line of the table: bug, any instrument, and each instrument that found it in more than one of ten seeds."""
+    """A line of the table: bug, any instrument, and each one that found it in more than a tenth of seeds."""
     by = ", ".join(f"{key} {many}" for key, many in found.most_common() if key != "any" and 10 * many > len(seeds))
     return f"| {name} | {found['any']} | {by or '-'} |"

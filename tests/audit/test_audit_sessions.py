@@ -58,7 +58,7 @@ def test_moments_of_records_are_those_of_the_silo():
 
 @pytest.mark.parametrize("method", [name for name in with_trait("several_answers") if ALGORITHMS[name].sends_sums])
 def test_a_message_of_local_steps_is_a_weighted_sum_of_answers(method):
-    """Against the sums written out: ridge and proximal terms repeat the effect of earlier answers on the model."""
+    """Against the sums written out: ridge and proximal terms repeat earlier answers' effect on the model."""
     steps = {} if method == "fedsgd" else {"local_steps": 3}
     audited = make(0, method=method, hyper={"rounds": 4, "sampling_rate": 0.34, "step": 0.7, **steps})
     audited = replace(audited, plan=audited.method.plan(changed(audited.plan.problem, ridge=0.2)))
@@ -83,7 +83,7 @@ def test_a_method_whose_message_cannot_be_read_is_refused():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_exact_means_are_exact_whatever_is_asked(kind):
-    """Without noise every residual vanishes, of samples, local steps and drawn points too, for every server."""
+    """Without noise every residual vanishes, also of samples, local steps and drawn points."""
     audited = KINDS[kind](0).without_noise()
     records = mixed_records(audited, np.random.default_rng(0))
     session = AuditSession(audited, records)
@@ -110,7 +110,7 @@ def test_known_means_are_exact_in_a_whole_training(method, answer):
 
 
 def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
-    """A site may refuse a query that no server of the method sends: other names, models outside of the domain."""
+    """A site may refuse queries that no server of the method sends: other names, models too far away."""
     seen = []
     ask = AuditSession.ask
 

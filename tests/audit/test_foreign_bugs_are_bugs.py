@@ -73,7 +73,7 @@ def constant(bug: str) -> tuple[RoundQuestion, ...]:
 
 @cache
 def ground(bug: str) -> tuple[RoundQuestion, ...]:
-    """Models next to 0 for which the public draw of `samples_without_run_key` always has place 0 in its sample."""
+    """Models next to 0 for which `samples_without_run_key` always has place 0 in its sample."""
     plan = agreed(bug)[1]
     event, found = plan.phases[0].event("ash", 1), []
     for round in range(1, plan.rounds + 1):
@@ -109,7 +109,7 @@ def order(bug: str, number: int) -> np.ndarray:
 
 
 def one_record(bug: str, number: int, place: int, length: float = 4.0, others: float = 0.0) -> Pair:
-    """Neighbours that differ in the record at `place` of the split: `length` along coordinate 0, or against it."""
+    """Neighbours that differ in the record at `place` of the split: `length` along coordinate 0, or back."""
     n, dim = PLANS[bug][2:]
     X = np.zeros((n, dim))
     X[:, 1] = others
@@ -136,7 +136,7 @@ def noise_on_sum(plan: Plan, phase: int) -> float:
 
 
 def halves(plan: Plan, seen: list[Vector]) -> float:
-    """Score, largest where the record goes along coordinate 0: its gradient at 0 is minus the record, times a half."""
+    """Score, largest where the record goes along coordinate 0: its gradient at 0 is half of minus it."""
     return -(seen[0][0] - seen[0][plan.problem.objective.dim // 2]) * plan.phases[0].batch
 
 
@@ -200,7 +200,7 @@ def test_attack_shows_more_than_the_charge_and_nothing_of_a_plain_silo(bug):
 def without_noise(
     bug: str, opener: Callable[..., PrivateSilo], number: int, place: int, asked: RoundQuestion
 ) -> tuple[float, PrivateSilo]:
-    """Number of the answers to `asked` with the record at `place`, by one answer without noise; and the silo."""
+    """Number of the answers to `asked` with the record at `place`, by one without noise; and the silo."""
     plan = agreed(bug)[1]
     (X, y), _ = one_record(bug, number, place)
     silo = opened(bug, opener, number, X, y)
@@ -307,7 +307,7 @@ def test_a_planted_silo_goes_through_a_site_like_any_other(bug):
 
 
 def epsilon_of_hits(weights: np.ndarray, shift: float, answers: int) -> float:
-    """Least epsilon at DELTA of a sum of answers, in its standard deviations: j hits, of these weights, either way."""
+    """Least epsilon at DELTA of a sum of answers, in its deviations: j hits, of these weights, either way."""
     v, step = np.linspace(-20.0, 20.0, 80_001, retstep=True)
     means = shift * np.arange(len(weights))[:, None] / math.sqrt(answers)
     one, other = (weights @ norm.pdf(v, sign * means, 1.0) for sign in (1, -1))

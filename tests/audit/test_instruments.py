@@ -64,7 +64,7 @@ def test_reuse_alarms_at_a_shared_vector_in_any_pair_and_seldom_else():
 
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_numbers_that_a_grid_makes_equal_are_no_reused_noise(width):
-    """On a grid, chance often makes releases of one number equal, and seldom longer ones; shared noise is found."""
+    """On a grid chance often makes releases of one number equal, longer ones seldom; shared noise is found."""
     rng, step = np.random.default_rng(4), 2.0**-12
     rows = np.rint(rng.standard_normal((300, width)) / step) * step
     assert reuse(rows, 1e-6, step).passed
@@ -77,7 +77,10 @@ def test_numbers_that_a_grid_makes_equal_are_no_reused_noise(width):
 
 
 def test_in_the_plane_rounding_is_no_common_direction():
-    """Of two million pairs of directions in the plane some are closer than double precision resolves; in space none."""
+    """Of two million pairs of directions in the plane some are closer than double precision resolves.
+
+    In space none are.
+    """
     assert math.comb(2000, 2) * cosine(np.ones(1), 2)[0] > 1e-2
     assert cosine(np.ones(1), 3)[0] * math.comb(2000, 2) < 1e-6
 

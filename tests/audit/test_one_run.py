@@ -1,4 +1,4 @@
-"""Bound of one training: against the formula written out, by hand, and its coverage; and the best possible result."""
+"""Bound of one training: against the formula written out, by hand, its coverage, and its best result."""
 
 import math
 import re
@@ -53,7 +53,10 @@ def test_bound_and_p_value_are_those_of_the_formula(m, r, v, delta, level):
 
 
 def test_bound_of_the_papers_example():
-    """Steinke, Nasr, Jagielski 2023, Appendix D: 75 of 100 guesses on 1,000 examples, delta 1e-4, 95 %: 0.673."""
+    """Steinke, Nasr, Jagielski 2023, Appendix D: 75 of 100 guesses on 1,000 examples, delta 1e-4: 0.673.
+
+    At 95 % confidence.
+    """
     assert lower_bound(1000, 100, 75, 1e-4, 0.05) == pytest.approx(0.673, abs=5e-4)
 
 
@@ -68,7 +71,7 @@ def test_bound_of_all_right_by_hand(m):
 
 
 def test_bound_of_randomised_response_holds_at_its_level():
-    """Randomised response is the worst case at delta 0: the bound is wrong about as often as it may be, not more."""
+    """Randomised response is the worst case at delta 0: the bound is wrong about as often as it may be."""
     epsilon, m, level, tries = 1.0, 80, 0.05, 4000
     right = stats.binom.rvs(m, 1 / (1 + math.exp(-epsilon)), size=tries, random_state=np.random.default_rng(0))
     bounds = {v: lower_bound(m, m, int(v), 0.0, level) for v in np.unique(right)}

@@ -1,4 +1,4 @@
-"""Each bug of `tests/audit/foreign/` changes what a silo does, lets it run, and breaks what is charged.
+"""Each bug of `tests/audit/foreign/` changes a silo, lets it run, and breaks its charge.
 
 The tests stay outside of the audit: silos are opened, asked, closed and asked again, with and without the bug.
 """
@@ -139,7 +139,7 @@ def outcome_of(act):
 
 
 def trace(kind, everything=True):
-    """All that is visible of silos of this kind: plan, charge, answers, refusals, refunds, warnings and log."""
+    """All that is visible of silos of this kind: plan, charge, answers, refusals, refunds, log."""
     audited = KINDS[kind](1)
     seen = [audited.plan.digest, audited.plan.epsilon_accounted]
     lines = []
@@ -252,7 +252,7 @@ def silent():
 BUILT = {"bound from the median", "disagreement damped", "rows over the median length", "missing labels by majority"}
 """Bugs that only records of a certain mixture show."""
 BY_CONSTRUCTION = {"first tenth of rows wider", "differences a fifth longer"}
-"""Bugs whose bound is plainly longer, and whose worst pair of records is not among those that are tried here."""
+"""Bugs whose bound is plainly longer, and whose worst pair of records is not among those tried here."""
 
 MOVES = [
     bug
@@ -265,7 +265,7 @@ MOVES = [
 
 
 def moved(kind, planted_bug):
-    """Largest movement of an exact sum by one record, over the committed event's charge: at most 1 without a bug."""
+    """Largest movement of an exact sum by one record over the event's charge: at most 1 without a bug."""
     with planted(planted_bug), silent():
         audited, worst = KINDS[kind](1), 0.0
         address = next(iter(addresses(audited.plan)))

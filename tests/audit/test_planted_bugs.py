@@ -1,4 +1,4 @@
-"""Planted bugs are found, clean audits pass: a few seeds here, 100 of each in `test_table.py` (`make slow`)."""
+"""Planted bugs are found, clean audits pass: a few seeds here, 100 each in `test_table.py`."""
 
 from pathlib import Path
 
@@ -130,7 +130,7 @@ def test_both_ledgers_pass_the_probe(tmp_path):
 
 
 def test_a_noise_plan_that_guarded_silos_refuse_is_opened_as_a_simulation():
-    """Sums are checked without noise, and a guarded silo has no such plan: its code is opened without the guard."""
+    """Sums are checked without noise; a guarded silo has no such plan, so its code is opened unguarded."""
     with Planted("guarded").audited(0) as audited:
         finding = exact_sums(audited, np.random.default_rng(0))
     assert finding.passed and finding.statistic < 1e-12

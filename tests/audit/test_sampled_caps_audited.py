@@ -1,4 +1,4 @@
-"""The audit compares what a cap admits of samples with losses rounded down, and finds charges that are too small."""
+"""Audit of caps on samples against losses rounded down; charges that are too small are found."""
 
 from __future__ import annotations
 

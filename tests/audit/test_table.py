@@ -1,4 +1,4 @@
-"""Every planted bug is found in 95 or more of 100 whole audits, and no clean audit of 100 alarms, for all plans.
+"""Planted bugs are found in 95 or more of 100 audits, and no clean audit of 100 alarms, for all plans.
 
 AUDIT_SEEDS=100 takes more than an hour on two cores; `make slow` takes 3 of each, of which one may be missed, and CI
 takes 1. Printed with `-s`; docs/reference/audit-trials.md has the table as it was measured.

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def drawn(labels, rng, count):
-    """Labels (count,) that a loss of one predictor takes: both classes, counts from 0 to about 8, or normal numbers."""
+    """Labels (count,) of a loss of one predictor: both classes, counts from 0 to about 8, or normals."""
     if labels.values is not None:
         return np.where(rng.random(count) < 0.5, *labels.values)
     return rng.poisson(2.0, count).astype(float) if labels.whole else 2 * rng.standard_normal(count)

@@ -1,4 +1,7 @@
-"""Events and epsilon of a plan, from its shares' public numbers and dp-accounting or closed formulas alone."""
+"""Events and epsilon of a plan, from its shares' public numbers and independent formulas.
+
+Those are dp-accounting's, or closed.
+"""
 
 import functools
 import math
@@ -11,7 +14,7 @@ from tests import gaussian_curve
 
 
 def events_by_hand(plan, silo):
-    """(phase, round, first position, last + 1, K, sigma) of every planned round, from the shares' public numbers.
+    """(phase, round, first position, last + 1, K, sigma) of every planned round, from public numbers.
 
     For differences sigma is per unit of the step. Rounds that are another silo's turn are left out.
     """
@@ -31,8 +34,9 @@ def events_by_hand(plan, silo):
 
 
 def epsilon_by_hand(plan, silo, n, delta):
-    """Epsilon of the worst position. Full batches: composition of mu = 2 C / (K sigma), and the plain formula.
+    """Epsilon of the worst position.
 
+    Full batches: composition of mu = 2 C / (K sigma), and the plain formula.
     Samples: dp-accounting's own composition, whose Poisson mechanism takes noise relative to C / K under REPLACE_ONE.
     """
     if any(kind.schedule.in_turn for phase in plan.phases for kind in phase.kinds):
@@ -75,7 +79,7 @@ def _library_of_fixed_size(z, rate, answers, delta):
 
 @functools.cache
 def _fixed_size(z, rate):
-    """Balle, Barthe, Gaboardi 2018, Theorem 9, made symmetric, as points of dp-accounting's own distribution."""
+    """Balle, Barthe, Gaboardi 2018, Theorem 9, made symmetric, as points of dp-accounting's distribution."""
 
     def hockey_stick(e):
         at = abs(e)

@@ -61,7 +61,7 @@ from tests.problems import problem_of
 FILE = Path(__file__).with_name("golden-bits.json")
 COMMAND = "python -m tests.contract.golden"
 CLOSE = 1e-7
-"""Tolerance of a course's numbers, relative to the largest: far above differences of processors, about 1e-13."""
+"""Tolerance relative to a course's largest number; processors differ by about 1e-13."""
 SILOS = {"ash": 16, "birch": 32, "cedar": 16}
 PLAN = "9" * 64
 """Digest of every plan here: a plan's own numbers may differ in a last bit of a logarithm."""
@@ -117,7 +117,7 @@ class Case:
         ]
 
     def played(self, silos: list[PrivateSilo], problem: Problem) -> Iterator[tuple[Any, list[Any], Any]]:
-        """Queries, releases and states, from the model 0; networks start from weights with no unit on its corner."""
+        """Queries, releases and states, from the model 0; networks start with no unit on its corner."""
         method = evaluated(self.method, problem)
         plan = method.plan(problem)
         loss = self.loss if self.method.trains else None
@@ -290,7 +290,7 @@ KINDS = {
 
 
 def differences(golden: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yields (kind, name, binding version) of all values that changed or are gone; new values are no difference."""
+    """Yields (kind, name, binding version) of all values that changed or are gone; not of new ones."""
     for kind, version in KINDS.items():
         for name, value in golden[kind].items():
             if not _same(value, now[kind].get(name)):

@@ -1,4 +1,4 @@
-"""Methods for the contract tests: few rounds, with and without samples, and one for each way of asking.
+"""Methods for the contract tests: few rounds, with and without samples, one for each way of asking.
 
 A method in ALGORITHMS is tested with its default hyperparameters; a row in QUICK or EXACT makes the tests faster or
 sharper. A method with a `batch` is tested with secret samples too.
@@ -18,7 +18,7 @@ from tests.problems import problem_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-method.md"
 ONLY = os.environ.get("FEDCORE_TEST_METHOD")
-"""The only method of the fixtures; `test_registration` sets it to the one of `PAGE`. None: all of them."""
+"""The only method of the fixtures, for `test_registration`, which sets it; None: all of them."""
 
 QUICK = {
     "localized-mbsgd": {"rounds": (4, 3, 2), "step": 0.5},
@@ -65,7 +65,7 @@ EXACT = {
 """Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
 
 EXPECTED = 3
-"""Expected records of a sample from shards of 8 and 4 records in the first phases of `toy`; shards of 2 have none."""
+"""Expected records of a sample from shards of 8 and 4 records of `toy`; shards of 2 have none."""
 
 
 def quick(name):

@@ -1,4 +1,4 @@
-"""Every registered answer through one set of tests: its sum, its movement by one record, its use by a silo.
+"""Every registered answer through one set of tests: its sum, a record's influence, use by a silo.
 
 The naive sums are those of `fedcore.audit.answers`, record by record. A new answer needs a row in ASKED.
 """
@@ -61,9 +61,9 @@ ASKED = {
 SENT = {"gradient-and-hessian-vector": -1.0}
 """Factor of a method on its answer."""
 ATTAINED = {"column-moments": 0.95, "gradient-difference": 0.9, "gradient-and-hessian": 0.95}
-"""Parts of the stated bounds that records of three features reach, where the bounds are proven for any number of them.
+"""Parts that records of three features reach of bounds that are proven for any number of features.
 
-Also of a convex loss's gradients, whose changes along a step have no two opposite ones."""
+Also those of a convex loss's gradients, whose changes along a step have no two opposite ones."""
 
 
 ANY_WIDTH = {"largest-eigenvalue"}
@@ -169,7 +169,7 @@ def answer(kind, X, y, noise=1.0):
 
 
 def records(rng, n=N, features=3):
-    """Records of every size, from far inside of any clipping bound to far beyond; every third on an axis, one zero."""
+    """Records of every size, far inside of any bound to far beyond it; every third on an axis, one zero."""
     X = rng.standard_normal((n, features))
     X[::3] = np.eye(features)[rng.integers(features, size=len(X[::3]))]
     X *= (10.0 ** rng.uniform(-4, 6, n))[:, None]
@@ -205,7 +205,7 @@ def test_the_sum_is_the_naive_one_over_all_records_and_over_a_sample(kind, seed)
 
 
 def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair_by_as_much(kind):
-    """Alone, beside others, absent from a sample; two of a record's length at every angle, with every label."""
+    """Alone, beside others, absent from a sample; two of one length at every angle, with every label."""
     rng, largest, longest = np.random.default_rng(5), 0.0, 0.0
     made, plan, phase, _ = answer(kind, *records(rng))
     bound = 2 * ANSWERS[kind].half_diameter(plan.problem, phase)
@@ -348,7 +348,7 @@ def test_samples_that_an_answer_does_not_take_are_refused(kind):
 
 
 def test_a_silo_refuses_an_agreement_whose_objective_is_not_one_for_its_answer(kind):
-    """Training without an objective, moments with one: a constant sentence, before any record is looked at."""
+    """Training without an objective, moments with one: a constant sentence before any record is read."""
     method, loss, _ = ASKED[kind]
     made = problem(kind)
     other = Squared() if loss is None else None

@@ -179,7 +179,7 @@ def test_no_single_record_is_above_the_bound(model, step, scale):
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_worst_pair_moves_the_sum_by_two_bounds_at_most(model, step):
-    """Candidates of all sizes, far across the step with a little along it; the two that differ most are the pair."""
+    """Candidates of all sizes, mostly across the step; the two that differ most are the pair."""
     X, y, w, before = sample(model, 30, step=step)
     rng, bound = np.random.default_rng(5), 1e-3 * step
     along = (w - before)[:FEATURES] / np.linalg.norm((w - before)[:FEATURES])

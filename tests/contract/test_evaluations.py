@@ -1,4 +1,4 @@
-"""Every method with evaluations between its phases: training stays the same and ignores held-out records."""
+"""Every method with evaluations between its phases: training is the same without held-out records."""
 
 import math
 
@@ -126,7 +126,7 @@ def test_phases_alternate_and_their_states_survive_a_checkpoint(method, evaluate
 
 
 def mu_at(epsilon, delta):
-    """The mu of Gaussian differential privacy that is (epsilon, delta)-DP (Dong, Roth, Su 2022, Corollary 1)."""
+    """The mu of Gaussian DP that is (epsilon, delta)-DP (Dong, Roth, Su 2022, Corollary 1)."""
 
     def excess(mu):
         first = stats.norm.cdf(-epsilon / mu + mu / 2)

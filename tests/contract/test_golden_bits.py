@@ -1,4 +1,4 @@
-"""Bits that stopped runs rely on: a changed bit needs a raise of the version that checkpoints are bound to.
+"""Bits that stopped runs rely on: a changed bit needs a raise of the version that binds checkpoints.
 
 For an intended change: raise ARITHMETIC (or FORMAT) in `fedcore/experiment/stored/binding.py`, then `python -m
 tests.contract.golden`. These tests find changes that are not intended.
@@ -139,7 +139,7 @@ def test_a_loss_that_changes_is_found(golden, monkeypatch):
 
 
 def test_last_bits_of_sums_which_processors_decide_change_no_golden_value(golden, monkeypatch):
-    """Changes courses of records by some last bits, more than an order of summation or an exponential does.
+    """Changes courses of records by some last bits, more than an order of summation does.
 
     Bits are compared for exact sums only, which are equal in any order.
     """

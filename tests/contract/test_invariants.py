@@ -1,4 +1,4 @@
-"""Invariants of plans: faults planted into every method's plan, and into methods of their own, are all refused."""
+"""Invariants of plans: faults planted into every method's plan, and into own methods, are refused."""
 
 import dataclasses
 import re
@@ -61,7 +61,7 @@ def site():
 
 
 def check_refused(method, problem, sentence, loss=None):
-    """Checks that the driver's plan and the silos refuse the plan with a sentence, and that no run is opened."""
+    """Checks that driver and silos refuse the plan with a sentence, and that no run is opened."""
     with pytest.raises(InputError, match=sentence):
         planned(evaluated(method, problem), problem)
     try:
@@ -249,7 +249,7 @@ def moved(plan, change):
 
 
 def test_no_phase_of_any_method_reaches_a_held_out_record(method, federate, toy):
-    """Moves training to the silo's last records, for each method's rounds; also in a plan without its class."""
+    """Moves training to the last records, for each method's rounds; also in a plan without its class."""
     data = {name: (X, np.where(y > 0, 1.0, -1.0)) for name, (X, y) in toy.items()}
     federation = federate(method, data, loss=Logistic(), held=5, evaluation=Evaluation(1.0, "end", 2))
     plan = federation.plan

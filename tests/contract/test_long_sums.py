@@ -1,4 +1,4 @@
-"""Sums over 2^20 records through the silo: no answer moves by more than the theorem of `fedcore.summation` allows.
+"""Sums over 2^20 records through the silo: none moves by more than the theorem of `fedcore.summation`.
 
 Neighbours are built so that sums of all records at once, or of blocks in sequence, would round them apart.
 """
@@ -79,7 +79,7 @@ def asked_of(case):
 
 
 class Opened:
-    """A silo that agreed to a plan; `place` are the records' rows in the order in which the answer sums them."""
+    """A silo that agreed to a plan; `place` are the rows in the order in which the answer sums them."""
 
     def __init__(self, kind, method, loss, problem, X, y):
         plan = evaluated(method, problem).plan(problem)
@@ -221,7 +221,7 @@ def apart(one, other, clip, monkeypatch):
 
 
 def test_the_attack_on_one_product_over_a_million_records_fails(monkeypatch):
-    """Issue 40, section 4: neighbours were farther apart than the charged 2C (1 + 1e-6); now at most by 1 + rho."""
+    """Issue 40, section 4: neighbours exceeded the charged 2C (1 + 1e-6); now at most by 1 + rho."""
     found = apart(*of_one_product(), 1.0, monkeypatch)
     assert found <= ROUNDING
     assert found <= rho(N)

@@ -37,7 +37,7 @@ def test_says_whether_it_sends_arrays_to_single_silos(method, federate, toy):
 @pytest.mark.parametrize("ridge", some_in_make_test([0.0, 0.2], [0.2], []))
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, weights, federate):
-    """Each silo repeats one record, so all of its shards are the same problem; the silos contradict each other.
+    """Each silo repeats one record, so all of its shards are one problem; silos contradict each other.
 
     The ridge term is not clipped. With it the minimiser solves (X'PX/6 + ridge) w = X'Py/6, with the silos' weights P.
     """

@@ -1,4 +1,4 @@
-"""Every model: gradients, clipped sums and evaluation against naive loops; softmax regression under every method.
+"""Every model: gradients, clipped sums, evaluation against naive loops; softmax under every method.
 
 test_network.py has the tests of the network alone.
 """
@@ -203,7 +203,7 @@ def test_evaluation_by_scipy_and_by_hand():
 
 
 def test_constants_hold_and_are_reached():
-    """|p - e| up to sqrt(2), and the Hessian diag(p) - pp' with eigenvalues up to 1/2, at (1/2, 1/2) and y at last."""
+    """|p - e| up to sqrt(2), and the Hessian diag(p) - pp' with eigenvalues up to 1/2, at (1/2, 1/2)."""
     rng, loss = np.random.default_rng(2), Softmax()
     z = np.concatenate([4 * rng.standard_normal((2000, 5)), 30 * np.eye(5)])
     y = np.concatenate([rng.integers(0, 5, 2000), np.roll(np.arange(5), 1)]).astype(float)
@@ -280,7 +280,7 @@ EXACT = {
     "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 120}, 1e-7),
 }
-"""Hyperparameters with which a method minimises without noise, and how closely (relative); SciPy's error is 1e-8."""
+"""Hyperparameters that minimise without noise, and how closely (relative); SciPy's error is 1e-8."""
 THREE = SoftmaxRegression(3)
 
 

@@ -1,4 +1,4 @@
-"""Network of one hidden layer: per-record tensors, closed forms, sensitivity, and records that are no numbers."""
+"""Network of one hidden layer: per-record tensors, closed forms, sensitivity, odd records."""
 
 import dataclasses
 import math
@@ -82,7 +82,7 @@ def test_at_zero_only_the_bias_learns():
 
 
 def test_scaling_a_unit_up_and_its_outputs_down_changes_nothing():
-    """ReLU is homogeneous: no output depends on that scale, so <w, gradient> agrees on both sides of each unit."""
+    """ReLU is homogeneous: outputs ignore that scale, so <w, gradient> agrees on both sides of a unit."""
     X, y, w = sample()
     other = w.copy()
     W1, W2 = cut(MODEL, other, 5)
@@ -94,7 +94,7 @@ def test_scaling_a_unit_up_and_its_outputs_down_changes_nothing():
 
 
 def test_with_all_units_on_it_is_softmax_regression_through_two_factors():
-    """z = W2 W1 x: by the chain rule the gradients are A' G and G W1'. G is the linear model's gradient at A W1."""
+    """z = W2 W1 x: the gradients are A' G and G W1', G the linear model's gradient at A W1 (chain rule)."""
     X, y, w = sample()
     X, (W1, W2) = np.abs(X), cut(MODEL, w, 5)
     W1[:], W2[:, -1] = np.abs(W1), 0.0

@@ -1,4 +1,4 @@
-"""Every model, loss and answer about persons: the worst pair of them with any rows; a naive sum by hand.
+"""Every model, loss and answer about persons: the worst pair with any rows; a naive sum by hand.
 
 Neighbours replace one person of the list by another with any rows of its own, more or fewer.
 """
@@ -78,7 +78,7 @@ def rows(loss, rng, count):
 
 
 def as_file(rng, persons):
-    """The rows of all persons as in a file: mixed, each person's rows in their order, with each row's person."""
+    """The rows of all persons as in a file: mixed, each person's in order, with each row's person."""
     person_of = [number for number, mine in enumerate(persons) for _ in mine[1:]]
     order = [*range(len(persons)), *rng.permutation(person_of).tolist()]
     left = [list(mine) for mine in persons]
@@ -200,7 +200,7 @@ def at_the_corner(rng, d, persons):
 
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
 def test_the_rows_of_one_person_change_no_bit_of_what_others_contribute(sampling):
-    """At a corner of the hinge a row's place in the product decides its residual, by the last bit of a predictor."""
+    """At a corner of the hinge a row's place in the product decides its residual, by a last bit."""
     rng, moved_otherwise = np.random.default_rng(3), 0.0
     for d in (3, 5, 8, 20, 50, 64):
         for size in (2, 3, 5, 8):
@@ -329,7 +329,7 @@ def test_the_worst_pair_of_persons_moves_a_histogram_by_the_root_of_two():
 
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_an_answer_that_declares_row_weights_uses_them(name):
-    """Every registered answer against independent parts of records; a class without the declaration is refused."""
+    """Every registered answer against independent parts; a class without the declaration is refused."""
     if not vars(ANSWERS[name]).get("weighs", False):
         pytest.skip("a silo of persons does not give it")
     for seed in range(20):

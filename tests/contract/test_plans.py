@@ -138,7 +138,7 @@ def test_plan_depends_on_sizes_only(method, federate, toy):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not samples(named(name))])
 def test_what_a_plan_spends_is_shown_as_the_target_that_was_typed(name):
-    """Without a tolerance: the search finds noise for a little less. For samples it ends at or below its target."""
+    """Without a tolerance: the search finds noise for a little less, or for samples at most the target."""
     for epsilon in (0.01, 1.0, 2.0, 3.0, 8.0):
         for mechanism in ("gaussian", "discrete-gaussian"):
             for delta in (1e-5, None):

@@ -136,7 +136,7 @@ def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
 @pytest.mark.minutes
 @pytest.mark.slow
 def test_the_method_as_printed_passes_every_contract_test(copy):
-    """Runs every test of methods for this one: whole and with samples, held-out records, weights, participation."""
+    """Runs every test of methods for this one: whole, samples, held-out records, weights, participation."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_TEST_METHOD": "heavy-ball"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", "-k", "heavy-ball", "-n0"]
     done = subprocess.run(

@@ -50,7 +50,7 @@ def opposed(step, d, pull=1e6):
 
 
 def pure_noise(federate, asker, d=3000, n=16, names=("a", "b", "c"), **changes):
-    """Messages of silos whose gradients are all zero, in units of the planned sigma, by (silo, phase, round)."""
+    """Messages of silos with zero gradients, in units of the planned sigma, by (silo, phase, round)."""
     federation = federate(bare(asker), {name: (np.zeros((n, d)), np.ones(n)) for name in names}, **changes)
     messages = {}
     for query, releases, _ in federation.play():
@@ -88,7 +88,7 @@ def test_simulated_noise_is_independent_over_silos_rounds_seeds_and_repetitions(
     "changes", [{"run": "another"}, {"epsilon": 2.0}, {"diameter": 4.0}, {"n": 20}, {"names": ("c", "b", "d")}], ids=str
 )
 def test_simulated_noise_depends_on_no_setting(asker, federate, changes):
-    """Messages are noise over the planned sigma here, so they are equal up to the rounding of that division."""
+    """Messages are noise over the planned sigma here, so they are equal up to rounding."""
     d = 40
     first, other = pure_noise(federate, asker, d=d), pure_noise(federate, asker, d=d, **changes)
     both = first.keys() & other.keys()
@@ -182,7 +182,7 @@ def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_
 
 
 def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_asker, federate):
-    """Likelihood ratio test by an attacker who knows all but one record: its error rates bound epsilon from below."""
+    """Likelihood ratio test by an attacker who knows all but one record: its errors bound epsilon below."""
     n, d, runs, epsilon, delta = 8, 2, 900, 2.0, 1e-2
     probe = federate(full_asker, {"a": (np.zeros((n, d)), np.arange(n))}, epsilon=epsilon, delta=delta)
     plan, key = probe.plan, SecretKeys(b"k" * 32)

@@ -1,4 +1,4 @@
-"""Search of a module's syntax for quantities of privacy that code other than `fedcore.directed_rounding` rounds.
+"""Search for quantities of privacy that code other than `fedcore.directed_rounding` rounds.
 
 A quantity is a name, attribute, key or call with one of `WORDS` in it. An expression of one by arithmetic or `max` is a
 quantity, too. So is a variable or loop variable of the same function that one was assigned to.

@@ -137,7 +137,7 @@ def test_every_make_target_that_is_named_exists():
 
 
 def test_every_command_line_on_a_config_is_accepted():
-    """`fedcore plan|run|sweep conf/... key=value` anywhere in the pages: the file is there, the values fit."""
+    """`fedcore plan|run|sweep conf/... key=value` on the pages: the file is there, the values fit."""
     checked = 0
     for page in PAGES:
         for line in code(page):

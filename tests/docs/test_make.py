@@ -1,4 +1,4 @@
-"""Output of `make` during installation: a line for each step, and of pip only its errors. Python is a stand-in."""
+"""Output of `make` during installation: a line per step, only pip's errors. Python is a stand-in."""
 
 from __future__ import annotations
 

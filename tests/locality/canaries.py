@@ -36,7 +36,7 @@ def prepared(rows: np.ndarray) -> np.ndarray:
 
 
 def canary_rows(rng: np.random.Generator, count: int, features: int) -> np.ndarray:
-    """Rows (count, features) of full mantissas and mixed signs; all digits survive rounding and preparation."""
+    """Rows (count, features) of full mantissas and mixed signs, which survive rounding and preparation."""
     rows: list[np.ndarray] = []
     while len(rows) < count:
         row = rng.uniform(0.1, 1.0, features)

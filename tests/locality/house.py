@@ -1,4 +1,4 @@
-"""Silos in files with canaries among their records, the services of `fedcore up`, and all places that are searched."""
+"""Silos in files with canaries among their records, the services of `fedcore up`, and searches."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _was_read(connection: socket.socket) -> bool:
 
 
 def leak_into_services(house: House, prefect: str, mlflow: str) -> None:
-    """Stores records in Prefect and MLflow as a careless line of code would: a log, a result, a parameter, a metric."""
+    """Stores records in Prefect and MLflow as careless code would: a log, result, parameter, metric."""
     row = house.canary("planted in prefect database")
     log = {"name": "x", "level": 20, "message": f"record {row.tolist()}", "timestamp": "2026-01-01T00:00:00Z"}
     known = {"Authorization": basic(secret(house.home))}
@@ -242,7 +242,7 @@ def leak_into_services(house: House, prefect: str, mlflow: str) -> None:
 
 
 def leak_into_files(house: House, root: Path) -> None:
-    """Writes records below a copy of a home, in ledgers and checkpoints that must not be written while in use."""
+    """Writes records below a copy of a home, in ledgers and checkpoints."""
     for place, form in (("runs", np.ndarray.tobytes), ("ledgers", lambda row: zlib.compress(pickle.dumps(row)))):
         path = next(path for path in sorted((root / place).rglob("*.sqlite")))
         with contextlib.closing(sqlite3.connect(path)) as database, database:

@@ -1,4 +1,4 @@
-"""Dask preload with which tests plant faults in workers: a halt in a round, and errors that quote records.
+"""Dask preload that plants faults in workers: a halt in a round, and errors that quote records.
 
 Files in the folder LOCALITY_FOLDER switch the faults, so that the same workers serve several runs. No code of the
 project uses it.

@@ -1,4 +1,4 @@
-"""Search for canaries in bytes, files and the memory of other processes, also where they are packed or compressed."""
+"""Search for canaries in bytes, files and other processes' memory, also packed or compressed."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class Scanner:
         self._marked |= self._magic
 
     def data(self, data: bytes, *, depth: int = 4, encoded: bool = True) -> Finds:
-        """Finds in `data`, in compressed streams and archives inside it, and (`encoded`) in its base64 and hex."""
+        """Finds in `data`, in compressed streams and archives in it, and (`encoded`) in its base64 and hex."""
         finds = Finds()
         self._into(finds, data, depth, encoded)
         return finds
 
     def file(self, path: Path) -> Finds:
-        """Finds in a file; in a SQLite file also in every cell, since a long value is spread over several pages."""
+        """Finds in a file; in a SQLite file also in every cell, since long values span several pages."""
         data = path.read_bytes()
         finds = self.data(data)
         if data.startswith(b"SQLite format 3\0"):
@@ -206,7 +206,7 @@ def _regions(pid: int, files_below: Path) -> Iterator[tuple[int, int]]:
 
 
 def _in_use(pagemap: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Spans of a region whose pages exist, in memory or swapped: allocators reserve gigabytes that they never touch."""
+    """Spans of a region whose pages exist, in memory or swapped: allocators reserve unused gigabytes."""
     entries = np.frombuffer(os.pread(pagemap, (end - begin) // PAGE * 8, begin // PAGE * 8), "<u8")
     used = np.concatenate([[0], (entries >> np.uint64(62)) > 0, [0]]).astype(np.int8)
     edges = np.flatnonzero(np.diff(used))

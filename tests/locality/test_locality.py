@@ -67,7 +67,7 @@ def workers(client) -> dict[str, tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def halted(house, client, workers) -> dict[str, Finds]:
-    """Finds in memory while the last round of an undisturbed run is computed, after planting in every place."""
+    """Finds in memory during the last round of an undisturbed run, after planting in every place."""
     planted = {name: house.canary(f"planted in {name}") for name in (*HELD, *SERVICES) if name != "deployments"}
     held = [
         client.scatter(planted[name], workers=[address], direct=True, hash=False)
@@ -112,7 +112,7 @@ def _processes(house: House, workers: dict[str, tuple[int, str]]) -> dict[str, l
 
 @dataclass
 class Aftermath:
-    """Finds after all runs have ended: in memory, on disk, in a copy of the disk with more planted, and in output."""
+    """Finds after all runs: in memory, on disk, in a copy of the disk with more planted, in output."""
 
     memory: dict[str, Finds]
     disk: dict[str, Finds]

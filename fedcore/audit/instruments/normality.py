@@ -24,7 +24,7 @@ TAILS = (1.0, 2.0, 3.0, 3.5, 4.0, 4.5, 5.0, 7.0)
 SORTED = 2**18
 """Most residuals whose distribution is compared with the normal one."""
 FINENESS = 2.0**-20
-"""Largest ratio of a grid's step to the noise (`privacy.grid_noise`); an interval may have as much more."""
+"""Largest ratio of a grid's step to the noise (`privacy.grid_noise`); so much more may be near zero."""
 
 
 CUT = 5.0

@@ -1,4 +1,4 @@
-"""Bugs of clipping and sensitivity: a record moves a sum by more than its charge, or moves the parts of others."""
+"""Bugs of clipping and sensitivity: a record moves a sum by more than its charge, or moves others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs that make more than noised sums depend on records: failures, codes, divisors, counts, logs, low digits."""
+"""Bugs that make outcomes depend on records: failures, codes, divisors, counts, logs, low digits."""
 
 from __future__ import annotations
 

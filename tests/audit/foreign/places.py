@@ -1,4 +1,4 @@
-"""Bugs of an answer's records, of their preparation when a silo opens, and of the address that it is for."""
+"""Bugs of an answer's records, their preparation when a silo opens, and the answer's address."""
 
 from __future__ import annotations
 

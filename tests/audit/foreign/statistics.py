@@ -43,7 +43,7 @@ def _around_median(right):
 
 
 def _held_too(right):
-    """An answer about held-out records is also about those of training: the shard begins at the first record."""
+    """An answer about held-out records is also about training's: the shard begins at the first record."""
 
     def of(self, w, shard):
         before = np.bincount(self.labels[: shard.at.start] * self.evaluation.columns, minlength=self.evaluation.cells)

@@ -1,4 +1,4 @@
-"""Bugs of an account over all runs: caps, anchors, reconciliations, older ledgers, versions of a silo's data."""
+"""Bugs of an account over all runs: caps, anchors, reconciliations, older ledgers, versions."""
 
 from __future__ import annotations
 

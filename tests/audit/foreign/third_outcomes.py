@@ -1,4 +1,4 @@
-"""Bugs of outcomes that depend on records: failures, sentences, numbers in statements, refusals before any noise."""
+"""Bugs of outcomes that depend on records: failures, sentences, statements, early refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of a run's preparation from all records: statistics, orders, imputations that one record changes for others."""
+"""Bugs of a run's preparation from all records: statistics, orders, imputations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of secret samples: drawn again too seldom, known to others, chosen by records, or charged as another kind."""
+"""Bugs of secret samples: repeated, known to others, chosen by records, or charged as another kind."""
 
 from __future__ import annotations
 
