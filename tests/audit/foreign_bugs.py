@@ -95,7 +95,7 @@ class _Scaled(PrivateSilo):
 
 
 def scales_by_longest_record(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """All rows are divided by the norm of the longest one when the silo opens: records choose it.
+    """All rows are divided by the norm of the silo's longest one, a constant that records choose.
 
     Neighbours: n equal records of norm 1, and the same with one replaced by a record of norm 1e6. It shrinks the
     gradients of all others almost to zero. The sum moves by about n / 2 instead of 2 clip at most. With n = 100 and six

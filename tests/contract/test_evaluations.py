@@ -1,4 +1,4 @@
-"""Every method with evaluations between its phases: training is the same without held-out records."""
+"""Every method with evaluations between its phases: training is the same and ignores held-out records."""
 
 import math
 
