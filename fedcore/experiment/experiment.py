@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedcore.accounting.effort import effort_within
-from fedcore.accounting.noise_search import noise_kept_in
+from fedcore.accounting.noise_search import noise_cached_in
 from fedcore.algorithms import Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.algorithms.statistics.watched import watched
@@ -64,7 +64,7 @@ class _Asked:
 @lru_cache(maxsize=256)
 def _made(asked: _Asked) -> Plan:
     """Cells of a sweep that differ in their seed share a plan; each is asked for several times."""
-    with noise_kept_in(NoiseFolder.current()):
+    with noise_cached_in(NoiseFolder.current()):
         return planned(evaluated(asked.method, asked.problem), asked.problem)
 
 

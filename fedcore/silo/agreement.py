@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from fedcore.accounting.noise_search import NoiseCache, noise_kept_in
+from fedcore.accounting.noise_search import NoiseCache, noise_cached_in
 from fedcore.algorithms import METHODS, Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import canonical_json, digest
@@ -103,7 +103,7 @@ def own_plan(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str,
     Raises InputError if it makes none: no record is looked at yet, so that may be said.
     """
     try:
-        with noise_kept_in(noise):
+        with noise_cached_in(noise):
             method = evaluated(agreement.method, agreement.problem)
             plan = planned(method, agreement.problem)
         return plan, plan.digest, forms_of(method, plan)

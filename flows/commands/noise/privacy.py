@@ -90,7 +90,7 @@ def sigma(
 
     Accounted is what this noise really spends, at one silo that is asked in every round and watched by the server.
     """
-    from fedcore.accounting.noise_search import noise_kept_in
+    from fedcore.accounting.noise_search import noise_cached_in
     from fedcore.errors import InputError
     from fedcore.noise_cache import NoiseFolder
 
@@ -113,7 +113,7 @@ def sigma(
         if option not in used:
             raise InputError(f"{option} is an input of named formulas only, not of {calibration}")
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
-    with noise_kept_in(NoiseFolder.current()):
+    with noise_cached_in(NoiseFolder.current()):
         found = setting.sigma(epsilon) if calibration == "exact" else setting.paper.sigma(epsilon)
     show(setting, found, epsilon, as_json, {"calibration": calibration}, beside=Compared(inputs, paper))
 

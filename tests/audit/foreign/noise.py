@@ -1,4 +1,4 @@
-"""Scale, shape and correlation of the noise of silos that follow from a seed."""
+"""Bugs in scale, shape and correlation of the noise of silos with a public seed."""
 
 from __future__ import annotations
 

@@ -95,18 +95,18 @@ def test_the_theorems_batches_lie_in_the_printed_noises_range(sizes):
 
 def test_noise_is_found_again_in_the_homes_cache_and_is_the_same(tmp_path, monkeypatch):
     from fedcore.accounting import calibration
-    from fedcore.accounting.noise_search import noise_kept_in
+    from fedcore.accounting.noise_search import noise_cached_in
     from fedcore.noise_cache import NoiseFolder
 
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     calibration.sampled_multiplier.cache_clear()
-    with noise_kept_in(NoiseFolder.current()):
+    with noise_cached_in(NoiseFolder.current()):
         without_home = Mbsgd(rounds=7, batch=30).plan(problem(70))
     assert not (tmp_path / "home").exists()  # whoever has no home gets no files
     (tmp_path / "home").mkdir()
     for _ in range(2):
         calibration.sampled_multiplier.cache_clear()
-        with noise_kept_in(NoiseFolder.current()):
+        with noise_cached_in(NoiseFolder.current()):
             assert Mbsgd(rounds=7, batch=30).plan(problem(70)).digest == without_home.digest
     assert len(list((tmp_path / "home" / "cache" / "sigma").iterdir())) == 1
     calibration.sampled_multiplier.cache_clear()
