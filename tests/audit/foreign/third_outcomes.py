@@ -110,7 +110,7 @@ BUGS: tuple[Bug, ...] = (
         "an unforeseen error's own text is sent, which quotes the record that it is about",
         "evaluations of classes",
         said(
-            "fedcore.silo.refusal:told",
+            "fedcore.silo.refusal:with_public_errors",
             (
                 'said = (silo, "failed", "it could not answer; see the log at the silo")',
                 'import sys\n        said = (silo, "failed", f"it could not answer: {sys.exc_info()[1]}")',
@@ -138,6 +138,6 @@ BUGS: tuple[Bug, ...] = (
                 "    shard.__dict__.setdefault('said', []).append(bool(total.any()))",
             ),
         ),
-        said(f"{_SILO}.answer", ("self.computed += 1", "self.computed += any(view._shard.said[-view.asked:])")),
+        said(f"{_SILO}.answer", ("self.computed += 1", "self.computed += any(view._shard.said[-view.answered:])")),
     ),
 )
