@@ -1,9 +1,9 @@
 """The lease of a run: a number that identifies its newest driver, the only one that silos answer.
 
 The holder of a run's lock takes the next number and stores it with the run. It is the milliseconds since 1970, or more
-if the last number was as large. Sites and durable ledgers record the newest lease that they received and refuse every other, so a
-driver that returns from a pause changes nothing. The lease orders a run's drivers; the connection decides who may be a
-driver. 0 is no lease: of a driver that has the silos in its own process, for a run that never had a lease.
+if the last number was as large. Sites and durable ledgers record the newest lease that they received and refuse every
+other, so a driver that returns from a pause changes nothing. The lease orders a run's drivers; the connection decides
+who may be a driver. 0 is no lease: of a driver that has the silos in its own process, for a run that never had a lease.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ BUGS: tuple[Bug, ...] = (
         said(
             f"{_ANSWERS}.histogram:Histogram.sum",
             (
-                "(w,) = asked",
-                "(w,) = asked\n    if len(np.unique(self.labels[shard.at][self.known[shard.at]])) < 2:\n"
+                "(w,) = arrays",
+                "(w,) = arrays\n    if len(np.unique(self.labels[shard.at][self.known[shard.at]])) < 2:\n"
                 "        raise ValueError('one class')",
             ),
         ),
@@ -112,8 +112,8 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.silo.refusal:with_public_errors",
             (
-                'said = (silo, "failed", "it could not answer; see the log at the silo")',
-                'import sys\n        said = (silo, "failed", f"it could not answer: {sys.exc_info()[1]}")',
+                'public = (silo, "failed", "it could not answer; see the log at the silo")',
+                'import sys\n        public = (silo, "failed", f"it could not answer: {sys.exc_info()[1]}")',
             ),
         ),
         said(
