@@ -78,7 +78,7 @@ class OrchestrationConfig(Section):
     tasks: Literal["auto", "round", "phase"] = "auto"
     """Prefect tasks: one per round and phase, or per phase only; auto: per round too while rounds are few."""
     checkpoint: Literal["each-round", "behind"] = "each-round"
-    """each-round: on disk before the next broadcast leaves. behind: written by a thread, which needs durable ledgers; a
+    """each-round: on disk before the next broadcast leaves. behind: with durable ledgers a thread writes it, and a
     crash may redo more rounds."""
     scheduled: Literal["unfinished", "repetition"] = "unfinished"
     """Effect of a schedule's firing: unfinished runs of these parameters go on, or a new repetition of them starts."""

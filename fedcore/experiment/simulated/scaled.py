@@ -59,7 +59,7 @@ def scaled_world(config: ExperimentConfig, world: World, seed: int, known: White
     """The world with the config's constants; centres and scales of a public file are applied already.
 
     Released constants come from the world's own silos, with the planned noise. `known`: whitening by the public file.
-    None: the whitening of as many of the world's own test records, since made-up columns have other correlations.
+    None: whitening by equally many of the world's own test records, since made-up columns have other correlations.
     """
     data = config.data
     scaling = data.scaling if isinstance(data, FilesData) else None

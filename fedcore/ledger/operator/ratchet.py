@@ -1,9 +1,9 @@
 """A silo's clock that cannot be set back: it never shows less than the latest reading in the register.
 
 Policies expire by this clock. A clock may be wrong for a moment, so a reading more than a day after the latest one is
-noted but not confirmed. If the clock then shows a time before the noted one, by more than an hour, it is
-refused; synchronisation may set a clock back by less. The silo's operator decides which time is right (`fedcore budget
-clock`), and the register records the decision.
+noted but not confirmed. From then on a time more than an hour before the noted one is refused; synchronisation may set
+a clock back by less. The silo's operator decides which time is right (`fedcore budget clock`), and the register records
+the decision.
 """
 
 from __future__ import annotations

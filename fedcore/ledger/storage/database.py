@@ -167,7 +167,7 @@ def _reserve(file: int, how: int) -> None:
 
 
 def is_elsewhere(path: Path) -> bool:
-    """True if the ledger or a file beside it is no plain file of one name, or if there is a journal to play back.
+    """True if the ledger or a file beside it is a link or no regular file, or if there is a journal to play back.
 
     Through a link SQLite would write, with this process's rights, over another file such as the anchor.
     """

@@ -20,7 +20,7 @@ from fedcore.silo.answers.answer import Draw, Shard, Sums, weights_misfit
 from fedcore.summation import BLOCK, gamma, tree_sum
 
 MOST_NUMBERS = 2**27
-"""Bound on the numbers of an array: 2^27 are 1 GB in double precision."""
+"""Bound on the numbers of an array with a row per record: 2^27 are 1 GB in double precision."""
 REACH = 1e6
 """Bound on the norm of a model at which answers are computed, in radii of the domain; local steps may leave it."""
 
