@@ -80,7 +80,7 @@ def test_rdp_admits_what_plan_says_and_budget_shows_the_order(home, policies, tm
     assert caps["in_force"][0]["spent"] <= 2 < account["epsilon_charged"]  # where a sample counts as all records
     (exported,) = json.loads(CliRunner().invoke(app, ["export", "silo-000"], catch_exceptions=False).output)
     charge = exported["runs"][0]["charge"]
-    assert charge["order"] == caps["order"] and charge["shards"][0][1][0][:2] == ["poisson", 0.1]
+    assert charge["order"] == caps["order"] and charge["pieces"][0][1][0][:2] == ["poisson", 0.1]
     assert charge["rho"] * 3 == pytest.approx(caps["divergence"])
 
 
