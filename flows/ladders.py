@@ -146,7 +146,7 @@ def said_of_choice(config: SweepConfig, results: Iterable[RunResult]) -> list[Ru
     """The results as a sweep shows them: with how patience chose them, beside what is said of their noise."""
     if config.patience is None:
         return list(results)
-    return [config.patience.said_of(result) for result in results]
+    return [config.patience.with_statement(result) for result in results]
 
 
 def check_looks(config: SweepConfig) -> None:

@@ -189,7 +189,7 @@ def _train_calls(
         else:
             result = yield from training.last_calls()
             if patience is not None:  # the choice looked at this run too
-                result = patience.said_of(result)
+                result = patience.with_statement(result)
             files = partial(publication.write_all, result, training.model)
             store.set_meta(files, result=json.dumps(result.as_json()), state="FINISHED")
             if tracker is not None:

@@ -143,7 +143,7 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
 def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger does not fit its anchor")]) -> None:
     """After a lost tail or a restored copy: charges open runs in full, and what the anchor knows of and is lost."""
     from fedcore.errors import InputError, SiloError
-    from fedcore.ledger.reconciliation import repair_said
+    from fedcore.ledger.reconciliation import repair_summary
     from fedcore.ledger.sqlite import SqliteLedger
 
     done = []
@@ -165,7 +165,7 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
             runs, lost = ledger.reconcile()
         finally:
             ledger.close()
-        done.append(f"silo {name}: {repair_said(runs, lost)}")
+        done.append(f"silo {name}: {repair_summary(runs, lost)}")
     if not done:
         raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
     for line in done:

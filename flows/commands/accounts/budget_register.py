@@ -62,7 +62,7 @@ def clock(
     import json
 
     from fedcore.errors import InputError
-    from fedcore.ledger.operator.accounts import said_time
+    from fedcore.ledger.operator.accounts import time_text
     from fedcore.ledger.operator.register import Draft, Register
     from fedcore.silo.policies.policy_in_force import utc_now
 
@@ -74,13 +74,13 @@ def clock(
     if confirm:
         register.append([Draft("clock", account.silo, "", {"to": now.isoformat()})])
         account = register.accounts.find(silo) or account
-    ahead = None if account.ahead is None else said_time(account.ahead)
+    ahead = None if account.ahead is None else time_text(account.ahead)
     if as_json:
-        times = {"latest": said_time(account.latest), "ahead": ahead, "now": said_time(now)}
+        times = {"latest": time_text(account.latest), "ahead": ahead, "now": time_text(now)}
         print(json.dumps({"silo": account.silo, **times}))
         return
-    latest = said_time(account.latest)
-    console.say(f"silo {account.silo}: latest time kept {latest}, this machine's clock {said_time(now)}")
+    latest = time_text(account.latest)
+    console.say(f"silo {account.silo}: latest time kept {latest}, this machine's clock {time_text(now)}")
     if ahead is not None:
         console.say(
             f"it has also said {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` keeps what "

@@ -156,7 +156,8 @@ BUGS: tuple[Bug, ...] = (
         "noise: only the last of a round's answers has any, and their mean a K-th of it",
         "control variates",
         edit(
-            RELEASED, ("elif shard.noise > 0:", "elif shard.noise > 0 and self.asked == self._phase.schedule.answers:")
+            RELEASED,
+            ("elif shard.noise > 0:", "elif shard.noise > 0 and self.answered == self._phase.schedule.answers:"),
         ),
     ),
     bug(
@@ -181,7 +182,7 @@ BUGS: tuple[Bug, ...] = (
         edit(
             "fedcore.silo.round_view:RoundView._next_context",
             (
-                "return numbered(self._address, self.asked) + self._query",
+                "return numbered(self._address, self.answered) + self._query",
                 "return self._address + self._query",
             ),
         ),

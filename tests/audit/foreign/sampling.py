@@ -129,7 +129,7 @@ def _kept(right):
 
     def drawn(self, context):
         fresh = right(self, context)
-        if self.asked == 1 or fresh is None:
+        if self.answered == 1 or fresh is None:
             self._drawn = fresh
             return fresh
         return np.concatenate([self._drawn[:-1], fresh[-1:]])

@@ -86,7 +86,8 @@ BUGS: tuple[Bug, ...] = (
         "local steps",
         edit("fedcore.optim.local:mean_direction", ("for _ in range(steps):", "for _ in range(steps + 1):")),
         edit(
-            f"{_SILO}.answer", ("if view.asked != phase.schedule.answers:", "if view.asked < phase.schedule.answers:")
+            f"{_SILO}.answer",
+            ("if view.answered != phase.schedule.answers:", "if view.answered < phase.schedule.answers:"),
         ),
     ),
     bug(
@@ -96,9 +97,9 @@ BUGS: tuple[Bug, ...] = (
         edit(
             "fedcore.silo.answers.gradient_difference:GradientDifference.scale",
             (
-                "return step_of(reach_of(problem), *asked)[2]",
+                "return step_of(reach_of(problem), *arrays)[2]",
                 "kept = cls.__dict__.get('_lengths') or {}\n    cls._lengths = kept\n"
-                "    return kept.setdefault(asked[0].tobytes(), step_of(reach_of(problem), *asked)[2])",
+                "    return kept.setdefault(arrays[0].tobytes(), step_of(reach_of(problem), *arrays)[2])",
             ),
         ),
     ),

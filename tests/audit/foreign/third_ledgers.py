@@ -125,8 +125,8 @@ BUGS: tuple[Bug, ...] = (
         edit(
             "fedcore.silo.round_view:RoundView._next_context",
             (
-                "self.asked += 1",
-                "import os\n    self.asked += 1\n    return self._address + os.urandom(8) + self._query",
+                "self.answered += 1",
+                "import os\n    self.answered += 1\n    return self._address + os.urandom(8) + self._query",
             ),
         ),
         edit(f"{_SILO}.answer", (_COMMIT, f"if row is None:\n        {_COMMIT}")),

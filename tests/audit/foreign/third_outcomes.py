@@ -68,8 +68,8 @@ BUGS: tuple[Bug, ...] = (
         edit(
             f"{_ANSWERS}.histogram:Histogram.sum",
             (
-                "(w,) = asked",
-                "(w,) = asked\n    if len(np.unique(self.labels[shard.at][self.known[shard.at]])) < 2:\n"
+                "(w,) = arrays",
+                "(w,) = arrays\n    if len(np.unique(self.labels[shard.at][self.known[shard.at]])) < 2:\n"
                 "        raise ValueError('one class')",
             ),
         ),
@@ -110,10 +110,10 @@ BUGS: tuple[Bug, ...] = (
         "an unforeseen error's own text is sent, which quotes the record that it is about",
         "evaluations of classes",
         edit(
-            "fedcore.silo.refusal:told",
+            "fedcore.silo.refusal:with_public_errors",
             (
-                'said = (silo, "failed", "it could not answer; see the log at the silo")',
-                'import sys\n        said = (silo, "failed", f"it could not answer: {sys.exc_info()[1]}")',
+                'public = (silo, "failed", "it could not answer; see the log at the silo")',
+                'import sys\n        public = (silo, "failed", f"it could not answer: {sys.exc_info()[1]}")',
             ),
         ),
         edit(
@@ -138,6 +138,6 @@ BUGS: tuple[Bug, ...] = (
                 "    shard.__dict__.setdefault('said', []).append(bool(total.any()))",
             ),
         ),
-        edit(f"{_SILO}.answer", ("self.computed += 1", "self.computed += any(view._shard.said[-view.asked:])")),
+        edit(f"{_SILO}.answer", ("self.computed += 1", "self.computed += any(view._shard.said[-view.answered:])")),
     ),
 )
