@@ -1,4 +1,4 @@
-"""`up` and `down`: the services of this machine."""
+"""`up`, `down` and `password`: the services of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Workers = Annotated[int | None, typer.Option(help="Dask workers; default: one pe
 
 
 def up(workers: Workers = None) -> None:
-    """Start Prefect, MLflow and Dask on this machine, kept until `fedcore down`; runs started meanwhile use them."""
+    """Start Prefect, MLflow and Dask on this machine, until `fedcore down`; runs started meanwhile use them."""
     from fedcore.home import Home
     from flows.services.machine import up as start
 
@@ -28,7 +28,7 @@ def up(workers: Workers = None) -> None:
 def password(
     show: Annotated[bool, typer.Option("--show", help="print the password itself on standard output")] = False,
 ) -> None:
-    """Say with which user name and password the pages of Prefect and MLflow open, and where the password is kept."""
+    """Show the user name of Prefect's and MLflow's pages, and the file that holds the password."""
     from fedcore.home import Home
     from flows.services.secret import USER, secret, secret_path
 
@@ -42,7 +42,7 @@ def password(
 
 
 def down() -> None:
-    """End what `fedcore up` started, or the Prefect server that waits for the next run."""
+    """Stop the services that `fedcore up` started, or the Prefect server that waits for the next run."""
     from fedcore.home import Home
     from flows.services.machine import down as stop
 

@@ -1,4 +1,4 @@
-"""`init` and `check`: from a person's files to a config that fits them, each at the place where the files are."""
+"""`init` and `check`: write a config for a person's own files, and check the files against it, where they are."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".csv", ".parquet")
 _PUBLIC = ("public", "test")
-"""Files of these names are nobody's silo."""
+"""Stems of files that hold public test data and are no silo's."""
 
 
 def init(
     files: Annotated[list[Path], typer.Argument(help="folder of CSV or Parquet files, or the files, one per silo")],
     label: Annotated[str | None, typer.Option(help="the label's column; else the last one")] = None,
-    person: Annotated[str | None, typer.Option(help="the column that says whose a row is, of several a person")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="where the config goes")] = Path("experiment.yaml"),
+    person: Annotated[
+        str | None, typer.Option(help="the column that names a row's person, if persons have several rows")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="file for the config")] = Path("experiment.yaml"),
 ) -> None:
-    """Write a config for files of your own, with a schema to fill. Reads names and types of columns and no record."""
+    """Write a config for your own files, with a schema to fill in. Reads names and types of columns, and no record."""
     from fedcore.errors import InputError
 
     if output.exists():
@@ -65,9 +67,9 @@ def check(
     silo: Annotated[list[str] | None, typer.Option(help="only this silo, whose file is here; may be repeated")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say all that does not fit in silos' own files, silo by silo, with cells of theirs: run it where the files are.
+    """List all that does not fit in silos' own files, silo by silo, quoting their cells: run it where the files are.
 
-    Exit code 2 if anything does not fit, or can hardly be what was meant, such as categories that no cell has.
+    Exit code 2 if something does not fit, or is hardly intended, such as categories that no cell has.
     """
     from fedcore.data.cells import quoted
     from fedcore.data.file_sources import file_sources, public_source
@@ -121,18 +123,18 @@ def check(
         if lacking and not as_json:
             console.print(f"note: no silo has a record of class {quoted(lacking)}", highlight=False, markup=False)
     if not as_json:
-        said = f"all of {config} fits; next: `fedcore plan {config}`"
-        console.print(said, highlight=False, markup=False, soft_wrap=True)
+        next_step = f"all of {config} fits; next: `fedcore plan {config}`"
+        console.print(next_step, highlight=False, markup=False, soft_wrap=True)
 
 
 def _lacking(classes: Sequence[Value] | None, silos: Sequence[Findings]) -> list[Value]:
-    """The classes that no silo has a record of: for whoever may see all files, and for nobody else."""
+    """Classes of which no silo has a record: shown only to the person who may see all files."""
     there = {value for each in silos for value in each.classes or ()}
     return [each for each in classes or () if each not in there]
 
 
 def _listed(given: list[Path]) -> list[Path]:
-    """The files, those of folders by name. Raises InputError for what is not there, and for two silos of one name."""
+    """The files; those of a folder in order of names. Raises InputError for a missing file and a repeated silo name."""
     from fedcore.errors import InputError
 
     paths: list[Path] = []
@@ -156,7 +158,7 @@ def _listed(given: list[Path]) -> list[Path]:
 
 
 def _header(path: Path) -> dict[str, str]:
-    """Names and types of the file's columns. Raises InputError, which quotes nothing of a file without a header."""
+    """Names and types of the file's columns. Raises InputError, which quotes no cell of a file without a header."""
     from fedcore.data.cells import Refusal
     from fedcore.data.columns import header
     from fedcore.errors import InputError
@@ -176,7 +178,7 @@ def _check_alike(
     person: str | None,
     public: bool,
 ) -> None:
-    """Raises InputError unless the file has the first one's columns; test data need not say whose a row is."""
+    """Raises InputError unless the file has the first one's columns; test data need no column of persons."""
     from fedcore.data.cells import quoted
     from fedcore.errors import InputError
 
@@ -248,7 +250,7 @@ participation:
 
 
 def _blank(kind: str) -> str:
-    """What a type alone makes public: that of true and false their range."""
+    """The range that a boolean column's type implies; an empty entry for other types."""
     return "{range: [0, 1]}" if kind == "bool" else "{}"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.failures import MOST_KEPT, without_secrets
+from flows.failures import MOST_LOGS, without_secrets
 
 COMMAND = Path(sys.executable).with_name("fedcore")
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,10 +66,10 @@ def test_without_a_home_the_log_is_a_private_temporary_file(tmp_path):
 def test_logs_do_not_fill_a_home(tmp_path):
     folder = tmp_path / "home" / "failures"
     folder.mkdir(parents=True)
-    for number in range(MOST_KEPT + 5):
+    for number in range(MOST_LOGS + 5):
         (folder / f"20200101T000000-{number:04}.log").write_text("old")
     assert fedcore(tmp_path, "plan", CONFIG, planted=BROKEN).returncode == 70
-    assert len(list(folder.iterdir())) == MOST_KEPT
+    assert len(list(folder.iterdir())) == MOST_LOGS
 
 
 @pytest.mark.parametrize("arguments", [("plan", CONFIG), ("algorithms",), ("conf", "list", "--json"), ("--help",)])

@@ -25,7 +25,7 @@ from flows.flow_runs import _fired as fired_run
 from flows.launch import launch_run, launch_sweep, save_sweep_folder
 from flows.recorded.former_ids import RecordedRuns
 from flows.runs import read_run, store_path
-from flows.sweep import _Cells, _fired, _together
+from flows.sweep import _Cells, _count_in_step, _fired
 from flows.sweep_files import is_complete, is_over, load_saved, sweep_id
 from tasks.calls import in_step
 from tasks.run_file import read_receipts
@@ -116,7 +116,7 @@ def carry_out(home: Home, config: SweepConfig, commanded: bool = False) -> list:
         try:
             cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             calls = ((run_id(chain[0]), made) for chain, made in cells.chains(config))
-            return [made for _, made in in_step(calls, _together(config.cells()))]
+            return [made for _, made in in_step(calls, _count_in_step(config.cells()))]
         finally:
             flows.close()
 

@@ -123,7 +123,7 @@ def test_names_are_text_in_plots_and_tables_of_reproductions(tmp_path):
 def test_a_terminal_shows_it_letter_for_letter(name):
     out = io.StringIO()
     terminal = Terminal(file=out, width=400, force_terminal=True, color_system="standard")
-    terminal.say(name)
+    terminal.print_plain(name)
     terminal.print(table([line(name)], name, 400))
     terminal.print(name, highlight=False)
     assert out.getvalue().count(name) >= 4

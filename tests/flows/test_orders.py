@@ -95,7 +95,7 @@ def flow_run(deployment: Any, parameters: dict[str, Any], **said: Any) -> Any:
 @pytest.fixture
 def served(tmp_path) -> tuple[Home, Any]:
     home, deployment = Home(tmp_path / "home"), uuid4()
-    Order("run", EXAMPLE, free_fields("run")).keep(home, "deployment", deployment)
+    Order("run", EXAMPLE, free_fields("run")).record(home, "deployment", deployment)
     return home, deployment
 
 
@@ -159,7 +159,7 @@ def test_a_firing_does_what_its_schedule_has_recorded(served):
     home, deployment = served
     schedule = uuid4()
     mine = {**WHOLE, "name": "mine"}
-    Order("run", mine, free_fields("run")).keep(home, "schedule", schedule)
+    Order("run", mine, free_fields("run")).record(home, "schedule", schedule)
 
     def fired(parameters: dict[str, Any], maker: Any = schedule) -> dict[str, Any]:
         made = flow_run(deployment, parameters, auto_scheduled=True, created_by=SimpleNamespace(id=maker))
@@ -177,12 +177,12 @@ def test_a_firing_does_what_its_schedule_has_recorded(served):
 def test_a_retry_does_what_the_driver_of_the_run_has_recorded(served):
     home, deployment = served
     mine, identity = {**WHOLE, "name": "mine", "sweep": None}, uuid4()
-    Order("run", mine).keep(home, "flow-run", identity)
+    Order("run", mine).record(home, "flow-run", identity)
     assert carried_out(home, flow_run(deployment, mine, id=identity)) == ("run", mine)
     for name in ("seed", "name", "sweep", "tracking.mlflow"):
         with pytest.raises(InputError, match=name):
             carried_out(home, flow_run(deployment, put(mine, name, 9), id=identity))
-    Order("sweep", {"name": "s", "base": EXAMPLE, "grid": {"seed": [0]}}).keep(home, "flow-run", identity)
+    Order("sweep", {"name": "s", "base": EXAMPLE, "grid": {"seed": [0]}}).record(home, "flow-run", identity)
     with pytest.raises(InputError, match="recorded a sweep"):
         carried_out(home, flow_run(deployment, mine, id=identity))
 
@@ -190,7 +190,7 @@ def test_a_retry_does_what_the_driver_of_the_run_has_recorded(served):
 def test_of_a_sweep_numbers_of_the_grid_are_free(tmp_path):
     home, deployment = Home(tmp_path / "home"), uuid4()
     recorded = {"name": "digits", "base": EXAMPLE, "grid": {"privacy.epsilon": [1, 2], "seed": [0, 1]}}
-    Order("sweep", recorded, free_fields("sweep")).keep(home, "deployment", deployment)
+    Order("sweep", recorded, free_fields("sweep")).record(home, "deployment", deployment)
 
     def asked(**changes: Any) -> dict[str, Any]:
         return carried_out(home, flow_run(deployment, {**recorded, **changes}))[1]

@@ -27,7 +27,7 @@ from fedcore.home import Home
 from flows.cells.prefect_rows import CellFlowRows
 from flows.commands.show import show_sweep
 from flows.driver.session import Session
-from flows.ladders import standings, tried_cells
+from flows.ladders import ladder_states, tried_cells
 from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
 from flows.runs import read_abandoned, read_result, read_run, store_path
@@ -182,7 +182,7 @@ def test_what_is_shown_names_the_choice_the_abandoned_and_the_untried(undisturbe
     said = " ".join(capsys.readouterr().out.split())
     assert "CHOSEN BY UNPROTECTED TRAINING LOSSES" in said and "What abandoned runs released is charged" in said
     text = Console(file=StringIO(), width=200)
-    text.print(ladder_table(standings(undisturbed, config), config.patience))
+    text.print(ladder_table(ladder_states(undisturbed, config), config.patience))
     assert f"seed 0 3 300 ({outcome['ladders'][0]['abandoned'][0]['round']}) 1, 0.3" in " ".join(
         text.file.getvalue().split()
     )
@@ -234,8 +234,8 @@ def test_a_killed_sweep_comes_to_the_same_choice_and_releases_nothing_twice(
         for seed in (0, 1):
             run = run_id(cell(config, 3, seed))
             assert read_result(home, run).weights_sha256 == read_result(undisturbed, run).weights_sha256
-    done = standings(home, config)
-    assert [[rung.standing for rung in ladder.rungs] for ladder in done] == [
+    done = ladder_states(home, config)
+    assert [[rung.state for rung in ladder.rungs] for ladder in done] == [
         ["abandoned", "chosen", "not tried", "not tried"]
     ] * 2
     for each in abandoned(home, config):
@@ -289,7 +289,7 @@ def test_divergence_is_a_reason_of_its_own_and_its_round_is_charged(home, monkey
         assert {silo.releases for silo in ended.silos} == {7}
         assert read_result(home, run_id(cell(config, 3, seed))) is not None
     text = Console(file=StringIO(), width=200)
-    text.print(ladder_table(standings(home, config), config.patience))
+    text.print(ladder_table(ladder_states(home, config), config.patience))
     assert "300 (7, diverged)" in text.file.getvalue()
 
 
@@ -306,7 +306,7 @@ def test_divergence_of_a_shuffled_run_counts_the_batch_that_was_asked_for(home, 
     )
     wild(monkeypatch, at=3)
     assert carry_out(home, config) == []
-    assert [ladder.chosen.value for ladder in standings(home, config)] == [3, 3]
+    assert [ladder.chosen.value for ladder in ladder_states(home, config)] == [3, 3]
     ended = read_abandoned(home, run_id(cell(config, 300)))
     assert (ended.round, ended.diverged, {silo.releases for silo in ended.silos}) == (3, True, {3})
 
@@ -335,9 +335,11 @@ def test_a_run_that_was_abandoned_does_not_go_on_and_says_so(undisturbed, monkey
 
 def test_another_patience_judges_by_the_losses_that_are_kept(undisturbed):
     stricter, laxer = sweep(RULE | {"limit": 2}), sweep(RULE | {"limit": 9})
-    assert standings(undisturbed, stricter)[0].rungs[0].round < standings(undisturbed, sweep())[0].rungs[0].round
+    assert (
+        ladder_states(undisturbed, stricter)[0].rungs[0].round < ladder_states(undisturbed, sweep())[0].rungs[0].round
+    )
     with pytest.raises(InputError, match="this sweep's patience would not have abandoned it there"):
-        standings(undisturbed, laxer)
+        ladder_states(undisturbed, laxer)
 
 
 def test_a_run_that_was_finished_before_is_judged_or_refused(home):
@@ -347,7 +349,7 @@ def test_a_run_that_was_finished_before_is_judged_or_refused(home):
             run(home, cell(config, step, seed))
     assert read_run(home, run_id(cell(config, 300))).state == "FINISHED"
     assert carry_out(home, config) == []
-    assert [[rung.standing for rung in ladder.rungs] for ladder in standings(home, config)] == [
+    assert [[rung.state for rung in ladder.rungs] for ladder in ladder_states(home, config)] == [
         ["abandoned", "chosen", "not tried", "not tried"]
     ] * 2
     rare = {"tracking": {"mlflow": False, "evaluate_every": 7}, "seed": 9}
@@ -357,7 +359,7 @@ def test_a_run_that_was_finished_before_is_judged_or_refused(home):
         sweep(**rare).model_dump(mode="json") | {"grid": {"algorithm.step": [300], "seed": [2]}}
     )
     with pytest.raises(InputError, match=r"has no training loss of round 4, at which patience\.every = 4 looks"):
-        standings(home, late)
+        ladder_states(home, late)
 
 
 def test_losses_are_computed_where_patience_looks_and_where_the_user_asked(home):

@@ -47,7 +47,7 @@ def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock)
     finish_rounds(home, first, 1, 10)
     result, lines = Console(file=io.StringIO()), Console(file=text, width=40)
     with RunsProgress(result, home, [first, second, third], clock, lines) as progress:
-        progress.say("starting the Prefect server")
+        progress.show_note("starting the Prefect server")
         clock.now += 5
         progress.took(run_id(second), 0, 10)
         for done in (1, 2, 3):
@@ -92,7 +92,7 @@ def test_a_terminal_gets_bars_and_a_command_without_console_nothing(tmp_path, cl
     shown = text.getvalue()
     assert "1/2" in shown and "13/20" in shown and run_id(second) in shown and "rounds after" not in shown
     with RunsProgress(None, home, [first, second], clock) as progress:
-        progress.say("starting")
+        progress.show_note("starting")
         progress.took(run_id(second), 4, 10)
     assert capfd.readouterr() == ("", "")
 

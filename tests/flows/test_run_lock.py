@@ -79,7 +79,7 @@ def home(tmp_path) -> Home:
 
 def test_a_run_that_is_kept_is_driven_again_here_and_by_nobody_else_until_it_is_let_go(home):
     with drive_lock(home, "run-a") as lock:
-        let_go = lock.keep()
+        release = lock.hold()
         with pytest.raises(BusyError, match="run-a is being driven by process"), drive_lock(home, "run-a"):
             pass
     assert is_driven(home, "run-a")
@@ -87,8 +87,8 @@ def test_a_run_that_is_kept_is_driven_again_here_and_by_nobody_else_until_it_is_
         assert not held
     with drive_lock(home, "run-a") as again:
         assert again is lock
-        let_go()
-        let_go()
+        release()
+        release()
         assert is_driven(home, "run-a")
     assert not is_driven(home, "run-a")
     with unless_driven(home, "run-a") as held:

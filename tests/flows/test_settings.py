@@ -18,7 +18,7 @@ from fedcore.home import Home
 from flows.commands.show import show_sweep
 from flows.reports.lines import summarise
 from flows.reports.plot import MOST_CURVES, _curves, _varied_number
-from flows.reports.settings import said, settings, shown
+from flows.reports.settings import settings, settings_text, shown
 from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import table, write_report
 from tests.flows.results import made_result
@@ -72,7 +72,7 @@ def test_a_line_is_a_mean_over_the_seeds_of_one_setting():
         assert line.error == pytest.approx(statistics.fmean(errors), rel=1e-12)
         assert line.spread == pytest.approx(statistics.stdev(errors), rel=1e-12)
         assert line.runs == len(SEEDS)
-    best = [(line.epsilon, said(line.settings)) for line in lines if line.best]
+    best = [(line.epsilon, settings_text(line.settings)) for line in lines if line.best]
     assert best == [(2, "rounds 10, step 1"), (8, "rounds 10, step 1")]
 
 
@@ -132,7 +132,10 @@ def test_data_are_no_choice_of_a_best_setting():
         for cell in config.cells()
     ]
     lines = summarise(results, settings(config))
-    assert [said(line.settings) for line in lines if line.best] == ["step 1, condition 1", "step 1, condition 100"]
+    assert [settings_text(line.settings) for line in lines if line.best] == [
+        "step 1, condition 1",
+        "step 1, condition 100",
+    ]
 
 
 def test_patience_chooses_among_its_key_which_no_column_is_for():
