@@ -79,9 +79,9 @@ def sweep_totals(
     as their release was begun.
 
     Each run splits a silo's records anew, so the worst shards may share a record. Therefore mu^2 of the runs add (Dong,
-    Roth and Su 2022, Corollary 3.3). Answers about secret samples count as answers about all records, an upper bound. Generated
-    silos have an account per seed that dealt their records. The images of `digits` and `mnist` are the same under every
-    seed: an image's total is the sum over seeds.
+    Roth and Su 2022, Corollary 3.3). Answers about secret samples count as answers about all records, an upper bound.
+    Generated silos have an account per seed that dealt their records. The images of `digits` and `mnist` are the same
+    under every seed: an image's total is the sum over seeds.
 
     A run counts by the sizes that it was charged with (`charged_plans`). Raises UnknownTotalError if they are unknown.
     """

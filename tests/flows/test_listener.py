@@ -1,4 +1,4 @@
-"""A process of another account at our port is not told the secret: a real one where tests may start it."""
+"""A process of another account at a service's port gets no secret: a real process where tests may start one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def row(address: str, state: str, account: int) -> str:
 
 
 def test_the_tables_say_whose_socket_takes_connections_of_loopback(tmp_path):
-    """By the form that proc(5) gives, on a machine whose words are little-endian."""
+    """In the format of proc(5), on a little-endian machine."""
     tables = (tmp_path / "tcp", tmp_path / "tcp6")
     tables[0].write_text(
         HEAD
@@ -62,7 +62,7 @@ def test_our_own_listener_is_told_and_nobody_beyond_this_machine(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0 or not Path("/proc/net/tcp").exists(), reason="root's to start")
 def test_another_accounts_process_at_our_port_hears_nothing(tmp_path):
-    """A server of ours has died, and this one has its port."""
+    """The server has died, and the other account's process has its port."""
     home = Home(tmp_path / "home")
     known, code = (
         secret(home),
@@ -82,8 +82,8 @@ def test_another_accounts_process_at_our_port_hears_nothing(tmp_path):
             pass
         with socket.create_connection(("127.0.0.1", int(url.split(":")[2].removesuffix("/api")))) as own:
             own.sendall(b"only this")
-        heard = stranger.stdout.readline()
-        assert "only this" in heard and known not in heard
+        received = stranger.stdout.readline()
+        assert "only this" in received and known not in received
     finally:
         stranger.kill()
         stranger.wait()

@@ -1,4 +1,4 @@
-"""A sweep that chooses its step by patience: what is abandoned, chosen and never run, also after kills and on Dask."""
+"""A sweep that chooses its step by patience: abandoned, chosen and untried values, also after kills and on Dask."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
 from flows.runs import read_abandoned, read_result, read_run, store_path
 from flows.services.database import make_template
-from flows.sweep import _Cells, _together
+from flows.sweep import _Cells, _count_in_step
 from flows.sweep_budget import sweep_totals
 from flows.sweep_files import finished_results, is_complete, progress, save_sweep, sweep_id, sweep_outcome
 from studies.drawing import draw
@@ -54,7 +54,7 @@ def sweep(patience: dict | None = RULE, steps: list | None = None, **base: objec
     """Two ladders, by seed; 300 is abandoned, 3 survives."""
     values = {
         "data": {"source": "synthetic", "silos": 3, "records": 60, "features": 4, "test_records": 20},
-        "privacy": {"epsilon": 20},  # little noise: which step survives is no chance
+        "privacy": {"epsilon": 20},  # little noise, so that chance does not decide which step survives
         "algorithm": {"name": "mbsgd", "rounds": 40, "average": "last"},
         "model": {"diameter": 1e6},
         "cluster": {"backend": "in-process"},
@@ -79,7 +79,7 @@ def make_home(folder: Path) -> Home:
 
 
 def carry_out(home: Home, config: SweepConfig, stop_after: int | None = None) -> list[Exception]:
-    """What the sweep's flow does with its cells; KeyboardInterrupt after so many rounds. Returns what failed."""
+    """Runs the cells as the sweep's flow does, with KeyboardInterrupt after `stop_after` rounds. Returns failures."""
     done, failed = 0, []
 
     def took(run: str, phase: int, round: int) -> None:
@@ -93,7 +93,7 @@ def carry_out(home: Home, config: SweepConfig, stop_after: int | None = None) ->
         try:
             cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             runs = ((chain[0].seed, calls) for chain, calls in cells.chains(config))
-            for _, made in in_step(runs, _together(config.cells())):
+            for _, made in in_step(runs, _count_in_step(config.cells())):
                 failed += [made] if isinstance(made, Exception) else []
         finally:
             flows.close()
@@ -111,13 +111,13 @@ def cell(config: SweepConfig, step: float, seed: int = 0):
 
 
 def abandoned(home: Home, config: SweepConfig) -> list[dict]:
-    """What is kept of abandoned runs, without their code."""
+    """Records of abandoned runs, without their code version."""
     found = [read_abandoned(home, run_id(each)) for each in config.cells()]
     return [each.model_dump(exclude={"code"}) for each in found if each is not None]
 
 
 def by_hand(losses: list[float], factor: float, limit: int) -> int | None:
-    """The look at which the rule ends, from 1: counted the way the paper's prose says it."""
+    """Number (from 1) of the look at which the rule ends the run, counted as in the paper's prose."""
     patience = 0
     for place, loss in enumerate(losses):
         best = min(losses[:place], default=np.inf)
@@ -146,7 +146,7 @@ def test_a_huge_step_is_abandoned_the_next_survives_and_smaller_ones_are_not_run
             False,
             True,
         ]
-        gone, kept = cell(config, 300, seed), cell(config, 3, seed)
+        gone, stored = cell(config, 300, seed), cell(config, 3, seed)
         record = read_run(home, run_id(gone))
         assert (record.state, record.result, record.sweep) == ("ABANDONED", None, sweep_id(config))
         rows = read_rows(store_path(home, run_id(gone)))
@@ -155,13 +155,15 @@ def test_a_huge_step_is_abandoned_the_next_survives_and_smaller_ones_are_not_run
         assert ended.round == len(rows) == 4 * by_hand(looks, 1.05, 3) < ended.rounds == 40
         assert not ended.diverged and f"{looks[-1]:.4g} last" in ended.reason
         survived = [
-            values["simulation/train_loss"] for _, n, values in read_rows(store_path(home, run_id(kept))) if n % 4 == 0
+            values["simulation/train_loss"]
+            for _, n, values in read_rows(store_path(home, run_id(stored)))
+            if n % 4 == 0
         ]
         assert len(survived) == 10 and by_hand(survived, 1.05, 3) is None
         files = {path.name for path in (home.runs / run_id(gone)).iterdir()}
         assert {"abandoned.json", "ledger.json", "plan.json", "config.yaml"} <= files and "model.json" not in files
         for file in ("model.json", "result.json", "ledger.json"):
-            assert (home.runs / run_id(kept) / file).read_text().count(CHOICE) == 1
+            assert (home.runs / run_id(stored) / file).read_text().count(CHOICE) == 1
     assert is_complete(home, config) and progress(home, config) == (2, 2, "ladders decided")
 
 
@@ -243,7 +245,7 @@ def test_a_killed_sweep_comes_to_the_same_choice_and_releases_nothing_twice(
 
 
 def killed_before_abandoned(home, config, monkeypatch):
-    """Silos have closed a run, and its state does not say so yet."""
+    """Kills a driver after silos have closed a run and before its state is ABANDONED."""
 
     def killed(self, *first, **values):
         if values.get("state") == "ABANDONED":
@@ -267,7 +269,7 @@ def test_a_driver_killed_between_silos_closing_a_run_and_its_state_abandons_it_a
 
 
 def wild(monkeypatch, at: int) -> None:
-    """Steps above 100 leave the numbers that silos take in this round."""
+    """Makes steps above 100 leave the range of numbers that silos accept in this round."""
     tame = Mbsgd.server_update
 
     def server_update(self, state, messages, phase):
@@ -391,7 +393,7 @@ def test_a_sweep_that_patience_would_never_look_at_is_refused(home, monkeypatch)
 @pytest.mark.slow
 def test_ladders_go_side_by_side_on_dask_to_the_same_choice(home, undisturbed):
     config = sweep(cluster={"backend": "dask", "workers": 2})
-    assert _together(config.cells()) > 1
+    assert _count_in_step(config.cells()) > 1
     with pytest.raises(KeyboardInterrupt):
         carry_out(home, config, stop_after=50)
     begun = [read_done(store_path(home, run_id(cell(config, 300, seed)))) for seed in (0, 1)]
@@ -420,10 +422,10 @@ def test_a_sweep_whose_driver_is_killed_outright_resumes_to_the_same_choice(tmp_
         process.kill()
         process.wait()
     assert read_abandoned(Home(home), run_id(gone[0])) is not None
-    told = json.loads(fedcore(home, "resume", sweep_id(config), "--json"))
-    assert [ladder["chosen"] for ladder in told["ladders"]] == [3, 3]
+    values = json.loads(fedcore(home, "resume", sweep_id(config), "--json"))
+    assert [ladder["chosen"] for ladder in values["ladders"]] == [3, 3]
     assert abandoned(Home(home), config) == abandoned(undisturbed, config)
-    for result in told["results"]:
+    for result in values["results"]:
         assert result["weights_sha256"] == read_result(undisturbed, result["run"]).weights_sha256
 
 
@@ -441,8 +443,8 @@ def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
     assert [ladder["chosen"] for ladder in first["ladders"]] == [3, 3]
     assert json.loads(fedcore(home, "report", first["sweep"], "--json")) == first
     assert json.loads(fedcore(home, "resume", first["sweep"], "--json")) == first
-    kept = json.loads((home / "sweeps" / first["sweep"] / "ladders.json").read_text())
-    assert kept["ladders"] == first["ladders"] and kept["statement"] == CHOICE
+    stored = json.loads((home / "sweeps" / first["sweep"] / "ladders.json").read_text())
+    assert stored["ladders"] == first["ladders"] and stored["statement"] == CHOICE
     listed = fedcore(home, "runs")
     assert "2 of 2 ladders decided" in listed and listed.count("ABANDONED") == 2
 
@@ -460,7 +462,7 @@ def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
     (best,) = client.search_model_versions("name = 'patient'")
     assert best.tags["privacy.choice"].startswith(f"{CHOICE}. lowest test error of 2 cells")
 
-    # Lost there, or never told: a resume tells of the abandoned ones too, and asks nobody.
+    # Lost in MLflow, or never written: a resume writes abandoned runs too, and asks no silo.
     gone = {each.data.tags["fedcore.run_id"] for each in runs if each.info.status == "KILLED"}
     for each in client.search_runs(experiments):
         if each.data.tags.get("fedcore.run_id") in gone:

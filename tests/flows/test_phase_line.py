@@ -1,4 +1,4 @@
-"""The line that a flow run's log has for each phase."""
+"""Line of a flow run's log for each phase."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def plan_of(**keys):
 
 def test_it_says_what_the_phase_is_and_costs():
     plan = plan_of(algorithm={"name": "localized-mbsgd", "rounds": [3, 2], "max_phases": 2, "lam": 0.1, "step": 1})
-    down = math.floor(plan.phases[1].sigma * 1e4) / 1e4  # noise that is applied: nobody accounts too little from it
+    down = (
+        math.floor(plan.phases[1].sigma * 1e4) / 1e4
+    )  # applied noise, rounded down: an epsilon computed from it is not too small
     assert phase_line(plan, 2, 1) == f"phase 2 of 2: 2 rounds, n 16 at the smallest silo, sigma {down}, epsilon 2"
     assert phase_line(plan, 1, 3).startswith("phase 1 of 2: 3 rounds, from round 3, n 32 at the smallest silo")
 

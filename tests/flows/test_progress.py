@@ -1,4 +1,4 @@
-"""What a person sees of long commands: bars on a terminal, a line a minute elsewhere, earlier rounds counted."""
+"""Progress of long commands: bars on a terminal, a line a minute elsewhere, earlier rounds counted."""
 
 import io
 from contextlib import closing
@@ -41,7 +41,7 @@ def clock() -> Clock:
 
 
 def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock):
-    """By hand: 10 of 30 rounds at the start; silos are open after 5 s, then 4 rounds in 56 s, so the 16 that are left
+    """By hand: 10 of 30 rounds are done at the start. Silos are open after 5 s, then 4 rounds take 56 s, so the 16 left
     take 224 s."""
     home, (first, second, third), text = Home(tmp_path), cells(3), io.StringIO()
     finish_rounds(home, first, 1, 10)
@@ -98,8 +98,10 @@ def test_a_terminal_gets_bars_and_a_command_without_console_nothing(tmp_path, cl
 
 
 def test_what_was_done_before_is_no_time_of_the_rounds_that_are_left(tmp_path, clock):
-    """By hand: a run is taken up at 6 of 10 rounds, of which the progress knew 2 (its last driver went on meanwhile),
-    after 50 s of opening silos; then a round takes 10 s."""
+    """By hand: a run is resumed at 6 of 10 rounds after 50 s of opening silos, then a round takes 10 s.
+
+    The progress had read 2 rounds, since the run's last driver worked on meanwhile.
+    """
     home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
     finish_rounds(home, first, 1, 2)
     lines, terminal = Console(file=text, width=40), Console(file=io.StringIO(), force_terminal=True, width=120)

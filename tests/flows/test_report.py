@@ -1,4 +1,4 @@
-"""The tables that a person reads, from results made by hand."""
+"""Tables of reports, from results made by hand."""
 
 from __future__ import annotations
 

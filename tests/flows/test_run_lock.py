@@ -1,5 +1,4 @@
-"""Who may drive a run, who may change what is said of it, and how a run that ends while another
-driver starts stands."""
+"""Locks of runs: who may drive a run and change its recorded state, and runs that end while another driver starts."""
 
 from __future__ import annotations
 
@@ -107,7 +106,7 @@ def test_an_id_that_is_none_of_ours_is_held_by_nobody_and_touches_nothing(home, 
 
 
 def test_looking_who_drives_a_run_keeps_no_driver_and_no_other_look_away(home):
-    """`fedcore runs` looks at every run that is RUNNING: a driver that starts meanwhile starts."""
+    """`fedcore runs` checks every run that is RUNNING; a driver that starts meanwhile is not refused."""
     with drive_lock(home, "run-a"):
         pass
     ended, wrong, looks = threading.Event(), [], []
@@ -137,7 +136,7 @@ def test_looking_who_drives_a_run_keeps_no_driver_and_no_other_look_away(home):
 
 @pytest.fixture
 def left(home, monkeypatch) -> Callable[[], list[str]]:
-    """Closes, in MLflow's tables, what killed drivers left of a sweep and two runs there, in this order."""
+    """Closes, in MLflow's tables, a sweep and two runs that killed drivers left there, in this order."""
     monkeypatch.setattr(stale, "_sweep_ended", lambda *_: "KILLED")
     open_database(home.mlflow_uri, home.mlflow_artifacts).close()
     store = MlflowStore(home.mlflow_uri, home.mlflow_artifacts, home.root / "cache")
@@ -157,7 +156,7 @@ def statuses(home: Home) -> dict[str, str]:
 
 
 def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(home, left, monkeypatch):
-    """A sweep of 1,500 cells takes seconds to judge: neither its own driver nor that of a run gives up."""
+    """The status of a sweep of 1,500 cells takes seconds: neither its own driver nor that of a run gives up."""
     looks, ends, closed = threading.Event(), threading.Event(), []
 
     def judged(*_) -> str:
@@ -177,7 +176,7 @@ def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(ho
             with drive_lock(home, run):
                 pass
         with closing(sqlite3.connect(home.mlflow_database, timeout=0.1, isolation_level=None)) as db:
-            db.execute("BEGIN IMMEDIATE")  # it is judged before the database is
+            db.execute("BEGIN IMMEDIATE")  # the status is read before the database is locked
             db.execute("ROLLBACK")
         assert time.monotonic() - began < LOOK
         ending = threading.Timer(3 * LOOK, ends.set)
@@ -193,7 +192,7 @@ def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(ho
 
 
 def test_a_status_is_written_while_its_run_is_kept_from_drivers_and_none_other_is(home, left, monkeypatch):
-    kept, written = ["sweep-a", "run-a", "run-b"], []
+    held, written = ["sweep-a", "run-a", "run-b"], []
     set_status = MlflowTables.set_status
     monkeypatch.setattr(run_lock, "LOOK", 0.05)
     monkeypatch.setattr(run_lock, "LOOKED", 0.0)
@@ -207,11 +206,11 @@ def test_a_status_is_written_while_its_run_is_kept_from_drivers_and_none_other_i
             return True
 
     def write(tables, *values) -> None:
-        written.append([name for name in kept if is_kept(name)])
+        written.append([name for name in held if is_kept(name)])
         set_status(tables, *values)
 
     monkeypatch.setattr(MlflowTables, "set_status", write)
-    assert left() == kept and written == [[name] for name in kept]
+    assert left() == held and written == [[name] for name in held]
 
 
 def test_what_a_driver_has_by_then_stays_as_it_is(home, left):
@@ -258,7 +257,7 @@ def test_another_process_has_it_until_it_ends(home):
 def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_another_driver_starts(
     tmp_path, monkeypatch
 ):
-    """Another driver has read which runs are RUNNING, and is slow to look again: the last entries come first."""
+    """Another driver has listed the RUNNING runs and is slow to check again: the run's last entries come first."""
     from flows.driver.session import Session
 
     config = {

@@ -1,4 +1,4 @@
-"""Sweeps are shown by what was varied: a line, a curve, a row and values for each setting, means over seeds alone."""
+"""Sweeps are shown by their varied settings: a line, a curve, a row and values per setting, means over seeds only."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_narrow_terminals_lose_columns_and_no_digit(width):
     config = three_keys()
     text = printed(table(summarise(results_of(config), settings(config)), "s", width), width)
     rows = [row.split() for row in text.splitlines() if row.startswith(" mbsgd")]
-    assert len(rows) == 12 and len({len(row) for row in rows}) == 1  # no row is broken into two
+    assert len(rows) == 12 and len({len(row) for row in rows}) == 1  # no row is wrapped
     assert "…" not in text
     for row in rows:
         assert f"{error_of(float(row[3]), int(row[2]), float(row[1]), 1) + 0.003 * 2 / 3:.3f}" in "".join(row)
@@ -118,7 +118,7 @@ def test_many_keys_are_said_in_one_column_and_each_method_says_its_own():
 
 
 def test_what_follows_from_the_target_is_no_setting():
-    """The hospitals' sweep has other rounds at each epsilon: its lines are told apart by epsilon already."""
+    """The hospitals' sweep has other rounds at each epsilon, and epsilon distinguishes its lines already."""
     base = {"data": {"source": "synthetic"}, "algorithm": {"name": "mbsgd"}, "privacy": {"epsilon": 2}}
     variants = [{"set": {"privacy.epsilon": e, "algorithm.rounds": r}} for e, r in ((1, 10), (2, 40))]
     config = SweepConfig(name="s", base=base, variants=variants, grid={"seed": [0, 1]})
@@ -166,9 +166,9 @@ def test_json_says_the_settings_of_each_cell(capsys):
     results = results_of(config)
     outcome = SweepOutcome("s", len(results), results, [], "", None, settings=settings(config))
     show_sweep(outcome, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["results"][0]["settings"] == {"algorithm.rounds": 10, "algorithm.step": 1.0}
-    assert "settings" not in told
+    values = json.loads(capsys.readouterr().out)
+    assert values["results"][0]["settings"] == {"algorithm.rounds": 10, "algorithm.step": 1.0}
+    assert "settings" not in values
 
 
 def test_curves_are_settings_and_beyond_eight_the_best_of_each_method():

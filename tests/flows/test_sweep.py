@@ -1,4 +1,4 @@
-"""A small sweep end to end: real Prefect server, MLflow on sqlite, silos in process; then the same again."""
+"""A small sweep end to end, twice: real Prefect server, MLflow on sqlite, silos in process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings of tiny silos, by what begins runs: `run`, `sweep`, `resume`, `schedule`, and studies."""
+"""Warnings of tiny silos by commands that start runs (`run`, `sweep`, `resume`, `schedule`) and by studies."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ def test_a_schedule_says_them_as_it_is_made(home, capsys, monkeypatch, tmp_path)
     monkeypatch.setattr(schedule, "_prefect", nullcontext)
     monkeypatch.setattr("flows.schedules.schedule.add", lambda *given: made.append(given))
     schedule.add(path, every="6h")
-    told = capsys.readouterr()
-    assert told.err.startswith(SAID) and len(made) == 1 and f"{datetime.now():%Y}" in told.out
+    printed = capsys.readouterr()
+    assert printed.err.startswith(SAID) and len(made) == 1 and f"{datetime.now():%Y}" in printed.out
