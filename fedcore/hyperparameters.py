@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -10,11 +10,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
-from pydantic.dataclasses import dataclass
 
 from fedcore.printable import plain_names
 
@@ -69,30 +66,3 @@ class Section(BaseModel):
         for key in type(self).model_fields:
             plain_names(getattr(self, key), key)
         return self
-
-
-class Grown(Section):
-    """A section with keys that came after ids and digests were made of it: each is left out where it has its default,
-    so that those of before are found again."""
-
-    LATER: ClassVar[tuple[str, ...]]
-
-    @model_serializer(mode="wrap")
-    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_later(self, dump(self))
-
-
-@dataclass(frozen=True, config=DECLARED, kw_only=True)
-class GrownMethod:
-    """A method or an objective with such keys: what `Grown` is to sections."""
-
-    LATER: ClassVar[tuple[str, ...]] = ()
-
-    @model_serializer(mode="wrap")
-    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_later(self, dump(self))
-
-
-def _without_later(holder: Any, values: dict[str, Any]) -> dict[str, Any]:
-    fields = type(holder).__pydantic_fields__
-    return {key: value for key, value in values.items() if key not in holder.LATER or value != fields[key].default}

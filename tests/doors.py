@@ -42,15 +42,15 @@ def spoken(door: tuple[str, int], said: bytes, context: ssl.SSLContext | None = 
 def issued(folder: Path, name: str, authority: Path | None, days: int = 1) -> Path:
     """A key and a certificate NAME.pem, signed by an authority (itself if none), without our code."""
     key = ec.generate_private_key(ec.SECP256R1())
-    audited = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signer, issuer = key, audited
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer, issuer = key, subject
     if authority is not None:
         signer = serialization.load_pem_private_key(authority.with_suffix(".key").read_bytes(), None)
-        issuer = x509.load_pem_x509_certificate(authority.read_bytes()).audited
+        issuer = x509.load_pem_x509_certificate(authority.read_bytes()).subject
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder()
-        .audited_name(audited)
+        .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from pydantic import Field, model_validator
 
 from fedcore.data.cells import Places, Value, by_cell, exact_number, is_missing, numbers_or_nan, repeated
 from fedcore.data.labels import to_unit
-from fedcore.hyperparameters import Grown, Real
+from fedcore.hyperparameters import Real, Section
 
 LIMIT = 3.0
 """Scales from the centre at which a centred column is clipped."""
@@ -28,10 +27,8 @@ LEAST_LIMIT = 1e-6
 """Shorter limits are nothing that a person means, and quotients by them overflow."""
 
 
-class Column(Grown):
+class Column(Section):
     """One column: a number with a `range`, or with `centre` and `scale`, or a text or number of `categories`."""
-
-    LATER: ClassVar[tuple[str, ...]] = ("indicator", "plus")
 
     name: str = Field(min_length=1)
     range: tuple[Real, Real] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -17,7 +17,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.patience import Ladder, PatienceConfig, ladders
-from fedcore.hyperparameters import Grown, Section
+from fedcore.hyperparameters import Section
 from fedcore.limits import MOST_SWEPT
 from fedcore.paths import absolute, path_keys, with_paths
 
@@ -38,10 +38,8 @@ class Variant(Section):
     grid: Grid | None = None
 
 
-class SweepConfig(Grown):
+class SweepConfig(Section):
     """A sweep: every variant at every point of the grid, over a base experiment."""
-
-    LATER: ClassVar[tuple[str, ...]] = ("patience",)
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
     base: Part = Field(default_factory=dict)

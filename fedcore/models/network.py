@@ -14,7 +14,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Matrix, Vector
-from fedcore.hyperparameters import DECLARED, Count, GrownMethod
+from fedcore.hyperparameters import DECLARED, Count
 from fedcore.losses.softmax import MOST_CLASSES, Softmax
 from fedcore.losses.traits import CLASSES, SOFTMAX, LabelSet, Link
 from fedcore.models.activations import Activation
@@ -25,10 +25,8 @@ _LOSS = Softmax()
 
 
 @dataclass(frozen=True, config=DECLARED)
-class OneHiddenLayer(HiddenLayer, GrownMethod):
+class OneHiddenLayer(HiddenLayer):
     """`classes`: C, labels are their numbers 0, ..., C-1. `hidden`: units of the hidden layer. delta2 = p - e_y."""
-
-    LATER: ClassVar[tuple[str, ...]] = ("activation",)
 
     classes: Annotated[Count, Field(ge=2, le=MOST_CLASSES)]
     hidden: Annotated[Count, Field(ge=1)]

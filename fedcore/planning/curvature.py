@@ -31,7 +31,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 from scipy.special import ndtri
 
-from fedcore.hyperparameters import DECLARED, GrownMethod, Real, Section
+from fedcore.hyperparameters import DECLARED, Real, Section
 from fedcore.planning.problem import LARGEST, Problem
 
 COVERED = 0.99
@@ -104,10 +104,8 @@ Smoothness = Annotated[Literal["worst-case"] | float | ReleasedCurvature, Before
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
-class KnownCurvature(GrownMethod):
+class KnownCurvature:
     """The key of methods whose steps follow from beta."""
-
-    LATER: ClassVar[tuple[str, ...]] = ("smoothness",)
 
     smoothness: Smoothness = "worst-case"
     """beta of the mean loss over records, without ridge and lambda: worst-case, over all data sets (h''_max B^2); a

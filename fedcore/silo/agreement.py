@@ -34,8 +34,10 @@ def _members(union: Any) -> list[Any]:
 
 OBJECTIVES: dict[str, Any] = {kind.__name__: kind for kind in _members(Objective)}
 """By class name, what silos can be asked for gradients of."""
-FIELDS = 5
-"""Of an agreement: run, plan, problem, method and objective."""
+FORM = 3
+"""Version of the form in which an agreement travels. Driver and silo must have the same."""
+FIELDS = 6
+"""Entries of that form: run, plan, problem, method, objective and its version."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Agreement:
 
     def to_bytes(self) -> bytes:
         """The form in which it travels."""
-        fields = [self.run, self.plan, _plain(Problem, self.problem), *_named(self.method, self.loss)]
+        fields = [self.run, self.plan, _plain(Problem, self.problem), *_named(self.method, self.loss), FORM]
         return canonical_json(fields).encode()
 
     @classmethod
@@ -68,11 +70,15 @@ class Agreement:
         if type(data) is not bytes or len(data) > LARGEST_AGREEMENT:
             raise ValueError(f"an agreement is at most {LARGEST_AGREEMENT} bytes")
         try:
-            if len(from_json(data)) != FIELDS:  # each one too many would be an error of its own
-                raise ValueError
-            run, plan, problem, (method, hyper), objective = _FORM.validate_json(data)
+            fields = from_json(data)
+            if type(fields) is not list or len(fields) != FIELDS or fields[-1] != FORM:
+                raise ValueError  # here, since validation lists an error for each entry too many
+            run, plan, problem, (method, hyper), objective, _ = _FORM.validate_json(data)
         except (ValueError, TypeError):
-            raise ValueError("an agreement names run, plan, problem, method and objective") from None
+            raise ValueError(
+                f"an agreement of form {FORM} has run, plan, problem, method, objective and {FORM}; another form "
+                "is another version's: install the same version of fedcore at the driver and at this silo"
+            ) from None
         if not 0 < len(run) <= LONGEST_NAME or not run.isprintable():
             raise ValueError(f"a run's id has 1 to {LONGEST_NAME} printable characters")
         if method not in METHODS:
@@ -114,7 +120,7 @@ def terms(plan: str, method: Method[Any], loss: Objective | None) -> str:
 
 
 _FORM = TypeAdapter(
-    tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], tuple[str, dict[str, Any]] | None],
+    tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], tuple[str, dict[str, Any]] | None, int],
     config=ConfigDict(strict=True),
 )
 

@@ -152,10 +152,10 @@ def test_the_promised_bug_is_found_in_the_best_case():
     assert found >= 0.9 * trials
 
 
-def test_lower_bounds_of_clean_trainings_stay_below_accounted_and_can_be_positive(audited):
+def test_lower_bounds_of_clean_trainings_stay_below_accounted_and_can_be_positive(audited_silo):
     bounds = []
     for seed in range(10):
-        audited = audited(seed, n=600, dim=600, epsilon=4.0)
+        audited = audited_silo(seed, n=600, dim=600, epsilon=4.0)
         finding = check_one_run(audited, np.random.default_rng(seed), plan_one_run(audited))
         assert finding.passed and finding.threshold == pytest.approx(4.0)
         bounds.append(finding.statistic)

@@ -137,10 +137,10 @@ def test_a_noise_plan_that_guarded_silos_refuse_is_opened_as_a_simulation():
 
 
 @pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd"])
-def test_a_training_without_noise_is_found_by_one_run(audited, method):
+def test_a_training_without_noise_is_found_by_one_run(audited_silo, method):
     """480 canaries can show more than epsilon 1: without noise every guess is right."""
     for seed in range(10):
-        audited = audited(seed, "no noise", method=method, n=480, dim=480, epsilon=1.0)
+        audited = audited_silo(seed, "no noise", method=method, n=480, dim=480, epsilon=1.0)
         power = plan_one_run(audited)
         finding = check_one_run(audited, np.random.default_rng(seed), power)
         assert not finding.passed and finding.statistic > 1.0 == pytest.approx(finding.threshold)

@@ -37,6 +37,7 @@ def test_a_model_is_served_and_measured_as_its_loss_says(name, tmp_path):
         {"ash": records(loss, 1), "birch": records(loss, 2)},
         test=test,
         epsilon=4.0,
+        seed=0,
         classes=classes,
         model={"loss": {"name": name}, "clip": 1.0},
         algorithm=METHOD,

@@ -99,6 +99,15 @@ def weights(*values):
     return {f"problem__silos__{place}__weight": value for place, value in enumerate(values)}
 
 
+@pytest.mark.parametrize("form", [None, 2, 4, "3", True, 3.0])
+def test_an_agreement_of_another_version_is_refused_with_the_way_out(form):
+    tree = json.loads(written(Mbsgd(), SOUND))
+    tree = tree[:-1] if form is None else [*tree[:-1], form]
+    keyed = {str(place): value for place, value in enumerate(tree)}
+    for each in (tree, keyed):
+        assert "install the same version of fedcore" in refused(canonical_json(each).encode())
+
+
 NONE = {"problem__budget__epsilon": None}
 MANY = {"problem__silos": silos(*[24] * 20_000)}
 HOSTILE = {

@@ -76,7 +76,7 @@ def test_the_science_imports_only_what_a_silo_installs():
 
 
 def test_tests_and_benchmarks_import_only_what_an_install_with_dev_brings_by_name():
-    own = {*PRODUCT, "studies", "tests", "benchmarks", "extension"} | {
+    own = {*PRODUCT, "studies", "tests", "benchmarks", "extension", "prose"} | {
         path.stem for path in (ROOT / "tests").glob("*/*.py")
     }
     assert undeclared(("studies", "tests", "benchmarks", "docs"), own, PLAIN + DEV) == {}

@@ -28,7 +28,7 @@ from flows.commands import arguments
 from flows.commands.accounts.budget import app as budget
 from flows.run_lock import drive_lock, store_path
 from flows.runs import read_run
-from flows.schedules import schedule as schedule_module
+from flows.schedules import schedule
 from flows.schedules.schedule import When
 from flows.services import database
 from tasks.run_file import mark
@@ -103,7 +103,7 @@ def test_of_two_schedules_of_one_name_that_are_added_at_once_one_is_refused(home
 
     def add(kind) -> None:
         try:
-            schedule_module.add(client, kind, "nightly", When(cron="0 3 * * *"), {"name": kind})
+            schedule.add(client, kind, "nightly", When(cron="0 3 * * *"), {"name": kind})
         except InputError as error:
             refused.append(str(error))
 
@@ -112,7 +112,7 @@ def test_of_two_schedules_of_one_name_that_are_added_at_once_one_is_refused(home
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(schedule_module.schedules(client)) == 1 and "there is a schedule 'nightly' already" in refused[0]
+    assert len(schedule.schedules(client)) == 1 and "there is a schedule 'nightly' already" in refused[0]
 
 
 def test_a_name_that_two_schedules_have_stops_neither_alone(home):
@@ -123,8 +123,8 @@ def test_a_name_that_two_schedules_have_stops_neither_alone(home):
         made.append(SimpleNamespace(id=uuid4(), slug="nightly", schedule=when, active=True, parameters={"name": kind}))
         client.held[kind].schedules.append(made[-1])
     with pytest.raises(InputError, match=r"2 schedules are called 'nightly'.*run run.*sweep sweep"):
-        schedule_module.find(client, "nightly")
-    assert schedule_module.find(client, str(made[1].id)[:8]).id == made[1].id
+        schedule.find(client, "nightly")
+    assert schedule.find(client, str(made[1].id)[:8]).id == made[1].id
 
 
 def test_a_run_that_is_driven_is_closed_at_no_silo(home):

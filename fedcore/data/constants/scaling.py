@@ -19,14 +19,12 @@ from fedcore.arrays import Matrix, Vector, digest, pack, unpack
 from fedcore.data.constants.shrinkage import USUAL_SCALE
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import LEAST_LIMIT, LIMIT, Column, Schema
-from fedcore.hyperparameters import Grown, Real
+from fedcore.hyperparameters import Real, Section
 from fedcore.paths import LocalPath
 
 
-class _Scaling(Grown):
+class _Scaling(Section):
     """What both origins of centres and scales have."""
-
-    LATER: ClassVar[tuple[str, ...]] = ("whiten",)
 
     limit: Real = Field(LIMIT, ge=LEAST_LIMIT, le=1000)
     """Scales from the centre at which values are clipped; of released ones another asks the silos for nothing new."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.sources.mnist import CLASSES, Flavour
 from fedcore.data.sources.similarity import SimilarityConfig
-from fedcore.hyperparameters import Count, Grown, Real
+from fedcore.hyperparameters import Count, Real, Section
 from fedcore.paths import LocalPath
 
 
-class ImageData(Grown):
+class ImageData(Section):
     """Images of classes; by default silo (o, e) holds one odd and one even digit."""
-
-    LATER: ClassVar[tuple[str, ...]] = ("homogeneity",)
 
     source: Literal["digits", "mnist"]
     split: Literal["odd-even", "similarity"] = "odd-even"

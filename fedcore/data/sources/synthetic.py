@@ -6,7 +6,7 @@ A silo's records do not depend on how many silos there are. Whoever changes what
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,17 @@ from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.draws.elementary import exp, log, product
 from fedcore.draws.stream import Draws
-from fedcore.hyperparameters import Count, Factor, Grown, Real
+from fedcore.hyperparameters import Count, Factor, Real, Section
 from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
 _COMMON, _SILO, _SILO_TEST = 101, 102, 103  # purposes of random streams
 
 
-class SyntheticData(Grown):
+class SyntheticData(Section):
     """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights.
 
     With more than two classes the labels are multinomial logistic.
     """
-
-    LATER: ClassVar[tuple[str, ...]] = ("condition", "offset", "informative")
 
     source: Literal["synthetic"] = "synthetic"
     silos: Count = Field(25, ge=1, le=MOST_SILOS)

@@ -138,8 +138,8 @@ BUGS: tuple[Bug, ...] = (
         said(
             "fedcore.ledger.ledger:settled",
             (
-                "shards=shards, divergence=None)",
-                "shards=shards, divergence=None, epsilon=charge.epsilon * min(1.0, mu_squared / charge.mu_squared))",
+                "pieces=pieces, divergence=None)",
+                "pieces=pieces, divergence=None, epsilon=charge.epsilon * min(1.0, mu_squared / charge.mu_squared))",
             ),
         ),
     ),

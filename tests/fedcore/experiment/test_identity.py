@@ -15,7 +15,6 @@ from fedcore.data.sources.teacher import TeacherData
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment
-from fedcore.planning.curvature import KnownCurvature
 from fedcore.planning.plan_config import EvaluationConfig, ShufflerConfig
 
 
@@ -149,8 +148,6 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     # No key is forgotten here: whoever adds one decides to which side it belongs.
     covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
     sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
-    sections |= {f"algorithm.{key}" for key in KnownCurvature.LATER}
-    sections |= {f"data.{key}" for key in DigitsData.LATER}
     sections |= {f"evaluation.{key}" for key in EvaluationConfig.model_fields}
     sections |= {f"shuffler.{key}" for key in ShufflerConfig.model_fields}
     covered |= {"shuffler.deadline", "shuffler.address", "shuffler.secret", "cluster.tls"}
