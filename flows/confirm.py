@@ -29,7 +29,7 @@ def refuse_unless(yes: bool, home: Home, cells: Sequence[ExperimentConfig], at_m
     """
     if not yes and (sentence := large(home, cells)) is not None:
         most = "at most " * at_most
-        raise InputError(f"this would take {most}{sentence}. Say --yes to begin it all the same; nothing was written")
+        raise InputError(f"this would take {most}{sentence}. Give --yes to start it all the same; nothing was written")
 
 
 def not_begun(
@@ -51,7 +51,7 @@ def large(home: Home, cells: Sequence[ExperimentConfig]) -> str | None:
     times = [known.get(_kind(cell)) for cell in cells]
     took = [each.rounds * time.seconds for each, time in zip(sizes, times, strict=True) if time is not None]
     if len(took) < len(cells):
-        return f"{size.words}; how long a round takes here, no finished run of this kind says"
+        return f"{size.words}; the time is unknown, since no run of this kind has finished here"
     runs = ", ".join(dict.fromkeys(time.run for time in times if time is not None))
     return f"{size.words}; about {_long(sum(took))} at the {1000 * sum(took) / size.rounds:.3g} ms a round of {runs}"
 

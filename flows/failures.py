@@ -33,7 +33,7 @@ def unforeseen(error: BaseException) -> str:
     """Writes an unexpected exception's traceback to a log, and returns a sentence that names the log."""
     name, path = type(error).__name__, _logged(error)
     where = "no log could be written" if path is None else f"its traceback is in {path}"
-    return f"fedcore {__version__} failed, and not by a mistake of yours that it knows ({name}); {where}"
+    return f"fedcore {__version__} failed with an unexpected error ({name}); {where}"
 
 
 def _logged(error: BaseException) -> Path | None:

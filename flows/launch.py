@@ -158,7 +158,7 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
                 if results := finished_results(home, config, runs):
                     write_report(home, sweep_id(config), results, config.patience, settings(config, runs.run))
             except InputError as unwritten:  # a full disk: the results are shown nevertheless
-                notify(console, f"the sweep is not kept: {unwritten}")
+                notify(console, f"the sweep is not stored: {unwritten}")
     return sweep_outcome(home, config, finished_results(home, config, runs), runs)
 
 
@@ -182,7 +182,7 @@ def _complete_without_server(console: Console | None, complete: Callable[[], boo
     except ServiceError as error:
         if not complete():
             raise
-        notify(console, f"all results are complete and kept; {error}")
+        notify(console, f"all results are complete and stored; {error}")
 
 
 def _complete_here(home: Home, config: ExperimentConfig) -> bool:

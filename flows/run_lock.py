@@ -118,8 +118,8 @@ def _acquired(home: Home, name: str, kind: Kind, path: Path) -> FileLock:
                 raise _busy(home, name, kind)
             if time.monotonic() > end:
                 raise BusyError(
-                    f"{kind} {name}: nobody drives it, but another process has looked at it for {LOOKED:g} s to say "
-                    "how it ended; start it again once that process has ended"
+                    f"{kind} {name}: no driver has it, but another process has looked at it for {LOOKED:g} s to "
+                    "record its end; start it again once that process has ended"
                 )
     except OSError as error:
         raise InputError(

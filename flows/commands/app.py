@@ -184,7 +184,7 @@ def usage(error: Any) -> str:
         return sentence
     keys = hasattr(error, "option_name") and any(each.name == "overrides" for each in context.command.params)
     hint = "; keys of a config have no dashes, as privacy.epsilon=2" if keys else ""
-    return f"{sentence}{hint}; `{context.command_path} --help` says what there is"
+    return f"{sentence}{hint}; `{context.command_path} --help` shows the usage"
 
 
 def _was_stopped() -> bool:

@@ -22,7 +22,7 @@ def up(workers: Workers = None) -> None:
     console.print("already up" if started.already else "up; `fedcore down` ends it")
     for name, address in started.addresses.items():
         console.print(f"  {name:12} {address.removesuffix('/api')}", highlight=False)
-    console.print("the pages ask for a user name and a password: `fedcore password` says which", highlight=False)
+    console.print("the pages ask for a user name and a password: `fedcore password` shows them", highlight=False)
 
 
 def password(

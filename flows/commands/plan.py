@@ -248,7 +248,7 @@ def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
     worst = plan.problem.objective.smoothness
     return (
         f"Until then this plan takes the worst case, smoothness {number(worst)}; noise will add "
-        f"about {number(worst * ndtri(COVERED) * noise / bound**2)} to what it comes out as."
+        f"about {number(worst * ndtri(COVERED) * noise / bound**2)} to the released value."
     )
 
 
@@ -283,7 +283,7 @@ def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:
     off = noise / bound if whiten else noise
     text = (
         f"In halves of a column's range, centres will be off by about {number(off)}, and deviations below about "
-        f"{number(math.sqrt(noise))} will be told by what all columns have in common, not by the column."
+        f"{number(math.sqrt(noise))} will depend on all columns in common, not on the column."
     )
     if not whiten:
         return text

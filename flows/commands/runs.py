@@ -37,7 +37,7 @@ def runs(
 
     wanted = None if state is None else state.upper()
     if wanted not in (None, *STATES):
-        raise InputError(f"--state {state} is none of {', '.join(STATES)}")
+        raise InputError(f"--state {state} must be one of {', '.join(STATES)}")
     home = Home.current()
     records, older = all_runs(home)
     found = [

@@ -118,7 +118,7 @@ def check(
         if lacking and len(lacking) + 1 >= len(experiment.data.classes or ()):
             raise InputError(
                 f"{config}: all records of all silos are of one class, none of {quoted(lacking)} (data.classes): there "
-                "is nothing to tell apart"
+                "is nothing to classify"
             )
         if lacking and not as_json:
             console.print(f"note: no silo has a record of class {quoted(lacking)}", highlight=False, markup=False)
@@ -206,8 +206,8 @@ def _config(silos: list[Path], public: list[Path], columns: dict[str, str], labe
         ""
         if person is None
         else f"""\
-  person: {texts[person]}  # whose a row is: epsilon is for each person with all of its rows
-  person_rows: 10  # of a person that count; `fedcore check` says how many have more
+  person: {texts[person]}  # the column that names a row's person: epsilon is for each person with all of its rows
+  person_rows: 10  # most rows of a person that count; `fedcore check` counts persons with more
 """
     )
     named = "\n".join(f"    - {{name: {_name(path)}, path: {quoted(str(path))}}}" for path in silos)

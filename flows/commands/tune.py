@@ -48,7 +48,7 @@ def tune(
     assumed = validated(Assumptions, {key: value for key, value in given.items() if value is not None}, "tune")
     chosen_grid = default_grid(experiment) | _grid(grid or [])
     if public is not None and given != {"signal": None, "heterogeneity": None}:
-        raise InputError("--signal and --heterogeneity say what is assumed without --public: leave them out")
+        raise InputError("--signal and --heterogeneity describe silos without --public: leave them out")
     if experiment.released_curvature is not None:
         raise InputError(
             "algorithm.smoothness = released: simulated silos do not release their curvature; tune with worst-case or "
@@ -117,7 +117,9 @@ def _public_records(config: ExperimentConfig, path: Path) -> Made:
     from fedcore.experiment.simulated.resampled import public_records
 
     if config.data.source != "files" or config.data.described is None:
-        raise InputError("--public takes a file with the columns of data.source = files and its schema; there is none")
+        raise InputError(
+            "--public takes a file with the columns of data.source = files and its schema; the config has none"
+        )
     try:
         first, *_ = file_sources(config.data.model_copy(update={"test": str(path)}), config.model)
     except InputError as error:

@@ -67,6 +67,6 @@ def _sizes(silos: Sequence[SiloResult]) -> Mapping[str, int]:
 
 def _unknown_total(name: str) -> UnknownTotalError:
     return UnknownTotalError(
-        f"What all cells together cost cannot be told here: {name} was charged by another plan than its config makes "
-        "now, since sizes of silos changed, or the version did; the silos' ledgers have what it spent."
+        f"The total of all cells is unknown here: {name} was charged by another plan than its config makes now, since "
+        "sizes of silos or the version changed; the silos' ledgers have its charges."
     )

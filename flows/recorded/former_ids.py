@@ -116,8 +116,8 @@ class RecordedRuns:
             return ""
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         return (
-            f"; {unknown[0].run}{more} cannot say whether it is of the data that are there now: set repetition to "
-            "another number if these are others"
+            f"; {unknown[0].run}{more} may be of other data than those that are there now: set repetition to another "
+            "number if so"
         )
 
 

@@ -13,8 +13,8 @@ def shortfalls(lines: Sequence[Line]) -> list[str]:
     """A sentence for each line that is no better than a constant answer, or one sentence without any test data."""
     if lines and all(line.error is None for line in lines):
         return [
-            "No test data: data.test names no public file, and evaluation holds no records out, so nobody knows what "
-            "these models are worth."
+            "No test data: data.test names no public file, and evaluation holds no records out, so the quality of "
+            "these models is unknown."
         ]
     return [
         f"{line.name} at epsilon {line.level} is no better than always answering {constant_answer(line)}: "

@@ -50,9 +50,11 @@ class When:
     def of(cls, cron: str | None, every: str | None, timezone: str) -> When:
         """Firing times from a person's text, such as `0 3 * * *` or `6h`. Raises InputError."""
         if (cron is None) == (every is None):
-            raise InputError('say when: either --cron, for instance "0 3 * * *", or --every, for instance 6h')
+            raise InputError('give a time: either --cron, for instance "0 3 * * *", or --every, for instance 6h')
         if cron is not None and len(cron.split()) != 5 and not cron.startswith("@"):
-            raise InputError(f"--cron {cron[:60]!r} is none: give five fields as 0 3 * * * (a sixth would be seconds)")
+            raise InputError(
+                f"--cron {cron[:60]!r} is not valid: give five fields as 0 3 * * * (a sixth would be seconds)"
+            )
         if not timezone:
             raise InputError("--timezone is empty: give a name as Europe/Berlin, or leave it out")
         when = cls(cron, None if every is None else _interval(every), timezone)
@@ -81,7 +83,7 @@ class When:
             key = "cron" if "cron" in str(error.errors()[0]["loc"]) else "timezone"
             value = self.cron if key == "cron" else self.timezone
             hint = "five fields as 0 3 * * *" if key == "cron" else "a name as Europe/Berlin"
-            raise InputError(f"--{key} {value!r} is none: give {hint}") from None
+            raise InputError(f"--{key} {value!r} is not valid: give {hint}") from None
         try:
             return list(asyncio.run(schedule.get_dates(count, after or datetime.now(UTC))))
         except ValueError:  # from croniter, which searches fifty years

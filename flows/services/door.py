@@ -27,7 +27,7 @@ _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 _BASIC = (
     b'Basic realm="fedcore", charset="UTF-8"',
-    "user name and password are missing or wrong; `fedcore password` says them",
+    "user name and password are missing or wrong; `fedcore password` shows them",
 )
 _BEARER = (b'Bearer realm="fedcore"', "the secret of its callers is missing or wrong")
 
@@ -111,7 +111,7 @@ class Door:
         headers = _headers(scope)
         host = _one(headers, b"host").lower()
         if host not in self._hosts and not (self._numeric and _is_number(host)):
-            raise RefusedError(403, f"Host is none of this service's names; {HOSTS} adds names")
+            raise RefusedError(403, f"Host is not a name of this service; {HOSTS} adds names")
         self._check_page(scope, headers, host)
         if self._expected is not None:
             given = _one(headers, b"authorization").encode("latin-1")

@@ -206,9 +206,9 @@ def _ended(home: Home, flow_run: FlowRun, ended: Mapping[tuple[Kind, str], Statu
     for (kind, name), status in ended.items():
         meta = read_meta(store_path(home, name)) if kind == "run" else {"flow_run_id": driven_by(home, name)}
         if status == "FINISHED" and meta.get("flow_run_id") == str(flow_run.id):
-            return Completed(message=f"its {kind} is finished; its process ended before it could say so")
+            return Completed(message=f"its {kind} is finished; its process ended before it reported so")
     over = ended and all(status == "FINISHED" for status in ended.values())
-    left = "another one finished what it was of" if over else "`fedcore resume` goes on"
+    left = "another one finished its work" if over else "`fedcore resume` goes on"
     return Crashed(message=f"its driver was killed; {left}")
 
 

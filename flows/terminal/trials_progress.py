@@ -49,7 +49,7 @@ class TrialsProgress:
         if self._bar is not None:
             self._bar.stop()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            line = f"{self._counted} were done, and nothing of them is kept: `tune` begins anew"
+            line = f"{self._counted} were done, and no result is stored: `tune` begins anew"
             self._lines.print(line, highlight=False, soft_wrap=True)
 
     def after(self, done: int, most: int) -> None:

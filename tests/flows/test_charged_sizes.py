@@ -78,7 +78,7 @@ def test_of_a_stopped_run_that_was_begun_with_other_sizes_nobody_tells_a_total(h
     assert len(before[0]) == 2
     exchange(home, 80)
     totals, statement = totals_or_reason(home, made, [])
-    assert totals == [] and f"cannot be told here: run {ids[1]} was charged by another plan" in statement
+    assert totals == [] and f"is unknown here: run {ids[1]} was charged by another plan" in statement
     report(name, as_json=True)
     values = json.loads(capsys.readouterr().out)
     assert values["silos"] == [] and values["statement"] == statement and len(values["results"]) == 2

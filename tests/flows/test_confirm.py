@@ -92,8 +92,8 @@ def test_nobody_begins_it_without_yes_and_nothing_is_written(cli, tmp_path, comm
     count = 2 if command == "sweep" else 1
     assert code == 2 and out == ""
     assert f"this would take {count * BILLION:,} rounds, {count * 1.5e10:.3g} numbers sent by silos" in err
-    assert "ledgers in memory" in err and "no finished run of this kind says" in err
-    assert err.endswith("Say --yes to begin it all the same; nothing was written")
+    assert "ledgers in memory" in err and "no run of this kind has finished here" in err
+    assert err.endswith("Give --yes to start it all the same; nothing was written")
     assert [each.name for each in tmp_path.iterdir()] == ["huge.yaml"]
 
 

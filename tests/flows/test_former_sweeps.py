@@ -318,7 +318,7 @@ def test_where_a_run_keeps_no_digests_it_is_said(home, capsys):
     cell = SweepConfig.model_validate(sweep().model_dump()).cells()[0]
     assert launch_run(cell, None).run == ids[0]
     text = " ".join(capsys.readouterr().err.split())
-    assert f"{ids[0]} cannot say whether it is of the data that are there now" in text
+    assert f"{ids[0]} may be of other data than those that are there now" in text
     outcome = launch_sweep(sweep(), None)
     text = " ".join(capsys.readouterr().err.split())
     assert [each.run for each in outcome.results] == ids and f"{ids[0]} and 2 more cannot say" in text

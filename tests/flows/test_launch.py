@@ -67,7 +67,7 @@ def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path,
     config = ExperimentConfig.model_validate(values)
     if complete:
         assert launch_run(config, Console(width=200)) == {"n": 1}
-        assert "all results are complete and kept; Prefect server: gone" in capsys.readouterr().out
+        assert "all results are complete and stored; Prefect server: gone" in capsys.readouterr().out
     else:
         with pytest.raises(ServiceError, match="gone"):
             launch_run(config, None)

@@ -207,7 +207,7 @@ def test_tune_on_a_public_file_draws_silos_from_it(folder):
     words = "drawn with replacement from two thirds of open/open.csv"
     assert f"Silos were {words}" in output and "Assumed" not in output
     assert words in (folder / "tuned.yaml").read_text().replace("\n# ", " ")
-    with pytest.raises(InputError, match="--signal and --heterogeneity say what is assumed"):
+    with pytest.raises(InputError, match="--signal and --heterogeneity describe silos"):
         call("tune", "experiment.yaml", "--public", "open/open.csv", "--signal", "0.5")
     with pytest.raises(InputError, match=r"--public: file .*north\.csv is the file of silo 'north'"):
         call("tune", "experiment.yaml", "--public", "north.csv")

@@ -366,7 +366,7 @@ def test_a_clock_that_is_set_back_does_not_bring_an_expired_policy_back(tmp_path
     for moment in (at(0.2), at(0), at(-100)):  # expired; set back; set back further
         with pytest.raises(SiloError, match="nothing new after expires"):
             made.run(later, clock=moment)
-    assert "latest time kept" in made.command("clock", "ash")
+    assert "latest recorded time" in made.command("clock", "ash")
     made.command("clock", "ash", "--confirm")
     made.run(later)
     assert "its clock was set from" in made.command("show", "ash")

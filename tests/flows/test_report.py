@@ -64,8 +64,8 @@ def test_a_table_says_what_no_model_comes_to_and_which_models_are_no_better():
 
 def test_a_table_without_test_data_says_that_nobody_knows():
     assert shortfalls(summarise([result("mbsgd", 1.0, test_error=None)])) == [
-        "No test data: data.test names no public file, and evaluation holds no records out, so nobody knows what "
-        "these models are worth."
+        "No test data: data.test names no public file, and evaluation holds no records out, so the quality of "
+        "these models is unknown."
     ]
 
 

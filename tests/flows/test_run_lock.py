@@ -202,7 +202,7 @@ def test_a_status_is_written_while_its_run_is_kept_from_drivers_and_none_other_i
             with drive_lock(home, name, "sweep" if name == "sweep-a" else "run"):
                 return False
         except BusyError as busy:
-            assert "nobody drives it, but another process has looked at it" in str(busy)
+            assert "no driver has it, but another process has looked at it" in str(busy)
             return True
 
     def write(tables, *values) -> None:

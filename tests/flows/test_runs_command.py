@@ -123,7 +123,7 @@ def test_an_unknown_state_is_refused(home):
     from fedcore.errors import InputError
 
     done = CliRunner().invoke(app, ["runs", "--state", "gone"])
-    assert isinstance(done.exception, InputError) and "--state gone is none of RUNNING" in str(done.exception)
+    assert isinstance(done.exception, InputError) and "--state gone must be one of RUNNING" in str(done.exception)
 
 
 def test_nothing_found_is_not_nothing_there(home):

@@ -157,8 +157,8 @@ def test_a_repetition_that_no_firing_has_written_is_not_taken_from_a_tag(said):
 @pytest.mark.parametrize(
     ("cron", "every", "zone", "sentence"),
     [
-        (None, None, "UTC", "say when"),
-        ("0 3 * * *", "6h", "UTC", "say when"),
+        (None, None, "UTC", "give a time"),
+        ("0 3 * * *", "6h", "UTC", "give a time"),
         ("0 3 * *", None, "UTC", "--cron '0 3 * *'"),
         ("0 3 31 2 *", None, "UTC", "--cron '0 3 31 2 *' never comes"),
         ("0 3 31 4,6,9,11 *", None, "UTC", "--cron '0 3 31 4,6,9,11 *' never comes"),

@@ -190,7 +190,7 @@ def test_why_a_sweep_is_left_open_is_what_says_so(home, monkeypatch, capsys):
         raise InputError("data.silos.a: there is no file /away/a.csv")
 
     monkeypatch.setattr("flows.services.stale.is_decided", away)
-    monkeypatch.setattr("flows.services.stale._said", set())
+    monkeypatch.setattr("flows.services.stale._reported", set())
     with left_behind(home, sweep_id(made), "sweep") as status:
         assert status is None
     assert "ended is left open: data.silos.a: there is no file" in " ".join(capsys.readouterr().err.split())

@@ -61,7 +61,7 @@ def test_ctrl_c_says_what_is_lost_and_names_no_resume(monkeypatch, capsys):
         progress.after(3, 40)
         raise KeyboardInterrupt
     assert lines.getvalue().splitlines()[-1] == (
-        "3 of at most 40 simulated trainings were done, and nothing of them is kept: `tune` begins anew"
+        "3 of at most 40 simulated trainings were done, and no result is stored: `tune` begins anew"
     )
     for loaded, notice in ((False, "stopped\n"), (True, "stopped; `fedcore runs` lists what can be resumed\n")):
         modules = {name: each for name, each in app.sys.modules.items() if name != "flows.training"}

@@ -25,10 +25,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("sentence", "why"), REFUSED)
-def test_what_is_no_time_is_a_sentence(sentence, why):
+@pytest.mark.parametrize(("typed", "why"), REFUSED)
+def test_what_is_no_time_is_a_sentence(typed, why):
     with pytest.raises(InputError, match=why):
-        When.of(sentence.get("cron"), sentence.get("every"), sentence.get("timezone", "UTC"))
+        When.of(typed.get("cron"), typed.get("every"), typed.get("timezone", "UTC"))
 
 
 @pytest.mark.parametrize(("cron", "every"), [("0 3 * * *", None), ("@yearly", None), (None, "3660d"), (None, "10 s")])

@@ -46,7 +46,7 @@ def register(
         for line in register_silos(wanted, home.ledger_folders, new, _declared_disjoint, utc_now) if wanted else ():
             print(line)
     console.print_plain(
-        "`fedcore budget show` says what accounts are charged, and the register's head to write down elsewhere"
+        "`fedcore budget show` prints the accounts' charges, and the register's head to write down elsewhere"
     )
 
 
@@ -82,11 +82,11 @@ def clock(
         print(json.dumps({"silo": account.silo, **times}))
         return
     latest = said_time(account.latest)
-    console.print_plain(f"silo {account.silo}: latest time kept {latest}, this machine's clock {said_time(now)}")
+    console.print_plain(f"silo {account.silo}: latest recorded time {latest}, this machine's clock {said_time(now)}")
     if ahead is not None:
         console.print_plain(
-            f"it has also said {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` keeps what "
-            "this machine's clock says now instead"
+            f"its clock has also shown {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` "
+            "records this machine's time instead"
         )
 
 
