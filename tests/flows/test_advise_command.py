@@ -62,7 +62,7 @@ def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
     assert "significantly above the lowest, 0.1 in 100 (one-pass-mbsgd, does not go with this config)" in text
 
 
-def test_it_is_said_where_lower_means_are_not_told_apart(call):
+def test_lower_means_without_a_significant_difference_are_marked(call):
     tied = row(mbsgd=0.2, fedavg=0.15).model_copy(update={"tied": ("fedavg", "mbsgd")})
     Path("table.json").write_bytes(as_bytes((tied,)))
     text = " ".join(call("advise", "mine.yaml")[1].split())
@@ -91,7 +91,7 @@ def test_tuning_is_held_to_the_rounds_that_one_can_afford(call):
     assert code == 0 and "next: `fedcore tune start.yaml --grid 'algorithm.rounds=[12]' -o tuned.yaml`" in out
 
 
-def test_it_is_said_where_noise_is_beyond_the_rows(call):
+def test_noise_beyond_the_rows_is_marked(call):
     assert "has noise near" not in call("advise", "mine.yaml")[1]
     code, out, _ = call("advise", "mine.yaml", "privacy.epsilon=4")  # half of the noise of the only row
     text = " ".join(out.split())
@@ -145,7 +145,7 @@ def test_diff2_is_advised_only_where_it_is_not_minibatch_sgd():
     assert advice.method == made.algorithm.name == "diff2"
 
 
-def test_it_is_said_where_hardly_anything_can_be_learned(call):
+def test_noise_that_leaves_hardly_anything_to_learn_is_marked(call):
     noisy = row(mbsgd=0.4)
     noisy = noisy.model_copy(update={"facts": noisy.facts.model_copy(update={"epsilon": 0.1})})  # noise 0.588
     Path("table.json").write_bytes(as_bytes((noisy,)))
@@ -159,7 +159,7 @@ def test_what_is_lower_beyond_the_limits_is_marked(call):
     assert "(one-pass-mbsgd, beyond the limits)" in text
 
 
-def test_it_is_said_that_steps_of_another_loss_are_others(call):
+def test_rows_of_another_loss_are_marked(call):
     assert "rows are of the logistic loss" not in call("advise", "mine.yaml")[1]
     Path("mine.yaml").write_text(
         yaml.safe_dump(

@@ -38,7 +38,7 @@ def home(tmp_path, monkeypatch):
     assert not (tmp_path / "home").exists(), "an audit prepares no data"
 
 
-def test_the_default_experiment_passes_in_seconds_and_says_what_it_cannot_show():
+def test_the_default_experiment_passes_in_seconds_and_names_its_limits():
     began = time.process_time()
     output = " ".join(audit(DIGITS).split())
     assert time.process_time() - began < 30

@@ -44,7 +44,7 @@ def write(name, rows):
     Path(f"{name}.csv").write_text("\n".join([HEADER, *rows]) + "\n")
 
 
-def test_check_fails_where_no_cell_of_a_silo_fits_and_a_plan_hears_nothing_of_it(call):
+def test_check_fails_if_no_cell_of_a_silo_fits_and_a_plan_does_not_show_it(call):
     write("north", [row.replace("male", f"M{SECRET}") for row in ROWS])
     code, out, err = call("check", "own.yaml")
     assert code == 2 and err == "1 of 3 files do not fit own.yaml: north\n"
@@ -56,7 +56,7 @@ def test_check_fails_where_no_cell_of_a_silo_fits_and_a_plan_hears_nothing_of_it
     assert code == 0 and SECRET not in out + err and "hardly" not in out
 
 
-def test_a_plan_and_a_run_say_that_no_cell_of_the_test_file_fits(call):
+def test_a_plan_and_a_run_warn_if_no_cell_of_the_test_file_fits(call):
     write("test", [row.replace("male", "Male") for row in ROWS])
     warning = "warning: data.test: file "
     words = "column 'sex': not one of its cells is one of its categories 'male', 'female' (for instance 'Male', '"
@@ -68,7 +68,7 @@ def test_a_plan_and_a_run_say_that_no_cell_of_the_test_file_fits(call):
     assert code == 2 and err.startswith(warning) and words in err and out == ""
 
 
-def test_rows_in_a_quote_fail_a_check_and_are_told_of_a_test_file(call):
+def test_rows_in_a_quote_fail_a_check_and_give_a_warning_for_a_test_file(call):
     rows = list(ROWS)
     rows[10], rows[30] = '40,male,0,"note', '60,male,0,note"'
     write("south", rows)

@@ -85,7 +85,7 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
     assert "1-6" in CliRunner().invoke(app, ["show", "silo-001"], catch_exceptions=False).output
 
 
-def test_a_ledger_that_a_run_holds_is_told(home, impatient):
+def test_a_ledger_that_a_run_holds_is_named(home, impatient):
     made = experiment(home)
     backend = made.in_process(home.ledger_folders)
     backend.open()
@@ -187,7 +187,7 @@ def test_an_export_shows_addresses_and_events_and_no_value(home):
     }
 
 
-def test_verify_tells_which_ledger_is_not_whole(home):
+def test_verify_names_the_ledger_that_is_not_whole(home):
     play(home, experiment(home), 2)
     clean = invoke("verify")
     assert clean.exit_code == 0 and clean.output.count("whole") == 2

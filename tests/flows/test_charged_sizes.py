@@ -42,7 +42,7 @@ def test_of_finished_cells_it_stays_what_it_was_when_files_change(home, rows):
     assert all_totals(home, made, []) == before and {total.n for total in before} == {40}
 
 
-def test_it_is_told_where_the_files_are_gone(home, capsys):
+def test_totals_do_not_need_files_that_are_gone(home, capsys):
     made, name, _ = finished(home)
     statement = totals_sentence(all_totals(home, made, []))
     for file in (home.root.parent / "data").iterdir():
@@ -71,7 +71,7 @@ def test_cells_of_two_sizes_add_up_at_the_smaller_delta(home):
         assert total.epsilon == pytest.approx(epsilon_by_hand(mu, 1 / 80**2), rel=1e-6)
 
 
-def test_of_a_stopped_run_that_was_begun_with_other_sizes_nobody_tells_a_total(home, capsys):
+def test_a_stopped_run_that_was_begun_with_other_sizes_makes_the_total_unknown(home, capsys):
     made, name, ids = finished(home)
     stop(home, ids[1])
     before = totals_or_reason(home, made, [])

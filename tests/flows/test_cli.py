@@ -33,7 +33,7 @@ def test_a_plan_shows_every_phase_and_touches_nothing(fedcore, tmp_path):
     assert not (tmp_path / "home").exists()
 
 
-def test_a_plan_says_the_law_of_the_number_of_participants_in_one_line(fedcore):
+def test_a_plan_shows_the_law_of_the_number_of_participants_in_one_line(fedcore):
     def planned(*overrides):
         code, out, _ = fedcore("plan", DIGITS, *overrides)
         assert code == 0
@@ -59,7 +59,9 @@ algorithm: {name: mbsgd, step: 1.0, rounds: 20}
 @pytest.mark.parametrize(
     "records, sentence", [(3, "takes 2.37 times the noise"), (400, "with one the accountant finds no smaller")]
 )
-def test_a_plan_with_a_shuffler_has_a_second_epsilon_and_says_whose_noise_it_is(fedcore, tmp_path, records, sentence):
+def test_a_plan_with_a_shuffler_has_a_second_epsilon_and_names_the_source_of_noise(
+    fedcore, tmp_path, records, sentence
+):
     (tmp_path / "few.yaml").write_text(SHUFFLED % records)
     code, out, _ = fedcore("plan", str(tmp_path / "few.yaml"))
     assert code == 0
@@ -71,7 +73,7 @@ def test_a_plan_with_a_shuffler_has_a_second_epsilon_and_says_whose_noise_it_is(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("the checkpoint cannot be read"), OSError("cut")])
-def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch, error):
+def test_a_stopped_command_names_the_way_to_resume(fedcore, monkeypatch, error):
     """Also if the interrupted code turned the signal into an error."""
 
     def stop(*_: object) -> None:
@@ -227,7 +229,7 @@ def test_a_method_that_is_not_there_is_not_shown(fedcore):
 
 
 @pytest.mark.parametrize("key", ["title", "source", "state", "asks", "takes_nonconvex"])
-def test_what_a_method_says_of_itself_is_no_key(fedcore, key):
+def test_facts_of_a_method_are_no_keys(fedcore, key):
     code, _, err = fedcore("plan", DIGITS, f"algorithm.{key}x=1")
     assert code == 2 and f"algorithm.{key}x is not a known key" in err and f"did you mean {key}?" not in err
 

@@ -69,7 +69,7 @@ def test_a_billion_rounds_are_planned_or_refused_in_seconds_and_in_no_memory(cli
     assert f"this would take {rounds:,} rounds" in out and "asks for --yes before it begins" in out
 
 
-def test_a_plan_says_its_size_to_scripts(cli, tmp_path):
+def test_a_plan_has_its_size_in_json(cli, tmp_path):
     path = written(tmp_path)
     _, out, _ = cli("plan", path, "privacy.ledger=sqlite", "algorithm.rounds=1000", "--json")
     # By hand: 3 silos send and receive 5 numbers (with the bias) in each round.
@@ -124,7 +124,7 @@ def test_without_a_terminal_it_ends_at_once(tmp_path):
         ({"rounds": MOST_LEDGER_BYTES // (3 * 440)}, True),
     ],
 )
-def test_the_bound_is_where_it_is_said_to_be(sections, large):
+def test_the_bound_is_at_the_documented_size(sections, large):
     algorithm = BASE["algorithm"] | sections
     config = ExperimentConfig.model_validate(BASE | {"algorithm": algorithm})
     assert confirm.size_of(config).large == large
@@ -141,7 +141,7 @@ def test_ledgers_alone_can_be_too_large():
     assert sum([size, size], Size()).ledger_bytes == 2 * size.ledger_bytes
 
 
-def test_who_said_yes_is_not_asked_again_and_one_large_sweep_is_the_sum_of_its_cells(tmp_path, monkeypatch):
+def test_a_confirmed_run_needs_no_second_one_and_a_sweep_is_the_sum_of_its_cells(tmp_path, monkeypatch):
     home = Home(tmp_path)
     half = BASE | {"algorithm": BASE["algorithm"] | {"rounds": MOST_ROUNDS // 2 + 1}}
     cells = [ExperimentConfig.model_validate(half | {"seed": seed}) for seed in (0, 1)]

@@ -105,7 +105,7 @@ def test_a_training_in_a_script_predicts_means_and_keeps_them_in_its_file(files,
     np.testing.assert_array_equal(read.predict(test[["age", "dose"]]), found.predict(test[["age", "dose"]]))
 
 
-def test_held_out_evaluation_is_refused_before_any_silo_is_asked(home, files):
+def test_held_out_evaluation_is_refused_before_any_question(home, files):
     with pytest.raises(InputError, match=r"counts classes, and loss 'poisson' takes counts 0, 1, 2, ..."):
         run(home, config(files, evaluation={"every": "end"}))
 

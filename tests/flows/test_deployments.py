@@ -204,7 +204,7 @@ def test_ctrl_c_is_cancelled_and_a_retry_at_once_is_not_lost(services, tmp_path)
     federation.check_complete(tmp_path)
 
 
-def test_with_dead_deployments_a_run_is_carried_out_and_says_so(services, tmp_path):
+def test_with_dead_deployments_a_run_is_carried_out_with_a_notice(services, tmp_path):
     """The last test of the file, because the deployments are not started again."""
     home, api = services
     os.kill(int(status(Home(home))["deployments"]["pid"]), signal.SIGKILL)

@@ -225,7 +225,7 @@ def test_mlflow_and_the_terminal_show_the_measures_with_their_intervals(home, fi
     assert "Errors of earlier evaluations, by phase of the plan: 0." in output and "No test data" not in output
 
 
-def test_a_real_label_is_refused_before_any_silo_is_asked(home, files, answers):
+def test_a_real_label_is_refused_before_any_question(home, files, answers):
     data = config(files).data.model_dump() | {"classes": None}
     made = config(files, data=data, model={"loss": {"name": "huber"}})
     with pytest.raises(InputError, match="counts classes, and loss 'huber' takes real numbers"):

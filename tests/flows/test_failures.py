@@ -101,7 +101,7 @@ def test_an_exit_of_a_service_is_70_and_its_traceback_in_its_log(tmp_path):
     assert done.returncode == 70 and "ValueError" in done.stderr
 
 
-def test_secrets_are_not_in_a_command_as_it_is_kept():
+def test_secrets_are_not_in_a_logged_command():
     given = [
         "fedcore",
         "x",

@@ -73,7 +73,7 @@ def test_a_finished_one_is_shown_and_not_trained_again(home, tmp_path, capsys):
     assert RecordedRuns(home).former(config(algorithm={"name": "mbsgd", "rounds": 4, "step": 0.5})) is None
 
 
-def test_a_stopped_one_says_why_it_cannot_go_on(home, tmp_path):
+def test_a_stopped_one_has_a_reason_why_it_cannot_be_resumed(home, tmp_path):
     of_before(home, config(), tmp_path, "KILLED")
     found = RecordedRuns(home).former(config())
     assert found.run == OLD and found.result is None

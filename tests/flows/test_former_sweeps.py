@@ -134,7 +134,7 @@ def test_a_finished_one_is_reported_and_resumed_under_its_own_ids(home, capsys):
 
 
 @pytest.mark.parametrize("finished, stopped", [(2, 0), (1, 1), (0, 3)])
-def test_one_with_cells_left_is_not_begun_anew_without_being_asked(home, capsys, finished, stopped):
+def test_one_with_cells_left_does_not_begin_anew_by_itself(home, capsys, finished, stopped):
     config, name, ids = saved(home, finished, stopped, ledger="sqlite")
     before = folders(home)
     text = rf"^sweep {name} cannot go on: .*{sweep_id(config)} .*{finished} of 3 cells finished.*sweep CONFIG"
@@ -180,7 +180,7 @@ def test_where_flows_drive_cells_only_a_command_begins_stopped_ones_anew(home, l
     assert is_complete(home, config)
 
 
-def test_a_command_says_what_begins_anew_also_where_it_prints_json(home, capsys, monkeypatch):
+def test_a_command_prints_restarts_even_beside_json(home, capsys, monkeypatch):
     config, _, ids = saved(home, finished=2, stopped=1, ledger="sqlite")
 
     def driver(*_):
@@ -247,7 +247,7 @@ def test_with_patience_ladders_stand_as_their_runs_ended_before(home, capsys):
     assert [each.run for each in carry_out(home, again)] == [result.run]
 
 
-def test_the_list_says_what_cannot_go_on(home, capsys):
+def test_the_list_marks_sweeps_and_runs_that_cannot_be_resumed(home, capsys):
     config, name, ids = saved(home, finished=1, stopped=1)
     list_runs()
     text = " ".join(capsys.readouterr().out.split())
@@ -311,7 +311,7 @@ def forget_digests(home: Home, ids: list[str]) -> None:
         store.close()
 
 
-def test_where_a_run_keeps_no_digests_it_is_said(home, capsys):
+def test_a_run_without_digests_is_marked_as_doubtful(home, capsys):
     _, _, ids = finished(home)
     forget_digests(home, ids)
     move_data(home)
@@ -324,7 +324,7 @@ def test_where_a_run_keeps_no_digests_it_is_said(home, capsys):
     assert [each.run for each in outcome.results] == ids and f"{ids[0]} and 2 more cannot say" in text
 
 
-def test_where_a_run_keeps_no_digests_sizes_tell_other_data(home):
+def test_without_digests_other_sizes_show_other_data(home):
     _, name, ids = finished(home)
     forget_digests(home, ids)
     other_data(home)

@@ -74,7 +74,7 @@ def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path,
 
 
 @pytest.mark.parametrize("made_of_it", [None, failed(), type("Abort", (BaseException,), {})("the state is final")])
-def test_why_a_run_failed_is_said_whatever_prefect_makes_of_it(made_of_it):
+def test_the_reason_of_a_failure_is_shown_in_place_of_prefects_error(made_of_it):
     """The server has ended the flow run of a paused driver, and accepts no other state for it."""
     refused = SiloError("ash", "lease", "a later driver took it")
     session = SimpleNamespace(failure=None)

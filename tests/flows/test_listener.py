@@ -25,7 +25,7 @@ def row(address: str, state: str, account: int) -> str:
     return f"   0: {address} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {account:5d} 0 4242 1\n"
 
 
-def test_the_tables_say_whose_socket_takes_connections_of_loopback(tmp_path):
+def test_the_tables_show_the_account_that_listens_for_loopback(tmp_path):
     """In the format of proc(5), on a little-endian machine."""
     tables = (tmp_path / "tcp", tmp_path / "tcp6")
     tables[0].write_text(
@@ -48,7 +48,7 @@ def test_the_tables_say_whose_socket_takes_connections_of_loopback(tmp_path):
     assert accounts(4200, (tmp_path / "none",)) == set()
 
 
-def test_our_own_listener_is_told_and_nobody_beyond_this_machine(tmp_path):
+def test_the_secret_goes_to_our_own_listener_and_not_beyond_this_machine(tmp_path):
     with listen(None) as mine:
         port = mine.getsockname()[1]
         check_listener(f"http://127.0.0.1:{port}/api")
@@ -61,7 +61,7 @@ def test_our_own_listener_is_told_and_nobody_beyond_this_machine(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not Path("/proc/net/tcp").exists(), reason="root's to start")
-def test_another_accounts_process_at_our_port_hears_nothing(tmp_path):
+def test_another_accounts_process_at_our_port_receives_nothing(tmp_path):
     """The server has died, and the other account's process has its port."""
     home = Home(tmp_path / "home")
     known, code = (

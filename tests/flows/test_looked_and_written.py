@@ -132,7 +132,7 @@ def test_a_run_that_is_driven_is_closed_at_no_silo(home):
         CliRunner().invoke(budget, ["close", "run-a"], catch_exceptions=False)
 
 
-def test_closing_that_stops_at_a_silo_says_where_the_run_is_closed_already(home, capsys, monkeypatch):
+def test_closing_that_stops_at_a_silo_names_the_silos_closed_before(home, capsys, monkeypatch):
     made = Experiment.prepare(config(), home.silos)
     backend = made.in_process(home.ledger_folders)
     backend.open()

@@ -125,7 +125,7 @@ def test_categories_may_be_yes_and_no(call):
     assert call("check", "own.yaml")[0] == 0
 
 
-def test_check_tells_what_a_sentence_may_not_and_that_there_is_one_class_only(call):
+def test_check_quotes_cells_and_finds_that_there_is_one_class_only(call):
     Path("south.csv").write_text(HEADER + instead(ROWS, "0.4,1", f"0.4,{SECRET}"))
     code, out, err = call("check", "own.yaml")
     assert code == 2 and err == "1 of 2 files do not fit own.yaml: south\n" and "'ill'" in out

@@ -105,7 +105,7 @@ def test_a_policy_that_is_wrong_is_a_sentence_for_its_operator(call, right, wron
     check_mistake(call, ["policy", "check", "policy.yaml"], "policy.yaml", *texts)
 
 
-def test_whoever_asks_hears_of_a_wrong_policy_that_it_cannot_be_read(call, monkeypatch):
+def test_a_run_shows_that_a_wrong_policy_cannot_be_read(call, monkeypatch):
     monkeypatch.setenv("FEDCORE_POLICIES", str(Path("policies").absolute()))
     check_mistake(call, ["run", "small.yaml"], "silo silo-000", "fedcore policy show silo-000")  # no such folder
     Path("policies").mkdir()

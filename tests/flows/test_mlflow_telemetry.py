@@ -31,7 +31,7 @@ main(*sys.argv[1:])
 """
 
 
-def test_a_browser_is_told_to_send_nothing(tmp_path):
+def test_telemetry_of_the_browser_is_disabled(tmp_path):
     home = Home(tmp_path / "home").make()
     home.mlflow_artifacts.mkdir(exist_ok=True)
     asks = {"MLFLOW_DISABLE_TELEMETRY": "false", "DO_NOT_TRACK": "false"}

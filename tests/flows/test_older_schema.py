@@ -69,7 +69,7 @@ def test_a_run_of_schema_2_is_refused_with_its_version_and_the_ways_on(tmp_path)
         read_run(home, "digits-651bc62005ae")
 
 
-def test_the_schema_is_compared_however_it_was_kept():
+def test_the_schema_is_compared_in_every_stored_form():
     check_schema("run a", SCHEMA)
     check_schema("run a", str(SCHEMA))
     for other in (None, "", "two", SCHEMA - 1, f"{SCHEMA}.0"):

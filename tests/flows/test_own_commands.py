@@ -78,7 +78,7 @@ def test_from_init_over_check_to_a_plan(folder):
     assert described["longest"] == pytest.approx(2**0.5) and described["scale"] == pytest.approx(2**-0.5)
 
 
-def test_check_tells_all_faults_of_all_files_and_of_one_silo_alone(folder):
+def test_check_lists_all_faults_of_all_files_and_of_one_silo_alone(folder):
     call("init", ".")
     (folder / "north.csv").write_text(HEADER + "old,a,0\n30,z,2\n,a,1\n")
     (folder / "public.csv").write_text(HEADER + "30,a,\n40,b,0\n")
@@ -103,7 +103,7 @@ def test_check_tells_all_faults_of_all_files_and_of_one_silo_alone(folder):
         call("check", "experiment.yaml", "--silo", "east")
 
 
-def test_check_of_a_plain_list_of_columns_tells_what_a_run_would(folder):
+def test_check_of_a_plain_list_of_columns_finds_the_faults_of_a_run(folder):
     (folder / "plain.yaml").write_text(
         "data: {source: files, silos: [{name: n, path: north.csv}], features: [age, kind], label: outcome}\n"
         "privacy: {epsilon: 1}\nalgorithm: {name: mbsgd}\n"
@@ -114,7 +114,7 @@ def test_check_of_a_plain_list_of_columns_tells_what_a_run_would(folder):
         call("check", Path(__file__).parents[2] / "conf/experiment/digits.yaml")
 
 
-def test_init_of_parquet_files_says_types_and_knows_the_range_of_true_and_false(tmp_path, monkeypatch):
+def test_init_of_parquet_files_writes_types_and_the_range_of_booleans(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
         table = pa.table({"smokes": [True, False], "dose": [1.5, 2.5], "label": ["x", "y"]})

@@ -28,7 +28,7 @@ def swept(**grid: list) -> SweepConfig:
     return SweepConfig(name="s", base=BASE, grid=grid)
 
 
-def test_a_name_says_method_budget_what_is_varied_seed_and_repetition():
+def test_a_name_has_method_budget_varied_settings_seed_and_repetition():
     config = ExperimentConfig.model_validate({**BASE, "seed": 3})
     assert shown_name(config) == "mbsgd | epsilon 2 | seed 3"
     again = ExperimentConfig.model_validate({**BASE, "repetition": 2})

@@ -297,7 +297,7 @@ def test_divergence_is_a_reason_of_its_own_and_its_round_is_charged(home, monkey
 
 @pytest.mark.slow
 @pytest.mark.minutes
-def test_divergence_of_a_shuffled_run_counts_the_batch_that_was_asked_for(home, monkeypatch):
+def test_divergence_of_a_shuffled_run_counts_the_requested_batch(home, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(home.root))
     config = sweep(
         RULE,
@@ -320,7 +320,7 @@ def test_without_patience_divergence_fails_as_ever(home, monkeypatch):
     assert read_run(home, run_id(cell(sweep(), 300))).state == "FAILED"
 
 
-def test_a_run_that_was_abandoned_does_not_go_on_and_says_so(undisturbed, monkeypatch, tmp_path):
+def test_an_abandoned_run_is_not_resumed_and_gives_the_reason(undisturbed, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDCORE_HOME", str(undisturbed.root))
     gone = cell(sweep(), 300)
     sentence = (
@@ -335,7 +335,7 @@ def test_a_run_that_was_abandoned_does_not_go_on_and_says_so(undisturbed, monkey
     assert len(failed) == 2 and all("does not go on" in str(each) for each in failed)
 
 
-def test_another_patience_judges_by_the_losses_that_are_kept(undisturbed):
+def test_another_patience_judges_by_the_stored_losses(undisturbed):
     stricter, laxer = sweep(RULE | {"limit": 2}), sweep(RULE | {"limit": 9})
     assert (
         ladder_states(undisturbed, stricter)[0].rungs[0].round < ladder_states(undisturbed, sweep())[0].rungs[0].round
@@ -364,7 +364,7 @@ def test_a_run_that_was_finished_before_is_judged_or_refused(home):
         ladder_states(home, late)
 
 
-def test_losses_are_computed_where_patience_looks_and_where_the_user_asked(home):
+def test_losses_are_computed_at_patiences_looks_and_at_the_configs_rounds(home):
     config = sweep(tracking={"mlflow": False, "evaluate_every": 10})
     assert carry_out(home, config) == []
     rows = read_rows(store_path(home, run_id(cell(config, 3))))
@@ -373,7 +373,7 @@ def test_losses_are_computed_where_patience_looks_and_where_the_user_asked(home)
     assert [round for _, round, values in rows if "test/error" in values] == [10, 20, 30, 40]
 
 
-def test_a_ladder_without_a_survivor_is_told(home, capsys):
+def test_a_ladder_without_a_survivor_is_named(home, capsys):
     config = sweep(steps=[300, 500])
     assert carry_out(home, config) == []
     assert is_complete(home, config) and finished_results(home, config) == []

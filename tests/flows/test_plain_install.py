@@ -128,7 +128,7 @@ def test_the_four_hospitals_come_with_the_package(installed):
     assert list(installed.glob("env/lib/*/site-packages/fedcore/data/sources/heart_disease/SOURCE.md"))
 
 
-def test_a_silo_installs_no_engine_and_the_command_says_what_is_missing(tmp_path):
+def test_a_silo_installs_no_engine_and_the_command_names_the_missing_one(tmp_path):
     """Without the extra, plans and training work from Python, and `fedcore` ends with one sentence."""
     folder = environment(tmp_path, "")
     python = folder / "env/bin/python"

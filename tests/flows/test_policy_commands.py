@@ -66,7 +66,7 @@ ON_GUARD = (*DIGITS, "privacy.noise=guarded", "privacy.ledger=sqlite")
 
 
 @pytest.mark.slow
-def test_a_newcomer_is_told_what_to_write_and_where(home):
+def test_a_newcomer_reads_what_to_write_and_where(home):
     refused = command(home, *ON_GUARD)
     folder = home.root / "policies"
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -111,7 +111,7 @@ def test_a_sweep_is_refused_before_anything_is_started(home, tmp_path):
     assert not home.services.exists() and not home.sweeps.exists()
 
 
-def test_check_says_what_a_file_allows_or_all_that_is_wrong(home, tmp_path):
+def test_check_lists_what_a_file_allows_or_all_of_its_faults(home, tmp_path):
     text = output(policy, "check", str(EXAMPLE))
     for line in ("one-pass-mbsgd", "epsilon 8 at delta 1/n^2 over all runs (gdp)", "at most 20", "2030-12-31"):
         assert line in text
@@ -127,7 +127,7 @@ def test_check_says_what_a_file_allows_or_all_that_is_wrong(home, tmp_path):
     assert "2020-01-01: it has, so nothing new" in output(policy, "check", str(old))
 
 
-def test_show_says_what_is_in_force_and_what_was_recorded(home):
+def test_show_prints_the_policy_in_force_and_the_recorded_ones(home):
     assert "silo silo-000 has no policy in" in output(policy, "show", "silo-000")
     first = write_policy(home.policies)
     digests = []

@@ -33,7 +33,7 @@ def shown(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("n, rounds", [(902, 1), (902, 100), (902, 200), (51, 7), (1999, 33)])
-def test_noise_that_is_copied_back_spends_no_more_than_was_asked(n, rounds):
+def test_noise_that_is_copied_back_spends_at_most_the_target(n, rounds):
     """At n = 902 sigma rounded to nearest in six digits, as it once was printed, spends 1.0000002."""
     common = ("--n", str(n), "--rounds", str(rounds))
     printed = shown("sigma", "--epsilon", "1", *common).split()[1]
@@ -263,7 +263,7 @@ def test_rounds_by_the_accountant_and_by_the_paper():
     assert "rounds by noble-2022-numeric 324, noble-2022-numeric-server" in shown
 
 
-def test_what_is_not_asked_for_is_not_shown():
+def test_unselected_formulas_are_not_shown():
     plain = ask("epsilon", "--sigma", "0.09", *HUNDRED)
     assert not {"local_steps", "epsilon_honest_sampling", "epsilon_papers", "rounds_papers"} & set(plain)
 

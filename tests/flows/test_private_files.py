@@ -78,7 +78,7 @@ def test_a_file_that_the_user_named_has_the_permissions_of_the_user(fedcore, tmp
 
 @pytest.mark.slow
 @pytest.mark.minutes
-def test_an_open_home_is_closed_and_that_is_said_once(fedcore, tmp_path):
+def test_an_open_home_is_closed_with_one_notice(fedcore, tmp_path):
     home = tmp_path / "home"
     (home / "runs" / "old").mkdir(parents=True)
     (home / "runs" / "old" / "result.json").write_text("{}")

@@ -68,7 +68,7 @@ def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock)
     assert result.file.getvalue() == ""
 
 
-def test_a_sweep_that_may_end_early_says_at_most(tmp_path, clock):
+def test_a_sweep_that_may_end_early_shows_upper_bounds(tmp_path, clock):
     home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
     lines = Console(file=text, width=40)
     with RunsProgress(Console(file=io.StringIO()), home, [first, second], clock, lines, at_most=True) as progress:

@@ -275,7 +275,7 @@ def test_disjoint_persons_are_declared_at_a_terminal_and_shown(operator):
     assert account["account"]["declared"][0]["declared"].startswith("persons of data version")
 
 
-def test_a_ledger_that_is_restored_with_its_anchor_is_told_by_the_register(operator):
+def test_a_ledger_that_is_restored_with_its_anchor_is_found_by_the_register(operator):
     """Ledger and anchor fit each other; only the register has the later entries."""
     path, anchors = operator.ledger, operator.home.anchors / operator.ledger.parent.name
     write_policy(operator.folder / "policies", cap={"epsilon": 3.0, "delta": 1e-5})
@@ -372,7 +372,7 @@ def test_a_clock_that_is_set_back_does_not_bring_an_expired_policy_back(tmp_path
     assert "its clock was set from" in made.command("show", "ash")
 
 
-def test_a_jump_of_more_than_a_day_is_not_kept_until_it_is_confirmed(tmp_path, monkeypatch, register_folder):
+def test_a_jump_of_more_than_a_day_is_recorded_once_it_is_confirmed(tmp_path, monkeypatch, register_folder):
     made = Operator(tmp_path, monkeypatch)
     write_policy(tmp_path / "policies", expires=at(30).isoformat())
     made.command("register", "--new", str(made.config()))

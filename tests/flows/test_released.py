@@ -434,7 +434,7 @@ def test_two_drivers_do_not_release_at_once(home):
         run(home, made)
 
 
-def test_noise_that_swallows_the_variance_is_told_once_it_is_released(home):
+def test_noise_that_swallows_the_variance_is_reported_after_the_release(home):
     """Digits silos have 55 records; at this epsilon the pooled noise is thousands of times the variance."""
     made = config(pca={"epsilon": 0.001, "dimension": 64})
     with pytest.raises(InputError, match=r"data\.pca\.epsilon is too small"):

@@ -361,7 +361,7 @@ def written(files, tmp_path, monkeypatch):
     return str(path)
 
 
-def test_plan_says_that_it_takes_the_worst_case_until_the_release(written):
+def test_plan_takes_the_worst_case_until_the_release_and_shows_it(written):
     output = printed("plan", written)
     assert "eigenvalues: before training each silo releases 1 number, once for all runs that share them" in output
     assert "Until then this plan takes the worst case, smoothness 0.25" in output

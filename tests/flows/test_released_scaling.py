@@ -259,7 +259,7 @@ def test_persons_count_once_in_what_is_released(home, files):
         (["data.features=[age]"], r"data\.scaling needs a schema of data\.features"),
     ],
 )
-def test_a_mistake_in_the_section_is_told_by_its_key(files, change, words):
+def test_a_mistake_in_the_section_is_named_by_its_key(files, change, words):
     (files / "c.yaml").write_text(config(files).model_dump_json())
     with pytest.raises(InputError, match=words):
         load_experiment(files / "c.yaml", change)
@@ -278,7 +278,7 @@ def test_only_what_the_release_depends_on_is_in_its_id(files):
     assert changed(features=[{**features[0], "range": [20, 91]}, *features[1:]]) != statistics_id(made)
 
 
-def test_plan_says_what_is_released_and_how_far_noise_moves_it(files, monkeypatch):
+def test_plan_shows_the_release_and_the_errors_by_noise(files, monkeypatch):
     from typer.testing import CliRunner
 
     from flows.commands.app import app

@@ -76,7 +76,7 @@ def home(tmp_path) -> Home:
     return Home(tmp_path / "home").make()
 
 
-def test_a_run_that_is_kept_is_driven_again_here_and_by_nobody_else_until_it_is_let_go(home):
+def test_a_held_lock_admits_drivers_of_this_process_only_until_its_release(home):
     with drive_lock(home, "run-a") as lock:
         release = lock.hold()
         with pytest.raises(BusyError, match="run-a is being driven by process"), drive_lock(home, "run-a"):
@@ -94,7 +94,7 @@ def test_a_run_that_is_kept_is_driven_again_here_and_by_nobody_else_until_it_is_
         assert held and not is_driven(home, "run-a")
 
 
-def test_an_id_that_is_none_of_ours_is_held_by_nobody_and_touches_nothing(home, tmp_path):
+def test_a_foreign_id_is_never_locked_and_touches_no_file(home, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "lock").write_text("mine")
     for name in ("../../elsewhere", str(tmp_path / "elsewhere"), "", ".", "..", "a/b", "x" * 129):
@@ -155,7 +155,7 @@ def statuses(home: Home) -> dict[str, str]:
         return dict(db.execute("SELECT name, status FROM runs"))
 
 
-def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(home, left, monkeypatch):
+def test_drivers_start_while_another_process_is_slow_to_find_the_end_of_a_sweep(home, left, monkeypatch):
     """The status of a sweep of 1,500 cells takes seconds: neither its own driver nor that of a run gives up."""
     looks, ends, closed = threading.Event(), threading.Event(), []
 
@@ -191,7 +191,7 @@ def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(ho
     assert closed == ["sweep-a", "run-a", "run-b"]
 
 
-def test_a_status_is_written_while_its_run_is_kept_from_drivers_and_none_other_is(home, left, monkeypatch):
+def test_a_status_is_written_while_its_run_alone_is_locked(home, left, monkeypatch):
     held, written = ["sweep-a", "run-a", "run-b"], []
     set_status = MlflowTables.set_status
     monkeypatch.setattr(run_lock, "LOOK", 0.05)

@@ -71,7 +71,7 @@ def runs_of(*words: str) -> list[str]:
     return [each["run"] for each in json.loads(listed(*words, "--json"))]
 
 
-def test_the_newest_is_last_and_says_when_it_began_and_how_long_it_took(three):
+def test_the_newest_is_last_with_its_start_and_duration(three):
     first, second, third = three
     assert runs_of() == [second, first, third]
     listed_runs = {each["run"]: each for each in json.loads(listed("--json"))}

@@ -62,7 +62,7 @@ def planned(tmp_path, rule: str) -> dict:
     return json.loads(CliRunner().invoke(command, [str(config), "--json"], catch_exceptions=False).output)
 
 
-def test_rdp_admits_what_plan_says_and_budget_shows_the_order(home, policies, tmp_path):
+def test_rdp_admits_the_planned_number_and_budget_shows_the_order(home, policies, tmp_path):
     """As in the spec, room / cost at the order of (2, 1e-5) is 3.01 runs of epsilon 1; gdp admits none."""
     write_policy(policies, cap=CAP | {"rule": "rdp"})
     count, refusal = admitted(home)

@@ -169,7 +169,7 @@ def test_a_repetition_that_no_firing_has_written_is_not_taken_from_a_tag(said):
         (None, "1s", "UTC", "at least 10 s"),
     ],
 )
-def test_a_time_that_is_none_is_said(cron, every, zone, sentence):
+def test_a_wrong_time_is_a_sentence(cron, every, zone, sentence):
     with pytest.raises(InputError, match=r"^.+$") as raised:
         When.of(cron, every, zone)
     assert sentence in str(raised.value)
@@ -186,7 +186,7 @@ def test_times_are_those_of_the_clock_in_the_zone():
 
 
 @pytest.mark.parametrize("words", [["list"], ["pause", "x"], ["add", "CONFIG", "--every", "1h"]])
-def test_without_up_a_sentence_says_so(words, tmp_path, monkeypatch):
+def test_without_up_there_is_a_sentence(words, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     written = tmp_path / "mine.yaml"
     written.write_text("privacy: {epsilon: 1}\nalgorithm: {name: mbsgd}\n")

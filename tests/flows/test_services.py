@@ -143,7 +143,7 @@ def test_the_pipe_of_a_caller_ends_with_the_driver(home: Home) -> None:
     assert gone(identity(json.loads(output)))
 
 
-def test_a_record_or_a_lease_with_a_reused_number_fools_nobody(home: Home, bystander: ProcessId) -> None:
+def test_a_record_or_a_lease_with_a_reused_number_does_not_count(home: Home, bystander: ProcessId) -> None:
     stale = {"pid": bystander.pid, "start": "1@another", "url": "http://127.0.0.1:9/api"}
     write_json(record_path(home), stale)
     write_json(lease_folder(home) / f"{bystander.pid}-0.json", stale)

@@ -98,7 +98,7 @@ def test_narrow_terminals_lose_columns_and_no_digit(width):
         assert f"{error_of(float(row[3]), int(row[2]), float(row[1]), 1) + 0.003 * 2 / 3:.3f}" in "".join(row)
 
 
-def test_many_keys_are_said_in_one_column_and_each_method_says_its_own():
+def test_many_keys_share_one_column_with_each_methods_own():
     base = {"data": {"source": "synthetic"}, "privacy": {"epsilon": 2}}
     variants = [
         {"set": {"algorithm": {"name": name}}, "grid": grid}
@@ -161,7 +161,7 @@ def test_files_have_each_cell_and_each_setting(tmp_path):
     assert report.plot is not None and report.plot.stat().st_size > 10_000
 
 
-def test_json_says_the_settings_of_each_cell(capsys):
+def test_json_has_the_settings_of_each_cell(capsys):
     config = three_keys()
     results = results_of(config)
     outcome = SweepOutcome("s", len(results), results, [], "", None, settings=settings(config))
@@ -193,7 +193,7 @@ def test_at_one_epsilon_the_axis_is_the_number_with_the_most_values():
     assert all(curve.places == STEPS for curve in curves)
 
 
-def test_a_sweep_whose_cells_were_run_by_another_is_kept_too(tmp_path: Path, monkeypatch):
+def test_a_sweep_whose_cells_were_run_by_another_is_saved_too(tmp_path: Path, monkeypatch):
     from flows import launch
 
     home, config = Home(tmp_path), three_keys()

@@ -74,7 +74,7 @@ def test_what_is_spent_is_printed_alike_in_tables_files_and_mlflow():
     assert (table["epsilon"], table["delta"], table["n"]) == ([50.71], [0.0003845], [51])
 
 
-def test_phases_and_parameters_in_mlflow_say_what_is_printed_and_no_less():
+def test_phases_and_parameters_in_mlflow_are_rounded_up_as_printed():
     config = cell(3.0)
     plan = make_plan(config)
     phase, spent = plan.phases[0], plan.epsilon_accounted
@@ -90,7 +90,7 @@ def test_phases_and_parameters_in_mlflow_say_what_is_printed_and_no_less():
     assert "(3, 0.000385)-differentially" in tags["privacy.statement"]
 
 
-def test_a_refusal_never_shows_that_what_is_asked_for_would_fit():
+def test_a_refusal_never_shows_a_charge_that_would_fit():
     """Both once were 0.5, and a cap's delta was shown below the true one."""
     before, asked = Charge(0.0, 1.50004, 1e-6), Charge(0.0, 0.50004, 1e-6)
     with pytest.raises(SiloError) as refused:

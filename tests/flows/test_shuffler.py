@@ -232,7 +232,7 @@ def test_an_address_without_a_shuffler_is_a_sentence(address):
         other.shutdown()
 
 
-def test_a_run_whose_shuffler_nobody_runs_leaves_nothing(tmp_path):
+def test_a_run_without_its_shuffler_leaves_no_file(tmp_path):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         there = f"127.0.0.1:{nobody.getsockname()[1]}"
@@ -326,7 +326,7 @@ def private(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_shuffler_of_somebody_else_serves_whoever_knows_its_secret(tmp_path):
+def test_another_operators_shuffler_serves_callers_with_its_secret(tmp_path):
     """A whole run over the real command; without its secret, or with another one, no run begins."""
     known, line = private(tmp_path / "known", SECRET + "\n"), ""
     wrong = private(tmp_path / "wrong", "w" * 40)

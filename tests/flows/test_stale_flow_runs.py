@@ -130,7 +130,7 @@ def swept(home: Home, monkeypatch, flow_run: UUID | None, cells: int = 2) -> Swe
         (1, True, "CRASHED", "`fedcore resume` goes on"),
     ],
 )
-def test_a_sweep_s_flow_run_ends_as_its_files_say(home, monkeypatch, cells, own, ends, message):
+def test_a_sweep_s_flow_run_ends_by_its_files(home, monkeypatch, cells, own, ends, message):
     identity = uuid4()
     made = swept(home, monkeypatch, identity if own else uuid4(), cells)
     flow_run = FlowRun(id=identity, flow_id=uuid4(), state=Running(), tags=[f"sweep:{sweep_id(made)}"])
@@ -182,7 +182,7 @@ def test_a_second_command_leaves_a_driver_s_flow_run_where_it_is_noted(home, mon
     assert driven_by(home, sweep_id(made)) == str(identity)
 
 
-def test_why_a_sweep_is_left_open_is_what_says_so(home, monkeypatch, capsys):
+def test_the_reason_for_an_unknown_status_is_printed(home, monkeypatch, capsys):
     """With patience, ladders need a plan, and the plan the data: these are missing, not the sweep's files."""
     made = swept(home, monkeypatch, None, 1)
 

@@ -56,7 +56,7 @@ def planted(folder: Path) -> tuple[Path, dict[str, Any]]:
     return marker, json.loads(record.metadata.model_dump_json())
 
 
-def test_a_flow_run_that_the_server_calls_completed_is_not_asked_for_its_result(server, tmp_path):
+def test_the_result_of_a_completed_flow_run_is_not_loaded(server, tmp_path):
     """Its state changes after it was due and before its engine starts.
 
     Prefect's engine starts a failed or crashed flow run anew, and loads no result.

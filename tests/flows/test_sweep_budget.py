@@ -273,7 +273,7 @@ def test_a_refusal_of_a_run_whose_folder_was_deleted_leaves_nothing_out_that_a_l
     assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
 
 
-def test_ledgers_of_other_versions_are_asked_only_where_a_refusal_may_count(tmp_path, monkeypatch):
+def test_ledgers_of_other_versions_are_read_only_after_a_refusal(tmp_path, monkeypatch):
     """There may be many: 40 versions of 50 silos delayed a run by 1.6 seconds."""
     home, sweep = Home(tmp_path).make(), swept(1.0, 2.0, privacy={"epsilon": 1.0, "ledger": "sqlite"})
     searched = []
@@ -318,7 +318,7 @@ class InProcessNothing:
         pass
 
 
-def test_cells_without_noise_are_told_of_by_themselves(tmp_path):
+def test_cells_without_noise_are_counted_separately(tmp_path):
     home, sweep = Home(tmp_path).make(), swept(1.0)
     (private,) = sweep.cells()
     bare = cell(1.0, privacy={"trust": "none", "epsilon": None})

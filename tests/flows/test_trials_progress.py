@@ -23,7 +23,7 @@ def shown_lines(console: Terminal | None, clock: Clock) -> tuple[TrialsProgress,
     return TrialsProgress(console, clock, Terminal(file=lines, width=200)), lines
 
 
-def test_a_file_hears_of_the_first_point_and_then_once_a_minute():
+def test_a_file_gets_a_line_for_the_first_point_and_then_once_a_minute():
     clock = Clock()
     with shown_lines(Terminal(file=io.StringIO()), clock)[0] as progress:
         lines = progress._lines.file
@@ -39,7 +39,7 @@ def test_a_file_hears_of_the_first_point_and_then_once_a_minute():
     ]
 
 
-def test_json_hears_nothing():
+def test_json_has_no_progress():
     progress, lines = shown_lines(None, Clock())
     with progress:
         progress.after(1, 2)
@@ -55,7 +55,7 @@ def test_a_terminal_shows_a_bar_and_no_lines():
     assert "30/40" in shown.getvalue() and lines.getvalue() == ""
 
 
-def test_ctrl_c_says_what_is_lost_and_names_no_resume(monkeypatch, capsys):
+def test_ctrl_c_prints_the_loss_and_no_resume(monkeypatch, capsys):
     progress, lines = shown_lines(Terminal(file=io.StringIO()), Clock())
     with pytest.raises(KeyboardInterrupt), progress:
         progress.after(3, 40)

@@ -71,7 +71,7 @@ def test_a_result_without_the_target_has_no_word_of_it(home):
     assert "whole" not in json.dumps(result.as_json()).replace(result.run, "")
 
 
-def test_statement_parameters_and_metrics_say_it(tmp_path):
+def test_statement_parameters_and_metrics_contain_it(tmp_path):
     made = Experiment.prepare(config(), tmp_path / "silos")
     tags = privacy_tags(made.config, made.plan)
     assert tags["privacy.epsilon_whole_silo_target"] == "20" and tags["privacy.delta_whole_silo"] == "0.001"
