@@ -54,8 +54,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
         table.add_column(head, justify="right")
     curvature = experiment.released_curvature is not None
-    asked = "eigenvalues" if curvature else "moments"
-    first = [] if before is None else [(asked, phase) for phase in values["statistics"]["phases"]]
+    released = "eigenvalues" if curvature else "moments"
+    first = [] if before is None else [(released, phase) for phase in values["statistics"]["phases"]]
     named = [row for phase in made.phases for row in _rows(phase)]
     for name, phase in first + named:
         table.add_row(
@@ -145,7 +145,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     if before is not None:
         console.print(
-            f"{asked}: before training each silo releases {before.problem.objective.dim:,} "
+            f"{released}: before training each silo releases {before.problem.objective.dim:,} "
             f"number{'s' * (not curvature)}, once for all runs that share them, at epsilon "
             f"{shown_up(totals['epsilon_statistics'])}; training spends "
             f"{shown_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "

@@ -51,9 +51,9 @@ def init(
     for path, header in headers.items():
         _check_alike(path, header, silos[0], first, label, person, path in public)
     write_new_output(output, _config(silos, public, first, label, person))
-    whose = "" if person is None else f", rows of persons by column {person!r}"
+    persons = "" if person is None else f", rows of persons by column {person!r}"
     console.print(
-        f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{whose}. "
+        f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{persons}. "
         f"Fill in what is publicly known of each column, then `fedcore check {output}`.",
         highlight=False,
         markup=False,
@@ -101,9 +101,9 @@ def check(
     else:
         for name, each in found.items():
             fits = "does not fit" if each.faults else "is hardly what was meant" if each.doubts else "fits"
-            whose = "" if each.persons is None else f" of {each.persons} persons"
+            persons = "" if each.persons is None else f" of {each.persons} persons"
             console.print(
-                f"{name}: {each.rows} records{whose}, {fits} ({chosen[name].path})",
+                f"{name}: {each.rows} records{persons}, {fits} ({chosen[name].path})",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -202,7 +202,7 @@ def _config(silos: list[Path], public: list[Path], columns: dict[str, str], labe
         for name, kind in columns.items()
         if name not in (label, person)
     )
-    whose = (
+    persons = (
         ""
         if person is None
         else f"""\
@@ -240,7 +240,7 @@ data:
   label: {texts[label]}
   classes: [0, 1]  # values of the label; null for a number (then model.loss.name: huber, and data.label_range)
   test: {test}
-{whose}privacy:
+{persons}privacy:
   epsilon: 2.0  # of the whole run, for each {unit} of each silo
 participation:
   weights: records  # silos count by their public numbers of {unit}s

@@ -85,8 +85,8 @@ def plot(
 
 
 def _of_epsilon(lines: Sequence[Line]) -> str:
-    whose = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
-    return f"epsilon of the run, per {whose or 'record'} of each silo (replace-one)"
+    units = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
+    return f"epsilon of the run, per {units or 'record'} of each silo (replace-one)"
 
 
 def _varied_number(lines: Sequence[Line]) -> str | None:

@@ -62,7 +62,7 @@ def caption(lines: Sequence[Line]) -> str:
     noise = "; ".join(dict.fromkeys(line.noise for line in lines))
     # Records are the default unit, which the caption does not mention.
     units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
-    whose = "".join(f", for {unit}" for unit in units)
+    for_units = "".join(f", for {unit}" for unit in units)
     largest = max((line.shuffled for line in lines if line.shuffled is not None), default=None)
     shuffled = (
         ""
@@ -73,7 +73,7 @@ def caption(lines: Sequence[Line]) -> str:
         )
     )
     marked = f" {BEST}" if any(line.best for line in lines) else ""
-    return f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
+    return f"epsilon is per run{for_units}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
 
 
 BEST = (

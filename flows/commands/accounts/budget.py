@@ -58,8 +58,8 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
             for line in (*caps_lines(each), *policy_lines(each)):
                 out.print(line, markup=False, soft_wrap=True)
     for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] not in (None, "records")):
-        whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
-        out.print(f"{unit}, each with all of its rows: {whose}", markup=False, soft_wrap=True)
+        names = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
+        out.print(f"{unit}, each with all of its rows: {names}", markup=False, soft_wrap=True)
     for line in account_lines(accounts):
         out.print(line, markup=False, soft_wrap=True)
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")

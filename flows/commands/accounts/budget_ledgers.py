@@ -26,8 +26,8 @@ def ledgers_found(silo: str | None) -> list[tuple[str, str]]:
 
     found = current_home().ledger_folders.found(silo)
     if not found:
-        whose = "durable ledger" if silo is None else f"durable ledger of a silo {silo!r}"
-        raise InputError(f"{current_home().ledgers} holds no {whose}; runs with privacy.ledger = sqlite make one")
+        ledger = "durable ledger" if silo is None else f"durable ledger of a silo {silo!r}"
+        raise InputError(f"{current_home().ledgers} holds no {ledger}; runs with privacy.ledger = sqlite make one")
     return list(found)
 
 

@@ -92,9 +92,9 @@ def account_lines(accounts: list[dict[str, Any]]) -> list[str]:
     found = {each["silo"]: each["account"] for each in accounts if each["account"] is not None}
     lines = []
     for silo, account in found.items():
-        of = f"{len(account['data_versions'])} data version(s), {account['runs']} run(s)"
+        counts = f"{len(account['data_versions'])} data version(s), {account['runs']} run(s)"
         charged = f"epsilon {_number(account['epsilon_charged'])} charged at delta {shown_up(account['delta'], 3)}"
-        lines.append(f"account of silo {silo}, all versions of its data: {of}, {charged}")
+        lines.append(f"account of silo {silo}, all versions of its data: {counts}, {charged}")
         lines += [f"  entry {each['entry']}: {each['declared']}" for each in account["declared"]]
     if found:
         head = next(iter(found.values()))["head"]
