@@ -51,9 +51,9 @@ def init(
     for path, header in headers.items():
         _check_alike(path, header, silos[0], first, label, person, path in public)
     write_new_output(output, _config(silos, public, first, label, person))
-    persons = "" if person is None else f", rows of persons by column {person!r}"
+    rows = "" if person is None else f", rows of persons by column {person!r}"
     console.print(
-        f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{persons}. "
+        f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{rows}. "
         f"Fill in what is publicly known of each column, then `fedcore check {output}`.",
         highlight=False,
         markup=False,

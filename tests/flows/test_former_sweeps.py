@@ -337,4 +337,4 @@ def test_with_the_same_bytes_elsewhere_nothing_is_in_doubt(home, capsys):
     move_data(home)
     assert [each.run for each in launch_sweep(sweep(), None).results] == ids
     text = " ".join(capsys.readouterr().err.split())
-    assert "3 of 3 cells ended under former ids" in text and "cannot say" not in text
+    assert "3 of 3 cells ended under former ids" in text and "may be of other data" not in text
