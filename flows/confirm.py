@@ -35,7 +35,7 @@ def refuse_unless(yes: bool, home: Home, cells: Sequence[ExperimentConfig], at_m
 def not_begun(
     home: Home, cells: Sequence[ExperimentConfig], runs: RecordedRuns | None = None
 ) -> list[ExperimentConfig]:
-    """Configs of the runs that need a confirmation: a run that was begun, even from Prefect's page, needs none."""
+    """Configs of the runs that need a confirmation: a run that was begun, from anywhere, needs none."""
     runs = runs or RecordedRuns(home)
     new = {runs.run(cell): cell for cell in cells}
     return [cell for run, cell in new.items() if not read_meta(store_path(home, run))]

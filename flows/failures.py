@@ -1,4 +1,4 @@
-"""Unexpected exceptions: a log that only its owner can read, one sentence for the user, and an exit code.
+"""Unexpected exceptions: a log for its owner only, one sentence for the user, and an exit code.
 
 Python's own exit code for an uncaught exception is 1, which would mean that an audit alarmed.
 """
@@ -21,7 +21,7 @@ from fedcore.home import Home
 from fedcore.process.private_files import make_private
 
 CUT_OFF = 141
-"""Exit code of a command whose reader is gone, as shells show it for any program: 128 plus the number of SIGPIPE."""
+"""Exit code of a command whose reader is gone, as of any program: 128 plus the number of SIGPIPE."""
 MOST_LOGS = 50
 """Logs in a home; the oldest are deleted."""
 
@@ -30,14 +30,14 @@ _IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def unforeseen(error: BaseException) -> str:
-    """Writes an unexpected exception's traceback to a log, and returns a sentence that names the log."""
+    """Writes an unexpected exception to a log, and returns a sentence that names the log."""
     name, path = type(error).__name__, _logged(error)
     where = "no log could be written" if path is None else f"its traceback is in {path}"
     return f"fedcore {__version__} failed with an unexpected error ({name}); {where}"
 
 
 def _logged(error: BaseException) -> Path | None:
-    """Writes the log of an exception: in the home, else to a temporary file; None if neither can be written."""
+    """Writes an exception to a log in the home, else to a temporary file; None if both fail."""
     text = (
         f"fedcore {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
         f"{datetime.now(UTC).isoformat(timespec='seconds')}\n"
@@ -78,7 +78,7 @@ def _working_folder() -> str:
 
 
 def without_secrets(arguments: list[str]) -> list[str]:
-    """A command's arguments with *** for values of names such as token or key, and for passwords in addresses."""
+    """A command's arguments with *** for values of names such as token, and passwords in addresses."""
     shown, hide = [], False
     for each in arguments:
         name, equals, _ = each.partition("=")
@@ -102,7 +102,7 @@ def cut_off(error: BaseException | None) -> bool:
 
 
 def full(error: BaseException) -> OSError | None:
-    """The error, if a full device caused it and no file is named, so that an output is the cause; else None."""
+    """The error, if it is a full device without a file's name, thus an output's; else None."""
     if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return error
     return None

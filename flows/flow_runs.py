@@ -104,7 +104,7 @@ def _created(client: SyncPrefectClient, flow: Any, parameters: Mapping[str, Any]
 
 @contextlib.contextmanager
 def _cancellable(flow_run: UUID) -> Iterator[None]:
-    """Sends SIGTERM to this process once the flow run is cancelled, so the run stops as by `kill`."""
+    """Sends SIGTERM to this process once the flow run is cancelled."""
     ended = threading.Event()
     # Read here: Prefect's settings name the server in this thread only.
     from prefect.settings import PREFECT_API_URL
@@ -195,7 +195,7 @@ def run_flow(
 
 
 def _fired(config: ExperimentConfig, firing: Firing) -> ExperimentConfig:
-    """The config of a schedule's firing; writes what the firing adds to accounts to the flow run's log."""
+    """The config of a schedule's firing; logs what the firing adds to accounts."""
     home, repeats = Home.current(), config.orchestration.scheduled == "repetition"
     if repeats:
         runs = RecordedRuns(home)

@@ -62,7 +62,7 @@ class LadderState:
         return self.decided and all(rung.published for rung in self.rungs)
 
     def as_json(self) -> dict[str, Any]:
-        """The chosen value (None: no value), the abandoned ones with round and reason, open ones and untried ones."""
+        """The chosen value (or None), abandoned ones with round and reason, open and untried ones."""
         chosen = self.chosen
         shown = ("value", "run", "round", "reason", "diverged")
         by: dict[RungState, list[Rung]] = {}
@@ -148,14 +148,14 @@ def tried_cells(home: Home, config: SweepConfig, runs: RecordedRuns | None = Non
 
 
 def with_choice(config: SweepConfig, results: Iterable[RunResult]) -> list[RunResult]:
-    """The results as a sweep shows them: patience's statement on the choice is appended to the one on the noise."""
+    """The results as a sweep shows them: their noise statements include patience's choice."""
     if config.patience is None:
         return list(results)
     return [config.patience.said_of(result) for result in results]
 
 
 def check_looks(config: SweepConfig) -> None:
-    """Raises InputError if a cell has fewer rounds of training than patience waits for its first look."""
+    """Raises InputError if a cell's training ends before the first look of patience."""
     if config.patience is None:
         return
     for cell in config.cells():

@@ -120,7 +120,7 @@ def launch_run(
 
 
 def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False) -> SweepOutcome:
-    """Runs the unfinished cells of the sweep and returns its outcome (`sweep_outcome`); errors as `launch_run`."""
+    """Runs the unfinished cells of the sweep and returns its outcome; errors as `launch_run`."""
     home = Home.current()
     cells, runs = config.cells(), RecordedRuns(home)
     refuse_unless(yes, home, not_begun(home, cells, runs), config.patience is not None)
@@ -176,7 +176,7 @@ def save_sweep_folder(home: Home, config: SweepConfig) -> None:
 
 @contextlib.contextmanager
 def _complete_without_server(console: Console | None, complete: Callable[[], bool]) -> Iterator[None]:
-    """Prints a sentence if the Prefect server is lost once all results are on disk; raises ServiceError before."""
+    """Turns ServiceError into a printed sentence, if all results are on disk."""
     try:
         yield
     except ServiceError as error:
@@ -196,7 +196,7 @@ def _complete_here(home: Home, config: ExperimentConfig) -> bool:
 
 @contextlib.contextmanager
 def driver(home: Home, progress: RunsProgress, kind: Kind, cells: Sequence[ExperimentConfig]) -> Iterator[Any]:
-    """Yields `start(id, parameters)`, which carries out the flow `kind` of the run or sweep of this id."""
+    """Yields `start(id, parameters)`, which carries out the flow `kind` of a run or sweep."""
     # Prefect's page shows tracebacks; the terminal shows only the error's sentence, at the end.
     leave_out_unusable_proxies()
     os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
@@ -270,7 +270,7 @@ def failure_of(session: Session) -> Iterator[None]:
 
 
 def drain_events() -> None:
-    """Ends Prefect's senders of events and logs, which would still send to this server after the next one starts."""
+    """Ends Prefect's senders of events and logs, which would still send after the next start."""
     from prefect.events.worker import EventsWorker
 
     EventsWorker.drain_all(timeout=PATIENCE)

@@ -26,7 +26,7 @@ def notify(console: Console | None, text: str, soft_wrap: bool = False) -> None:
 
 
 def notify_always(console: Console | None, text: str) -> None:
-    """Prints the text, on standard error without a console: for second charges, and results of another run."""
+    """Prints the text, without a console on standard error: for new charges, or another run's result."""
     notify(console or Terminal(stderr=True), text)
 
 
@@ -37,7 +37,7 @@ def notify_restarts(console: Console | None, stopped: Sequence[RunRecord]) -> No
 
 
 def notify_other_environment(home: Home, console: Console | None, record: RunRecord) -> None:
-    """Prints the differences from the environment of an unfinished run that may change the last bits of sums."""
+    """Prints differences from an unfinished run's environment that may change last bits of sums."""
     if record.result is None and (differs := other_environment(read_meta(store_path(home, record.run)))) is not None:
         notify(console, f"{record.run} goes on where last bits of sums may differ ({differs}): as private, other bits")
 

@@ -1,4 +1,4 @@
-"""Lock of a run, a sweep or a release of statistics, required for every change of its recorded state.
+"""Lock of a run, a sweep or a release of statistics, for every change of its recorded state.
 
 A driver has the lock exclusively, from before its flow run is created until MLflow has all data of the run. Until then
 no other process may write the run's status. Observers take shared locks: they run side by side, a driver waits until
@@ -27,9 +27,9 @@ from tasks.run_file import read_meta
 Kind = Literal["run", "sweep", "statistics"]
 
 LOOK = 0.5
-"""Seconds that a driver waits for a lock before it checks whether a driver or an observer has it."""
+"""Seconds that a driver waits for a lock before it checks whether another driver has it."""
 LOOKED = 30.0
-"""Seconds that a driver waits for observers, which read a checkpoint and write an end to MLflow or Prefect."""
+"""Seconds that a driver waits for observers, which write an end to MLflow or Prefect."""
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 """Id of a run or a sweep. An id from a database or a server must match before it becomes part of a path."""
 
@@ -136,7 +136,7 @@ def _busy(home: Home, name: str, kind: Kind) -> BusyError:
 
 @contextmanager
 def unless_driven(home: Home, name: str, kind: Kind = "run") -> Iterator[bool]:
-    """Yields true, with a shared lock for the block, if no driver has the run or sweep; else yields false.
+    """Yields true, with a shared lock, if no driver has the run or sweep; else yields false.
 
     Makes no folder and does not wait. A driver that starts meanwhile waits, so the block must be short. True without a
     lock if the folder is gone; false for an id that is not fedcore's.

@@ -1,4 +1,4 @@
-"""Publishes a run to MLflow and its folder: its configuration at the start, result and privacy cost at the end."""
+"""Publishes a run to MLflow and its folder: config at the start, result and privacy cost at the end."""
 
 from __future__ import annotations
 
@@ -135,13 +135,13 @@ class RunPublication:
 
     @property
     def _registered(self) -> str | None:
-        """Name of the registered model for this run's version; None for a model without privacy, or by the config."""
+        """Name of the registered model; None for a model without privacy, or by the config."""
         config = self._experiment.config
         wanted = {"cells": True, "runs": self.sweep is None, "none": False}[config.tracking.register_models]
         return config.name if wanted and config.privacy.trust != "none" else None
 
     def _statement(self, result: RunResult | None) -> dict[str, str]:
-        """Privacy statement of the run; with a result it includes the declarations of silos' operators."""
+        """Privacy statement of the run; with a result, including declarations of silos' operators."""
         experiment, silos = self._experiment, () if result is None else result.silos
         chosen = {} if self._patience is None else {"privacy.choice": self._patience.statement}
         return privacy_tags(experiment.config, experiment.plan, experiment.statistics, silos) | chosen

@@ -62,7 +62,7 @@ def statistics_path(home: Home, statistics: str) -> Path:
 
 
 def refuse_if_damaged(home: Home, run: str) -> None:
-    """Raises InputError if a run's checkpoint exists but is unreadable; `read_run` returns None for it."""
+    """Raises InputError for a damaged checkpoint, for which `read_run` returns None."""
     path = store_path(home, run)
     if is_damaged(path):
         raise InputError(

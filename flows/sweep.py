@@ -53,7 +53,7 @@ def sweep_flow(
     grid: dict[str, list[Any]] | None = None,
     patience: PatienceConfig | None = None,
 ) -> dict[str, Any]:
-    """Runs all unfinished cells, or with patience those that it reaches; writes the report and returns the runs' ids.
+    """Runs the unfinished cells, with patience those that it reaches; writes the report; the ids.
 
     A cell that fails does not stop the others; the sweep then fails at its end and names the first. In a schedule's
     firing, `orchestration.scheduled` of the cells selects unfinished cells or a new repetition.
@@ -69,7 +69,7 @@ def sweep_flow(
 
 
 def _fired(config: SweepConfig, firing: Firing) -> SweepConfig:
-    """The config of a schedule's firing; writes what the firing adds to accounts to the flow run's log."""
+    """The config of a schedule's firing; logs what the firing adds to accounts."""
     home, repeats = Home.current(), config.repeats
     if repeats:
         first = config.cells()[0].repetition
@@ -132,7 +132,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
 
 
 def _may_be_mended(failure: Exception) -> bool:
-    """False for a silo's final refusal, which the sweep reports before other failures: it pauses a schedule."""
+    """False for a silo's final refusal, which is reported first, because it pauses a schedule."""
     return not (isinstance(failure, SiloError) and failure.code in REFUSALS)
 
 
@@ -173,7 +173,7 @@ class _Cells:
         self._planned, self._varied = planned, varied
 
     def chains(self, config: SweepConfig) -> Iterator[tuple[Sequence[ExperimentConfig], Calls[RunResult | None]]]:
-        """Chains that run side by side: single cells, or ladders, whose cells run one after another."""
+        """Chains that run side by side: single cells, or ladders, whose cells run in order."""
         if self._patience is None:
             for cell in by_records(config.cells()):
                 yield (cell,), self._cell(cell)
@@ -197,7 +197,7 @@ class _Cells:
         return None
 
     def _cell(self, cell: ExperimentConfig) -> Calls[RunResult]:
-        """Result of a cell: the recorded one, or that of a new or resumed run with a flow run of its own."""
+        """Result of a cell: the recorded one, or that of a run with a flow run of its own."""
         run = self._session.recorded_runs.run(cell)
         record = read_run(self._session.home, run)
         if record is not None and record.complete and record.result is not None:

@@ -69,7 +69,7 @@ def sweep_totals(
     results: Iterable[RunResult] = (),
     runs: RecordedRuns | None = None,
 ) -> list[SiloTotal]:
-    """Accounts of all silos over the begun cells, if cells are chosen over time, at the smallest of their deltas.
+    """Accounts of all silos over begun cells that are chosen over time, at their smallest delta.
 
     Without a home, all cells count as if they were still to begin. `results`: of finished cells, if the caller has read
     them; `runs`: lookup of the cells' runs.
@@ -101,7 +101,7 @@ def planned_totals(
     chosen: bool = False,
     runs: RecordedRuns | None = None,
 ) -> list[SiloTotal]:
-    """Accounts of all silos over the cells of a sweep that is one plan, at the smallest of their deltas.
+    """Accounts of all silos over a sweep that is one plan, at the smallest delta of its cells.
 
     An upper bound by `accounting.fixed_plan`. If silos have many sizes, it uses a coarser grid and no envelope, to save
     minutes. [] before the first cell has begun. `chosen`: cells are chosen by losses of others. A cap's refusal then
@@ -148,7 +148,7 @@ def _charges(
     planned: bool,
     refusals: bool = False,
 ) -> tuple[dict[_Account, list[_Charged]], dict[str, str], int]:
-    """Charges by account, units by data set, and the number of cells that were refused before any answer.
+    """Charges by account, units by data set, and the number of cells refused before any answer.
 
     `planned`: charges all cells except refused ones, once one was begun; else only those that were begun. `refusals`:
     charges refused cells too.
@@ -218,7 +218,7 @@ def _spent(
     silos: Sequence[SiloResult] | None,
     in_full: dict[str, tuple[GaussianRelease, ...]],
 ) -> dict[str, tuple[GaussianRelease, ...]]:
-    """Releases of a begun run by silo: by its receipts if it has ended (`silos`), else all of its plan (`in_full`)."""
+    """Releases of a begun run by silo: its receipts if it has ended (`silos`), else `in_full`."""
     rounds = {silo.silo: silo.releases for silo in silos or ()}
     # A silo that answered in every round released all of the plan.
     if all(count == plan.rounds for count in rounds.values()):

@@ -32,14 +32,14 @@ from tasks.result_file import jsonable, write_atomically
 
 
 def sweep_id(config: SweepConfig) -> str:
-    """The sweep's id: its name and 12 hex digits of the SHA-256 of its cells' canonical parameters and its patience."""
+    """The sweep's name and 12 hex digits of the SHA-256 of its cells' parameters and patience."""
     chosen = [] if config.patience is None else [config.patience.model_dump_json()]
     cells = json.dumps([canonical(cell) for cell in config.cells()] + chosen)
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
 
 
 def recorded_runs(home: Home, sweep: str, config: SweepConfig, found: FormerRuns | None = None) -> RecordedRuns:
-    """Lookup of the runs of a saved sweep's cells, by former ids if the sweep's own id is a former one.
+    """Lookup of the runs of a saved sweep's cells, by former ids if the sweep has one.
 
     `found`: a search that several sweeps share.
     """
@@ -65,7 +65,7 @@ def refuse_former_sweep(home: Home, config: SweepConfig, runs: RecordedRuns) -> 
 
 
 def save_sweep(home: Home, config: SweepConfig, flow_run: str | None = None) -> None:
-    """Writes the sweep's config, for `resume` and `report`, with `begun_earlier` and the flow run that drives it."""
+    """Writes the sweep's config, with `begun_earlier` and its flow run, for `resume` and `report`."""
     earlier = begun_earlier(home, config)
     saved = {"schema": SCHEMA, "sweep": stored_sweep(config, home.anchor), "earlier": earlier, "flow_run": flow_run}
     write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(saved))
@@ -174,7 +174,7 @@ def all_complete(home: Home, cells: Sequence[ExperimentConfig], runs: RecordedRu
 
 
 def is_complete(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> bool:
-    """True if every cell is finished, or with patience every ladder decided, and MLflow has all of it."""
+    """True if all cells are finished (with patience, ladders decided) and MLflow has all of it."""
     if config.patience is not None:
         return all(ladder.complete for ladder in ladder_states(home, config, runs))
     return all_complete(home, config.cells(), runs)
@@ -187,7 +187,7 @@ def is_decided(home: Home, config: SweepConfig, runs: RecordedRuns | None = None
 
 
 def is_over(home: Home, config: SweepConfig) -> bool:
-    """True if no cell can be resumed: `is_complete`, except for cells that were stopped under former ids."""
+    """True if no cell can be resumed: `is_complete`, except for cells stopped under former ids."""
     runs, cells = RecordedRuns(home), config.cells()
     if config.patience is None:
         return all(map(runs.is_over, cells))
@@ -200,7 +200,7 @@ def is_over(home: Home, config: SweepConfig) -> bool:
 
 
 def progress(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> tuple[int, int, str]:
-    """Number done, number of all, and the unit in words: finished cells, or with patience decided ladders."""
+    """Number done, number of all, and the unit: finished cells, or with patience decided ladders."""
     if config.patience is not None:
         found = ladder_states(home, config, runs)
         return sum(ladder.decided for ladder in found), len(found), "ladders decided"
@@ -208,7 +208,7 @@ def progress(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) 
 
 
 def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
-    """Every saved sweep with its `progress`, without those of an older schema or that patience can no longer judge."""
+    """Every saved sweep with its `progress`, without those that cannot be read or judged."""
     sweeps = sorted(path.name for path in home.sweeps.iterdir()) if home.sweeps.is_dir() else []
     found: list[tuple[str, int, int, str]] = []
     former = FormerRuns(home)

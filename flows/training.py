@@ -1,4 +1,4 @@
-"""One run, from its checkpoint to its end: the same path for a first start, a resume and a retry."""
+"""One run, from its checkpoint to its end: one path for a first start, a resume and a retry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def train(
     flow_run: dict[str, str] | None = None,
     release: Release = release,
 ) -> RunResult:
-    """Starts or resumes a run and returns its result; a finished run's recorded result is returned at once.
+    """Starts or resumes a run and returns its result; that of a finished run at once.
 
     `rounds`: carries out the remaining rounds, or returns the calls that do. `release`: carries out a release of
     statistics before the run. `name`: of the run in MLflow; None: `shown_name`.
@@ -155,7 +155,7 @@ def _recorded(
 
 
 def _known(config: ExperimentConfig, session: Session, run: str) -> KnownRun:
-    """Lookup of the run in durable ledgers of this home; ledgers of a remote cluster are out of reach."""
+    """Lookup of the run in durable ledgers of this home; those of a remote cluster are out of reach."""
     if config.privacy.ledger != "sqlite":
         return KnownRun(session.home.ledger_folders, (), run)
     silos = (silo.name for silo in make_plan(config).problem.silos)

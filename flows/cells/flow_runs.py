@@ -1,4 +1,4 @@
-"""Interface by which a sweep shows its cells in Prefect: per cell a flow run with tasks, states and an artifact.
+"""Interface for a sweep's cells in Prefect: each is a flow run with tasks, states and an artifact.
 
 `flows.driver.session` makes the writer; the sweep depends on these protocols only.
 """
@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
 
 State = Literal["RUNNING", "COMPLETED", "FAILED", "CRASHED", "ABANDONED"]
-"""Prefect has no ABANDONED type: cells that the sweep stopped on purpose are COMPLETED, with that name of the state."""
+"""Prefect has no ABANDONED type: it stores cells stopped on purpose as COMPLETED with that name."""
 
 
 class CellFlowRun(Protocol):

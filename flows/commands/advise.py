@@ -1,4 +1,4 @@
-"""`advise`: a method and a config to start from, by public facts and the methods' errors on other silos."""
+"""`advise`: a method and a config to start from, by public facts and errors on other silos."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
 
 
 def _above_the_lowest(advice: Advice) -> str:
-    """Mean errors over the rows above each row's lowest: of the advised method and the three next ones."""
+    """Mean error above each row's lowest, of the advised method and of three others."""
     from fedcore.advice.advice import TIED
 
     measures = list(dict.fromkeys(row.measure for row, _ in advice.rows))

@@ -169,7 +169,7 @@ def _print(sentence: str, style: str = "red") -> None:
 
 
 def _unprinted(error: OSError) -> int:
-    """Prints that standard output cannot be written, unless its reader is gone, and returns the exit code."""
+    """Prints that standard output cannot be written, unless its reader is gone; the exit code."""
     if cut_off(error):
         output_fails()
         return CUT_OFF
@@ -178,7 +178,7 @@ def _unprinted(error: OSError) -> int:
 
 
 def usage(error: Any) -> str:
-    """The sentence of a `USAGE` error, which typer would draw a box around; empty if help was printed instead."""
+    """The sentence of a `USAGE` error, without typer's box; empty if help was printed instead."""
     sentence, context = " ".join(error.format_message().split()).rstrip("."), error.ctx
     if not sentence or context is None or sentence.endswith("?"):  # it suggests a name already
         return sentence

@@ -52,7 +52,7 @@ def check_output(path: Path, config: Path) -> None:
 
 
 def write_new_output(path: Path, text: str, option: str = "--output ") -> None:
-    """As `write_output`, for a new file only: raises InputError for one that exists or appears meanwhile."""
+    """As `write_output`, for a new file only: raises InputError for an existing one."""
     try:
         with open(path, "x"):
             pass

@@ -1,4 +1,4 @@
-"""`fedcore audit CONFIG`: instruments that attack a synthetic silo, through the code that real silos run."""
+"""`fedcore audit CONFIG`: instruments that attack a synthetic silo through the code of real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = {
     "evaluation": "released about held-out records",
     "statistics": "released before it",
 }
-"""Audited kinds of answer beside the first one, in the order of the tables, with the titles of their tables."""
+"""Titles of tables by further audited kinds of answer, in the order of the tables."""
 STAMP = (
     "synthetic records and keys only: no record of a silo was read; a pass is not a proof (docs/explanation/audits.md)"
 )

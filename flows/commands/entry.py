@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _not_installed(error: ImportError) -> int:
-    """Prints a sentence on standard error for a failed import; returns 2 if the installation is the cause, else 70."""
+    """Prints a sentence for a failed import; the exit code, 2 for a faulty installation, else 70."""
     from fedcore.process.installation import complaint
 
     if (sentence := complaint(error)) is None:
@@ -36,7 +36,7 @@ def _not_installed(error: ImportError) -> int:
 
 
 def _unforeseen(error: Exception) -> int:
-    """Prints a sentence on standard error for an unexpected exception, and returns its exit code."""
+    """Prints a sentence for an unexpected exception, and returns its exit code."""
     from fedcore.process_start import UNFORESEEN
 
     try:

@@ -13,7 +13,7 @@ Workers = Annotated[int | None, typer.Option(help="Dask workers; default: one pe
 
 
 def up(workers: Workers = None) -> None:
-    """Start Prefect, MLflow and Dask on this machine, until `fedcore down`; runs started meanwhile use them."""
+    """Start Prefect, MLflow and Dask on this machine for all later runs, until `fedcore down`."""
     from fedcore.home import Home
     from flows.services.machine import up as start
 
@@ -42,7 +42,7 @@ def password(
 
 
 def down() -> None:
-    """Stop the services that `fedcore up` started, or the Prefect server that waits for the next run."""
+    """Stop the services of `fedcore up`, or the Prefect server that waits for the next run."""
     from fedcore.home import Home
     from flows.services.machine import down as stop
 

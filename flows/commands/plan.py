@@ -159,7 +159,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
 
 
 def _claimed(epsilon: float | None, target: float | None) -> str:
-    """The paper's epsilon, which no guarantee relies on; the target itself if the paper's formula made the noise."""
+    """The paper's epsilon, for comparison; the target itself if the paper's formula made the noise."""
     if epsilon is not None and target is not None and math.isclose(epsilon, target, rel_tol=1e-12):
         return in_full(target)
     return shown_up(epsilon)
@@ -195,7 +195,7 @@ def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _restarts(phase: Phase) -> str:
-    """Division of DIFF2's rounds and budget between restarts and differences, beside the paper's choice."""
+    """Division of DIFF2's rounds and budget into restarts and differences, beside the paper's."""
     settings = phase.settings
     rounds = "one restart" if settings["period"] >= phase.rounds else f"a restart every {settings['period']} rounds"
     text = f"{rounds} of all silos" + (f", with {settings['split']:.3g} of their budget" if "split" in settings else "")
@@ -221,7 +221,7 @@ def _lengths(made: Plan, phase: Phase) -> str | None:
 
 
 def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:
-    """Sentences on the whole-silo guarantee, and on the record-level one that group privacy would need for it."""
+    """Sentences on the whole-silo guarantee, and on the record-level one of group privacy."""
     from fedcore.accounting.whole_silo import group_privacy
 
     largest = max(silo.n for silo in made.problem.silos)
@@ -237,7 +237,7 @@ def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:
 
 
 def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
-    """Sentence on the curvature, which is unknown before the release; sigma and epsilon do not depend on it."""
+    """Sentence on the curvature before its release; sigma and epsilon do not depend on it."""
     from scipy.special import ndtri
 
     from fedcore.experiment.released.noise import outlook

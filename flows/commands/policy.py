@@ -1,4 +1,4 @@
-"""`fedcore policy check | show`: a silo operator's policy, in a file at the silo and as the ledgers recorded it."""
+"""`fedcore policy check | show`: a silo operator's policy, by its file and by the ledgers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print only JSON on standar
 
 @app.command()
 def check(file: Annotated[Path, typer.Argument(help="a policy, in force or not")], as_json: AsJson = False) -> None:
-    """Read a policy and show what it would allow, or all of its faults, key by key (exit code 2)."""
+    """Show what a policy would allow, or all of its faults, key by key (exit code 2)."""
     from fedcore.silo.policies.policy_file import read_policy
 
     policy = read_policy(file)

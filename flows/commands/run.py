@@ -66,7 +66,7 @@ def resume(
 
 
 def _complete_mlflow(home: Home, record: RunRecord, sweep: str | None, as_json: bool) -> None:
-    """Writes what MLflow lacks of a finished run, or prints why it cannot: other data or another version."""
+    """Writes what MLflow lacks of a finished run, or prints why it cannot."""
     from flows.launch import launch_run
     from flows.recorded.former_ids import RecordedRuns
     from flows.runs import is_begun

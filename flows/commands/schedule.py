@@ -43,7 +43,7 @@ def add(
     name: Annotated[str | None, typer.Option(help="of the schedule; default: the config's name")] = None,
     yes: Yes = False,
 ) -> None:
-    """Schedule an experiment or a sweep, and show what each firing adds to the accounts of silos."""
+    """Schedule an experiment or a sweep, and show what each firing adds to silos' accounts."""
     from flows.schedules.adds import firing_adds
     from flows.schedules.schedule import When
     from flows.schedules.schedule import add as store

@@ -63,7 +63,7 @@ def algorithms(
     name: Annotated[str | None, typer.Argument(help="a method: its keys, with meaning, unit and default")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods with their sources; of one method, every key with its meaning, unit and default."""
+    """List the methods with their sources; of one, every key with its meaning, unit and default."""
     from fedcore.algorithms import ALGORITHMS
     from fedcore.hyperparameters import descriptions
 
@@ -146,7 +146,7 @@ def show_sweep(outcome: SweepOutcome, as_json: bool) -> None:
 
 
 def show_ladders(outcome: SweepOutcome) -> None:
-    """Prints the values that patience has chosen, abandoned and not tried; nothing for a sweep without patience."""
+    """Prints the values that patience has chosen, abandoned and not tried, if the sweep has one."""
     if outcome.patience is None:
         return
     from flows.reports.ladders import ladder_table, without_a_survivor

@@ -1,4 +1,4 @@
-"""`shuffler`: the process between silos and server; its operator is trusted by both to hide who sent which message."""
+"""`shuffler`: the process between silos and server that hides which silo sent which message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shuffler(
         Path | None, typer.Option(help="file with one line, the secret of callers: shuffler.secret of their runs")
     ] = None,
 ) -> None:
-    """Permute sealed messages between silos and a server, until Ctrl-C: `shuffler.address` of a run names this."""
+    """Permute sealed messages for runs whose `shuffler.address` names this process, until Ctrl-C."""
     from fedcore.home import Home
     from flows.services.shuffler import listening, reaches_others, serve
     from flows.services.shuffler_secret import shuffler_secret

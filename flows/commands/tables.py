@@ -1,4 +1,4 @@
-"""`init` and `check`: write a config for a person's own files, and check the files against it, where they are."""
+"""`init` and `check`: write a config for a person's own files, and check the files against it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check(
     silo: Annotated[list[str] | None, typer.Option(help="only this silo, whose file is here; may be repeated")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List all that does not fit in silos' own files, silo by silo, quoting their cells: run it where the files are.
+    """List all faults of silos' own files, quoting their cells: run it where the files are.
 
     Exit code 2 if something does not fit, or is hardly intended, such as categories that no cell has.
     """
@@ -178,7 +178,7 @@ def _check_alike(
     person: str | None,
     public: bool,
 ) -> None:
-    """Raises InputError unless the file has the first one's columns; test data need no column of persons."""
+    """Raises InputError unless the file has the first one's columns; test data need no persons."""
     from fedcore.data.cells import quoted
     from fedcore.errors import InputError
 

@@ -1,4 +1,4 @@
-"""`tune`: tries settings on made-up silos and writes the best as a config, to commit before the first run."""
+"""`tune`: tries settings on made-up silos and writes the best ones as a config."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _as_json(made: Tuning, grid: dict[str, list[Any]], simulations: int) -> dict
 
 
 def explained(config: Path, made: Tuning, basis: str, simulations: int) -> list[str]:
-    """Lines of the comment above a config: the source of its values, and the best points of the grid."""
+    """Comment above a config: the source of its values, and the best points of the grid."""
     import textwrap
 
     origin = (

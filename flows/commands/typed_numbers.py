@@ -1,4 +1,4 @@
-"""Numbers of options, read like those of configs: 1_000 and 010 have two readings, and are refused with both."""
+"""Numbers of options, read as in configs: 1_000 and 010 have two readings, and are refused."""
 
 from __future__ import annotations
 

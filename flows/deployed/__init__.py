@@ -1,1 +1,1 @@
-"""Starts flow runs of Prefect's page and schedules: recorded orders only, each in a process of its own."""
+"""Starts flow runs of Prefect's page and schedules: recorded orders only, one process each."""

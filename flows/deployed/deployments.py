@@ -1,4 +1,4 @@
-"""The deployments that `fedcore up` serves: `run/run` and `sweep/sweep`, each flow run in a process of its own.
+"""Deployments of `fedcore up`: `run/run` and `sweep/sweep`, each flow run in a process of its own.
 
 Prefect's own runner executes code that a server sends: a deployment's pull steps. This runner takes two things from
 the server: which flow run of a recorded deployment is due, and the values that `flows.schedules.orders` leaves free.
@@ -44,7 +44,7 @@ EXAMPLE = Path(__file__).parents[1] / "conf" / "experiment" / "digits.yaml"
 LIMIT = 2
 """Flow runs at a time."""
 AHEAD = 10.0
-"""Seconds by which a flow run's process starts before it is due: its imports take as long, and the engine waits."""
+"""Seconds by which a flow run's process starts before it is due: its imports take as long."""
 LOOK = 5.0
 """Seconds between two searches for flow runs whose drivers were killed."""
 STEP = 0.25
@@ -142,7 +142,7 @@ class Carriers:
 
 
 def refuse_unless_recorded(home: Home, client: SyncPrefectClient, flow_run: FlowRun) -> bool:
-    """True if the server's flow run agrees with this home's record; else sets it to Failed and returns False."""
+    """True if the server's flow run agrees with this home's record; else sets it to Failed."""
     try:
         carried_out(home, flow_run)
     except InputError as error:

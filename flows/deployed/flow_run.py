@@ -13,7 +13,7 @@ from flows.schedules.orders import carried_out
 
 
 def main(flow_run: str) -> None:
-    """Carries out a deployment's flow run as this home recorded it; its time and free fields are the server's."""
+    """Carries out a deployment's flow run as recorded at home, with the server's free fields."""
     from prefect.client.orchestration import get_client
     from prefect.states import Failed
 

@@ -22,7 +22,7 @@ class DriverCluster:
         self.pool: Any = None
 
     def client(self, config: ClusterConfig) -> Any:
-        """A client of the config's cluster: at its address, else the one of `fedcore up`, else a local one."""
+        """A client of the config's cluster: its address, else that of `fedcore up`, else a local one."""
         if self._client is not None and self._client[0] == config:
             return self._client[1]
         from tasks.workers.holder import HolderPool

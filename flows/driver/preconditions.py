@@ -35,7 +35,7 @@ def check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
 
 
 def check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
-    """Raises InputError if a silo needs a policy and has none, or has one and would be opened unguarded.
+    """Raises InputError if a silo lacks a needed policy, or has one and would be opened unguarded.
 
     Checks only silos that a process with this environment opens here: elsewhere the silos check their own policies.
     """

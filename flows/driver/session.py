@@ -1,4 +1,4 @@
-"""Resources that the runs of one driver share: home, data, MLflow's writer, Dask cluster, sites, progress."""
+"""Resources that a driver's runs share: home, data, MLflow's writer, Dask cluster, sites, progress."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ MOST_DATASETS = 4
 """Data sets whose public test records stay in memory; cells of one come one after another."""
 
 MARKED = 32
-"""Finished runs per flush of MLflow's database; flushed runs are marked, and a killed driver leaves few unmarked."""
+"""Finished runs per flush of MLflow's database, after which they are marked as published."""
 
 Progress = Callable[[str, int, int], None]
 Release = Callable[[StatisticsRun, Backend, RunStore], Any]
 
 
 class Session:
-    """Session that a driver opens around its flows; a flow without one, of a served deployment, opens its own."""
+    """Session of a driver's flows; a flow of a served deployment opens its own."""
 
     _open: Session | None = None
 
@@ -95,7 +95,7 @@ class Session:
         return browse(self.home)[0]
 
     def experiment(self, config: ExperimentConfig, release: Release = release) -> Experiment:
-        """The config's experiment: its plan and its data, which are prepared once per driver for cells that share them.
+        """The config's experiment: its plan, and its data, which cells of a driver share.
 
         `release` runs first if silos must release statistics. Raises SiloError, BusyError, InputError as a run does.
         """
@@ -112,7 +112,7 @@ class Session:
         return Experiment.of(config, *self._datasets[key])
 
     def _released(self, config: ExperimentConfig, release: Release) -> Released | Eigenvalues:
-        """Constants of released statistics: silos release them for the first run, later runs read them from disk."""
+        """Constants of released statistics: released for the first run, then read from disk."""
         path = statistics_path(self.home, statistics_id(config))
         run = StatisticsRun.prepare(config, self.home.silos)
         with drive_lock(self.home, run.run, "statistics"):
@@ -165,7 +165,7 @@ class Session:
 
     @property
     def silo_log(self) -> Path | None:
-        """File that FEDCORE_SILO_LOG names: at each site, a line for every answer computed there."""
+        """File that FEDCORE_SILO_LOG names, with a line for every answer computed at the site."""
         path = os.environ.get("FEDCORE_SILO_LOG")
         return Path(path) if path else None
 
@@ -182,7 +182,7 @@ class Session:
         return self._mlflow_runs[run]
 
     def mlflow_address(self, run: str, timeout: float) -> Address | None:
-        """MLflow address of a run that this session began; None if MLflow lacks it after `timeout` seconds."""
+        """MLflow address of a run of this session; None if MLflow lacks it after `timeout` seconds."""
         begun = self._mlflow_runs.get(run)
         return None if begun is None else begun.address(timeout)
 
@@ -219,6 +219,6 @@ class Session:
         self._mark(published)
 
     def _mark(self, published: Sequence[str]) -> None:
-        """Marks runs on disk of which MLflow has all data; a run without this mark is published again."""
+        """Marks runs on disk as published; a run without this mark is published again."""
         for run in published:
             mark(store_path(self.home, run), tracked="yes")

@@ -1,4 +1,4 @@
-"""Backend of a shuffled run: its key, its shuffler (another operator's or its own), and sites with the route to it."""
+"""Backend of a shuffled run: its key, its shuffler, and sites with the route to the shuffler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_secret(config: ExperimentConfig) -> str:
 
 
 def check_shuffler(config: ExperimentConfig) -> None:
-    """Raises InputError unless the shuffler that the config names answers this run, or the run can start its own."""
+    """Raises InputError unless the config's shuffler answers, or the run can start its own."""
     address = shuffler_address(config)
     if address is not None:
         check_listening(address, run_secret(config))

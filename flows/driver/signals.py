@@ -17,7 +17,7 @@ _signal: str | None = None
 
 
 def stopped_by() -> str | None:
-    """The signal that stopped this process, also if the interrupted code turned `Stopped` into another error."""
+    """The signal that stopped this process, even if other code replaced `Stopped` by another error."""
     return _signal
 
 

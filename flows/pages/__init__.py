@@ -1,1 +1,1 @@
-"""Contents of Prefect's and MLflow's pages for runs and sweeps: names, links, tags, columns and artifacts."""
+"""Contents of Prefect's and MLflow's pages: names, links, tags, columns and artifacts."""

@@ -1,4 +1,4 @@
-"""Texts on the page of a run's flow run: its tags, a log line for each phase, and the artifact with the result."""
+"""Texts on the page of a run's flow run: tags, a log line per phase, the artifact of the result."""
 
 from __future__ import annotations
 

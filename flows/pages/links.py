@@ -26,7 +26,7 @@ def run_page(pages: dict[str, str], run: Address) -> str:
 
 
 def sweep_page(home: Home, pages: dict[str, str], sweep: str) -> str | None:
-    """MLflow's list of a sweep's cells, with a column per varied key; None if MLflow has no such sweep."""
+    """MLflow's list of a sweep's cells, with a column per varied key; None without the sweep."""
     found = _found(home, sweep, "sweep")
     if found is None:
         return None

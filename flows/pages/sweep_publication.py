@@ -1,4 +1,4 @@
-"""Publishes a sweep to MLflow and Prefect: its configuration at the start, results and privacy cost at the end."""
+"""Publishes a sweep to MLflow and Prefect: config at the start, results and cost at the end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SweepPublication:
             self._session.tracker.begin_sweep(self._sweep, config.name, counts, sweep_view(config, self.settings), ids)
 
     def finish(self, status: Status, report: Report | None, finished: Sequence[RunResult]) -> None:
-        """Ends the sweep's run in MLflow with its table and the silos' accounts; registers the best cell's model."""
+        """Ends the sweep's run in MLflow with table and accounts; registers the best cell's model."""
         config, session = self._config, self._session
         self._totals, self._statement = totals_or_reason(session.home, config, finished, self._runs)
         if not self._tracked:
@@ -74,7 +74,7 @@ class SweepPublication:
         )
 
     def show(self, report: Report) -> None:
-        """Adds the table, the sweep's cost and a link to the cells as an artifact; logs the cost."""
+        """Adds an artifact with table, cost and a link to the cells; logs the cost."""
         get_run_logger().info(self._statement)
         session, text = self._session, f"{markdown(report.lines)}\n{in_markdown(self._statement)}"
         if self._tracked and (page := sweep_page(session.home, session.pages, self._sweep)) is not None:
@@ -82,7 +82,7 @@ class SweepPublication:
         create_markdown_artifact(text, key=artifact_key("sweep", self._sweep))
 
     def _register_best(self, finished: Sequence[RunResult]) -> None:
-        """Registers the private cell of lowest error, among cells that want it, with a statement on the choice."""
+        """Registers the private cell of lowest error that wants it, with a statement on the choice."""
         config = self._config
         wanted = {self._runs.run(cell) for cell in config.cells() if cell.tracking.register_models != "none"}
         private = [result for result in finished if result.trust != "none" and result.run in wanted]

@@ -1,4 +1,4 @@
-"""Contents of a sweep's page in MLflow: the columns of its list of cells, and tables and metrics of their cost."""
+"""Contents of a sweep's page in MLflow: columns of the list of cells, tables and metrics of cost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FIRST = (
     "privacy.noise_multiplier",
     "privacy.whole_silo.epsilon",
 )
-"""Keys of the first columns, if cells differ in them; those of `settings`, seed and repetition follow."""
+"""Keys of the first columns, if cells differ in them; `settings`, seed and repetition follow."""
 _MEASURES = {"test error": "test_error", "test RMSE": "test_rmse", "held-out error": "evaluation/error"}
 """Names of metrics by `RunResult.measure`."""
 
 
 def sweep_view(config: SweepConfig, settings: Mapping[str, Settings], results: Sequence[RunResult] = ()) -> View:
-    """MLflow's list of the sweep's cells: a column per key in which they differ (`settings`), and per measure."""
+    """MLflow's list of the sweep's cells: a column per varied key (`settings`) and per measure."""
     cells, sweep = config.cells(), sweep_id(config)
     varied = dict.fromkeys(key for values in settings.values() for key in values)
     chosen = () if config.patience is None else (config.patience.key,)
@@ -59,7 +59,7 @@ def budget_table(totals: Sequence[SiloTotal]) -> Table:
 
 
 def as_printed(columns: Table, *spent: str) -> Table:
-    """Columns for a page that shows all digits of a number; the columns `spent`, epsilons and deltas, rounded up."""
+    """Columns for a page that shows all digits; `spent` ones, epsilons and deltas, are rounded up."""
     up = {key: [None if each is None else number_up(each) for each in columns.get(key, ())] for key in spent}
     return {key: up.get(key, values) for key, values in columns.items()}
 

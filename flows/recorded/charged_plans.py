@@ -1,4 +1,4 @@
-"""The plan by which a run's releases were charged: it has the run's sizes of silos, not those of today's files."""
+"""Plan by which a run's releases were charged: by the run's sizes of silos, not by today's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tasks.run_file import read_meta
 
 
 class UnknownTotalError(InputError):
-    """A sweep's total cost is unknown: a run was charged by a plan that cannot be made again here."""
+    """A sweep's total is unknown: a run was charged by a plan that cannot be made again here."""
 
 
 def charged_plan(home: Home, run: str, config: ExperimentConfig, silos: Sequence[SiloResult] | None) -> Plan:
@@ -42,7 +42,7 @@ def charged_plan(home: Home, run: str, config: ExperimentConfig, silos: Sequence
 
 
 def charged_statistics(home: Home, statistics: str, config: ExperimentConfig) -> Plan | None:
-    """The plan by which a shared release of statistics was charged, or would be; None without such a release.
+    """The plan by which a shared release of statistics was or would be charged; None without one.
 
     Raises as `charged_plan`.
     """

@@ -45,7 +45,7 @@ class RecordedRuns:
         return self._former_sweep
 
     def run(self, config: ExperimentConfig) -> str:
-        """Id of the run that stands for the config: a run that has ended under a former id, else the present id."""
+        """Id of the config's run: one that has ended under a former id, else the present id."""
         former = self.former(config)
         if former is None or (self._former_sweep is None and former.state not in _ENDED):
             return run_id(config)
@@ -102,14 +102,14 @@ class RecordedRuns:
         return [record for record in found if record.state not in _ENDED]
 
     def taken_over(self, cells: Sequence[ExperimentConfig]) -> str | None:
-        """Sentence on the number of cells that have ended under former ids; None if there are none."""
+        """Sentence on the number of cells that have ended under former ids; None without one."""
         ended = [cell for cell in cells if (former := self.former(cell)) is not None and former.state in _ENDED]
         if not ended:
             return None
         return f"{len(ended)} of {len(cells)} cells ended {UNDER_FORMER}: none is run again{self.doubt(ended)}"
 
     def doubt(self, cells: Sequence[ExperimentConfig]) -> str:
-        """End of a sentence on runs of former ids that may be of other data; empty if there are none."""
+        """End of a sentence on runs of former ids that may be of other data; empty without one."""
         found = [(cell, self.former(cell)) for cell in cells]
         unknown = [each for cell, each in found if each is not None and self._found.data(cell, each) == "unknown"]
         if not unknown:
@@ -128,7 +128,7 @@ def refuse_former(record: RunRecord) -> None:
 
 
 def former_sentence(record: RunRecord) -> str | None:
-    """Sentence on why an unfinished run of a former id cannot be resumed, and what to do; None for a present id."""
+    """Sentence on why a run of a former id cannot be resumed, and what to do; None for a present id."""
     if (now := run_id(record.config)) == record.run:
         return None
     ways = ways_on(record.run, record.config.repetition, record.config.privacy.ledger == "sqlite")

@@ -15,14 +15,14 @@ from flows.runs import RunRecord, read_run
 from tasks.run_file import read_meta
 
 _KNOWN: dict[str, dict[str, tuple[int, str | None]]] = {}
-"""By home and run: inode of the run's folder, and digest of its parameters without paths (None for another schema).
+"""By home and run: inode of the folder, and digest of the parameters without paths (or None).
 
 Parameters are read once per process, because they never change.
 """
 
 
 class FormerRuns:
-    """Runs of former ids by their parameters, and the state of their data; each run is read once."""
+    """Runs of former ids by parameters, and the state of their data; each run is read once."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -31,7 +31,7 @@ class FormerRuns:
         self._data: dict[str, Data] = {}
 
     def of(self, config: ExperimentConfig) -> list[RunRecord]:
-        """Records of runs under former ids whose present id is the config's; unreadable ones are left out."""
+        """Records of readable runs under former ids whose present id is the config's."""
         if config.name not in self._by_name:
             self._by_name[config.name] = self._scanned(config.name)
         runs = self._by_name[config.name].get(placeless(config.model_dump(mode="json")), ())

@@ -41,7 +41,7 @@ def data_of(home: Home, run: str, config: ExperimentConfig, result: RunResult | 
 
 
 def changed(meta: dict[str, str], config: ExperimentConfig) -> str | None:
-    """Part of the data that differs from the checkpoint, in words; None if no recorded digest differs.
+    """Part of the data that differs from the checkpoint, in words; None without a difference.
 
     Raises InputError, SiloError for files that cannot be read.
     """
@@ -58,7 +58,7 @@ def changed(meta: dict[str, str], config: ExperimentConfig) -> str | None:
 
 
 def data_note(home: Home, run: str, config: ExperimentConfig) -> str:
-    """Warning, as the end of a sentence, if the data of a finished run have changed; empty if they cannot be read."""
+    """End of a sentence, a warning if the data of a finished run have changed; empty if unreadable."""
     try:
         part = changed(read_meta(store_path(home, run)), config)
     except (InputError, SiloError):

@@ -75,7 +75,7 @@ class Line:
 
     @property
     def place(self) -> float | None:
-        """Coordinate of the line on its axis; for epsilon its target, else the accounted epsilon; None: no privacy."""
+        """Coordinate on the axis; for epsilon the target, else the accounted one; None: no privacy."""
         if self.at is not None:
             return self.at
         return self.epsilon if self.epsilon is not None else self.accounted

@@ -1,4 +1,4 @@
-"""Plot of a sweep's errors against epsilon or, at a single epsilon, against a number that the sweep varies."""
+"""Plot of a sweep's errors against epsilon or, at a single epsilon, against a varied number."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Curve:
 def plot(
     lines: Sequence[Line], path: Path, title: str | None = None, axis: str | None = None, logarithmic: bool = False
 ) -> None:
-    """Draws mean errors with standard deviations against epsilon, or another `axis`: a curve per method and settings.
+    """Draws mean errors with deviations against epsilon or another `axis`, a curve per setting.
 
     If all lines are at one epsilon, the axis is the number with the most values in the sweep. `logarithmic`: a
     logarithmic scale for errors, which then fall by orders of magnitude.
@@ -90,7 +90,7 @@ def _of_epsilon(lines: Sequence[Line]) -> str:
 
 
 def _varied_number(lines: Sequence[Line]) -> str | None:
-    """The key for the axis: of all lines, with the most values, all above 0; None for several epsilons, or no key."""
+    """Key of the axis: in all lines, with most values, all above 0; None for several epsilons."""
     if len({line.level for line in lines}) > 1:
         return None
     values: dict[str, set[Any]] = {}
@@ -132,7 +132,7 @@ def _curves(lines: Sequence[Line], varied: str | None) -> list[_Curve]:
 
 
 def _without_privacy(lines: Sequence[Line]) -> list[Line]:
-    """Lines without privacy, which have no place on the axis; if there are many, only the best of each method."""
+    """Lines without privacy, which have no place on the axis; of many, the best of each method."""
     found = [line for line in lines if line.place is None]
     return found if len(found) <= MOST_CURVES else [line for line in found if line.best or not line.settings]
 
@@ -146,6 +146,6 @@ def _at(line: Line, varied: str | None) -> float:
 
 
 def _tick(line: Line, varied: str | None) -> str:
-    """Label of a place: the value as typed, or the accounted epsilon if noise was given instead of a target."""
+    """Label of a place: the value as typed, or the accounted epsilon of a given noise."""
     given = varied is not None or line.at is not None or line.epsilon is not None
     return in_full(_at(line, varied)) if given else shown_up(line.accounted, 3)

@@ -1,4 +1,4 @@
-"""Settings in which cells of a sweep differ beside method, target, seed and repetition: columns of its tables."""
+"""Settings in which cells of a sweep differ beside method, target, seed and repetition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OWN_COLUMNS = (
 
 
 Run = Callable[[ExperimentConfig], str]
-"""Function from a cell to the id of its run, which may be a former one (`flows.recorded.former_ids`)."""
+"""Id of a cell's run, which may be a former one (`flows.recorded.former_ids`)."""
 
 
 def settings(sweep: SweepConfig, run: Run = run_id) -> dict[str, Settings]:
@@ -45,9 +45,9 @@ def settings(sweep: SweepConfig, run: Run = run_id) -> dict[str, Settings]:
 
 
 def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = (), run: Run = run_id) -> dict[str, Settings]:
-    """By run, the values of the keys in which cells of its method differ at one target, without keys in `besides`.
+    """By run, the values of the keys in which cells of its method differ at one target.
 
-    None: null, or a key that the cell's sections lack.
+    None: null, or a key that the cell's sections lack. Keys in `besides` are left out.
     """
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for cell in cells:
@@ -98,7 +98,7 @@ def settings_text(settings: Settings) -> str:
 
 
 def heads(keys: Iterable[str]) -> dict[str, str]:
-    """Short names of keys for heads of columns: the last part, or the whole key if two last parts are equal."""
+    """Heads of columns by key: its last part, or the whole key if two last parts are equal."""
     keys = list(keys)
     last = [key.rpartition(".")[2] for key in keys]
     return {

@@ -28,7 +28,7 @@ class SiloTotal:
     unit: str = "records"
     """Unit of privacy; cells with another unit have accounts of their own."""
     planned: bool = False
-    """True if epsilon is that of one plan, fixed before its first answer; false if mu^2 of runs add up over time."""
+    """True for one plan, fixed before its first answer; false if mu^2 of runs add up over time."""
     refused: int = 0
     """Number of cells that a silo refused before any answer; they are not counted."""
     in_full: int = 0

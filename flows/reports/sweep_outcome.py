@@ -14,7 +14,7 @@ from flows.reports.settings import Settings
 
 @dataclass(frozen=True)
 class SweepOutcome:
-    """Outcome of a sweep: its id, finished results, the silos' accounts over all cells, and paths of plot and table."""
+    """Outcome of a sweep: id, finished results, accounts over all cells, paths of plot and table."""
 
     sweep: str
     cells: int
@@ -28,7 +28,7 @@ class SweepOutcome:
     """By run, the values that the sweep varies beside method, target, seed and repetition."""
     patience: PatienceConfig | None = None
     ladders: tuple[LadderState, ...] = ()
-    """States of the ladders, with patience; `cells` is then an upper bound of the cells that run."""
+    """States of the ladders, with patience; `cells` is then an upper bound."""
 
     def as_json(self) -> dict[str, Any]:
         results = [result.as_json() | {"settings": dict(self.settings.get(result.run, {}))} for result in self.results]

@@ -27,7 +27,7 @@ from tasks.result_file import jsonable, write_atomically
 
 @dataclass(frozen=True)
 class Report:
-    """A written report: its lines, the columns of report.json, and the plot's path (None without errors to draw)."""
+    """A written report: its lines, the columns of report.json, and the plot's path (or None)."""
 
     lines: tuple[Line, ...]
     columns: dict[str, list[Any]]
@@ -40,7 +40,7 @@ def plain_table(title: str | None = None) -> Table:
 
 
 def table(lines: Sequence[Line], title: str, width: int = 80) -> Table:
-    """The lines as a terminal table, without the least needed columns that do not fit into `width` characters."""
+    """The lines as a terminal table, without columns that do not fit into `width` characters."""
     shown_table = plain_table(title)
     shown_table.caption, shown_table.caption_justify = caption(lines), "left"
     varied = _of_settings(lines)
@@ -58,7 +58,7 @@ def table(lines: Sequence[Line], title: str, width: int = 80) -> Table:
 
 
 def caption(lines: Sequence[Line]) -> str:
-    """Caption of a table of the lines: the unit of epsilon, the noise, constant answers, and the meaning of a mark."""
+    """Caption of a table of the lines: unit of epsilon, noise, constant answers, meaning of a mark."""
     noise = "; ".join(dict.fromkeys(line.noise for line in lines))
     # Records are the default unit, which the caption does not mention.
     units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
@@ -105,7 +105,7 @@ def _columns(lines: Sequence[Line], varied: dict[str, list[str]]) -> dict[str, l
 
 
 def _of_settings(lines: Sequence[Line]) -> dict[str, list[str]]:
-    """A column for each key that the sweep varies; beyond `MOST_KEYS`, one column with all settings of a line."""
+    """A column for each varied key; beyond `MOST_KEYS`, one column with all settings of a line."""
     keys = list(dict.fromkeys(key for line in lines for key in line.settings))
     if len(keys) > MOST_KEYS:
         return {"settings": [settings_text(line.settings) for line in lines]}
@@ -144,7 +144,7 @@ def _in_table(cell: str) -> str:
 
 
 def effort(lines: Sequence[Line]) -> Table | None:
-    """Table of rounds and gradient evaluations as multiples of the theorems' orders; None without a theorem."""
+    """Table of rounds and gradients as multiples of the theorems' orders; None without a theorem."""
     compared = [(line, line.theorem) for line in lines if line.theorem is not None]
     if not compared:
         return None

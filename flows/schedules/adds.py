@@ -1,4 +1,4 @@
-"""Charges that each firing of a schedule adds to the accounts of silos, and the number of firings that a cap admits.
+"""Charges of a schedule's firings to the accounts of silos, and firings that a cap admits.
 
 Answers may decide whether there is another firing, so firings are no fixed plan: mu^2 of runs add up.
 """
@@ -64,7 +64,7 @@ def capped_firings(cells: Sequence[ExperimentConfig]) -> int:
 
 
 def admission_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
-    """Line on the number of runs of this plan that its cap admits at silos without earlier runs; [] without a cap."""
+    """Line on the number of runs that the plan's cap admits at new silos; [] without a cap."""
     if config.privacy.cap is None:
         return []
     budget, rule = plan.problem.budget, config.privacy.cap.rule
@@ -82,7 +82,7 @@ def admission_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
 
 
 def _fit(caps: Sequence[Cap], charges: Sequence[Charge]) -> int:
-    """Number of times that all caps admit these charges in a new account, at most `MOST_COUNTED`."""
+    """Times that all caps admit these charges in a new account, at most `MOST_COUNTED`."""
     order = caps[0].order if caps else None
     charged = [charge.at(order) for charge in charges]
 

@@ -68,7 +68,7 @@ class Firing:
                 raise
 
     def repetition(self, first: int, done: Callable[[int], bool]) -> int:
-        """The repetition that this firing runs: at a retry the same as before, else `next_repetition`."""
+        """The repetition of this firing: at a retry the same as before, else `next_repetition`."""
         tagged = [tag.removeprefix(_TAG) for tag in self.flow_run.tags if tag.startswith(_TAG)]
         known = [count for count in tagged if count.isascii() and count.isdecimal() and len(count) < 10]
         found = int(known[0]) if known else next_repetition(first, done)

@@ -101,7 +101,7 @@ def forget(home: Home, owner: Owner, identity: UUID | str) -> None:
 
 
 def forget_gone(home: Home, client: SyncPrefectClient) -> None:
-    """Removes orders of flow runs that the server no longer has, as after `prefect flow-run delete`."""
+    """Removes orders of flow runs that the server no longer has, for instance deleted ones."""
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
     names = (_FLOW_RUN.match(path.name) for path in (home.services / "orders").glob("*.json"))

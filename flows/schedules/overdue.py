@@ -25,7 +25,7 @@ def schedule_of(flow_run: FlowRun | FlowRunResponse) -> UUID | None:
 def passed_over(
     waiting: Iterable[FlowRunResponse], going: Iterable[FlowRun], now: datetime
 ) -> tuple[dict[UUID, str], set[UUID]]:
-    """Flow runs that run nothing, with the reason, and those that wait until an earlier firing has begun.
+    """Flow runs that run nothing, with the reason, and those that wait for an earlier firing.
 
     A due firing is skipped while an earlier one of its schedule runs. Of several due firings, after a pause of the
     services or during other runs, only the last one runs: it does the work of all. A person's retry always runs.

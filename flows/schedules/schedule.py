@@ -1,4 +1,4 @@
-"""Schedules: created, listed, paused and removed through the API of Prefect's server, which decides when they are due.
+"""Schedules: created, listed, paused and removed through the API of Prefect's server.
 
 A schedule's order is recorded at home (`flows.schedules.orders`). A schedule from Prefect's page carries out its
 deployment's order, with other values of the free fields.
@@ -200,7 +200,7 @@ def add(client: SyncPrefectClient, kind: Kind, name: str, when: When, parameters
 
 @contextmanager
 def _adding(home: Home) -> Iterator[None]:
-    """Lets one process at a time create a schedule: the server does not keep names unique over two deployments."""
+    """Lets one process at a time create a schedule: names are not unique over two deployments."""
     make_private(home.services)
     lock = FileLock(home.services / "schedules.lock")
     try:

@@ -1,4 +1,4 @@
-"""Database of a home's Prefect server: a copy of a template that Prefect's migrations make once per machine.
+"""Database of a home's Prefect server: a copy of a template, which is made once per machine.
 
 The migrations take seven seconds, a copy no noticeable time. `python -m flows.services.database` makes the templates
 of Prefect and MLflow, as `make` does at installation; else the first server of a Prefect version makes its template.

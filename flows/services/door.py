@@ -1,4 +1,4 @@
-"""Access check of all HTTP services of fedcore: hosts, origins, secrets and content types of requests.
+"""Access check of all HTTP services: hosts, origins, secrets and content types of requests.
 
 A web page reaches a service on loopback through its visitor's browser: by a name that it rebinds to 127.0.0.1, or by a
 form. The first shows in `Host`, the second in `Origin`, `Sec-Fetch-Site` and a body's content type. A page of another
@@ -20,7 +20,7 @@ from fedcore.errors import InputError
 from flows.services.secret import basic
 
 HOSTS = "FEDCORE_HOSTS"
-"""Variable with additional host names of the services, separated by commas, with a port or without."""
+"""Variable with additional host names, separated by commas, with a port or without."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 JSON = "application/json"
 _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
@@ -42,7 +42,7 @@ _ADDED_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""Headers of every response, unless the service sets them: pages of other sites cannot frame or embed ours."""
+"""Headers of every response, unless the service sets them, against frames in other sites' pages."""
 
 
 def added_hosts() -> list[str]:
@@ -55,7 +55,7 @@ def added_hosts() -> list[str]:
 
 
 def allowed_hosts(port: int, more: Iterable[str] = ()) -> frozenset[str]:
-    """Values of `Host` for a service at this port: loopback's names, `more`, and those of `added_hosts`."""
+    """Values of `Host` for a service at this port: loopback's, `more`, and those of `added_hosts`."""
     named = [*more, *added_hosts()]
     own = {f"{name}:{port}" for name in (*LOOPBACK, *named) if re.search(r":[0-9]+$", name) is None}
     return frozenset(own | set(named))
@@ -163,7 +163,7 @@ def _first(headers: Headers, name: bytes) -> str:
 
 
 def _one(headers: Headers, name: bytes) -> str:
-    """Value of a header that occurs once; else empty, because two programs may read different ones of several."""
+    """Value of a header that occurs once; else empty, because programs may read different ones."""
     found = headers.get(name, ())
     return found[0] if len(found) == 1 else ""
 

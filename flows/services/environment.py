@@ -41,7 +41,7 @@ def prefect_environment(home: Home) -> dict[str, str]:
 
 
 def _refuse_settings_of_the_folder() -> None:
-    """Raises InputError that names a file with settings of Prefect in the working folder, or an unreadable one.
+    """Raises InputError for a file with settings of Prefect in the working folder, or unreadable.
 
     Prefect 3.8 reads such settings, and its logging runs code that they name.
     """
@@ -72,7 +72,7 @@ def _no_proxy() -> dict[str, str]:
 
 
 def server_environment(home: Home, event_feed: bool) -> dict[str, str]:
-    """Whole environment of a Prefect server: the user's own without Prefect's settings, plus fedcore's.
+    """Environment of a Prefect server: the user's own without Prefect's settings, plus fedcore's.
 
     `event_feed`: stores events for the page's event feed, which raises the cost of a task run from 5 to 12 ms. Runs,
     tasks, states and logs are stored in any case.
@@ -111,14 +111,14 @@ def server_environment(home: Home, event_feed: bool) -> dict[str, str]:
 
 
 def child_environment(home: Home, inherited: dict[str, str] | None = None) -> dict[str, str]:
-    """Environment of any service: the inherited one, with the home, and without the working folder as import path."""
+    """Environment of any service: the inherited one, the home, no working folder to import from."""
     environment = with_usable_proxies(safe_environment(os.environ if inherited is None else inherited))
     return environment | {"FEDCORE_HOME": str(home.root)} | _no_proxy()
 
 
 @contextlib.contextmanager
 def prefect_settings(home: Home, url: str) -> Iterator[None]:
-    """Sets the Prefect server `url` of the home for the calling thread and its children, within the block.
+    """Sets the home's Prefect server for the calling thread and its children, within the block.
 
     The home's secret passes through settings only, never through an environment that a child inherits. The server's
     port is held, so that no other account can take it if the server dies. Raises InputError.
@@ -145,7 +145,7 @@ def prefect_settings(home: Home, url: str) -> Iterator[None]:
 
 
 def _load_no_results() -> None:
-    """Disables loading of results in Prefect's engine: a state can name a pickle at any path, which is code.
+    """Disables loading of results in Prefect's engine: a state can name any pickle, which is code.
 
     fedcore stores no results with Prefect, and every client of the server can set a state.
     """

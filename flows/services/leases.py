@@ -1,4 +1,4 @@
-"""Identities of processes (number and start), and leases of processes that need a service of a home.
+"""Identities of processes (number and start), and leases of processes on services of a home.
 
 The kernel reuses process numbers. Every file that names a process therefore also names its start, and counts only while
 both match a living process.
@@ -91,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON file that only its owner can read, atomically: a reader sees the old or the new content."""
+    """Writes a JSON file atomically, which only its owner can read."""
     make_private(path.parent)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -101,7 +101,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Lease:
-    """A file that keeps a service alive while the process that it names lives, or until it is released."""
+    """A file that keeps a service alive while the process in it lives, or until it is released."""
 
     path: Path
 

@@ -1,4 +1,4 @@
-"""Accounts that listen at a port of this machine: a stranger on a dead server's port must not receive the secret.
+"""Accounts that listen at a port: a stranger on a dead server's port must not receive the secret.
 
 Prefect's clients send the secret with every request, and a port is free between a server's death and the next start.
 Each client of a server therefore holds its port. Sockets of one account can share a port (SO_REUSEPORT, socket(7)).
@@ -22,7 +22,7 @@ _LISTENS = "0A"
 
 
 def check_listener(url: str) -> None:
-    """Raises InputError if a process of another account listens at the port of `url` on this machine.
+    """Raises InputError if another account's process listens at the port of `url` on this machine.
 
     Without a listener no secret can leak. Systems without `TABLES` show no listeners, and no address is refused.
     """
@@ -37,7 +37,7 @@ def check_listener(url: str) -> None:
 
 
 def accounts(port: int, tables: tuple[Path, ...] = TABLES) -> set[int]:
-    """Accounts whose processes listen at a port, at an address where loopback's connections may arrive."""
+    """Accounts whose processes listen at a port for connections of loopback."""
     return set(_listeners(port, tables))
 
 
@@ -92,7 +92,7 @@ def _listeners(port: int, tables: tuple[Path, ...]) -> list[int]:
 
 
 def _takes_loopback(address: bytes) -> bool:
-    """True if a listener at `address`, words in the machine's byte order as in the tables, may get loopback's calls."""
+    """True if a listener at `address`, in the tables' form, may get loopback's connections."""
     own = b"".join(int.from_bytes(address[at : at + 4], "little").to_bytes(4) for at in range(0, len(address), 4))
     plain = own[-4:] if own[:-4] in (b"", bytes(12), bytes(10) + b"\xff\xff") else own
     return plain in (bytes(4), socket.inet_aton("127.0.0.1"), bytes(3) + b"\x01")

@@ -61,7 +61,7 @@ def up(home: Home, workers: int | None = None) -> Up:
 
 
 def down(home: Home) -> list[str]:
-    """Ends all services that `up` started, with all descendants, and returns the names of those that were alive.
+    """Ends all services of `up` with their descendants; returns the names of those that were alive.
 
     SIGTERM first, SIGKILL after 5 s. Drivers that use the services lose them (see `drivers`). A Prefect server that
     waits for the home's next driver is ended too. Raises InputError if the home is a file.
@@ -94,7 +94,7 @@ def _lock(home: Home) -> Iterator[None]:
 
 
 def _tear_down(home: Home) -> list[str]:
-    """Ends the processes that the state file names and those with its mark, then removes the file."""
+    """Ends the processes of the state file and those with its mark, then removes the file."""
     state = read_json(up_path(home)) or {}
     started = list(records(home))
     alive = [name for name, _, process in started if process.alive()]

@@ -1,4 +1,4 @@
-"""Process that serves MLflow's pages of a home behind the access check: `python -m flows.services.mlflow_page`.
+"""Process of a home's MLflow pages: `python -m flows.services.mlflow_page`, with access check.
 
 Runs are written into MLflow's database without a server (`tasks.mlflow`); this one serves browsers.
 """

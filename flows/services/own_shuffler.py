@@ -1,4 +1,4 @@
-"""A run's own shuffler, for simulations and tests: a process that its driver restarts at the same address if it dies.
+"""A run's own shuffler, for simulations and tests: a process that its driver keeps alive.
 
 The driver's account controls this process too. Only a shuffler of another operator, which `shuffler.address` names,
 protects silos from a curious server.

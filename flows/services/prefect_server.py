@@ -28,7 +28,7 @@ from flows.services.supervisor import idle_seconds, lease_folder, needed, record
 
 START_DEADLINE = 90.0  # seconds; a first start on a slow disk with all of Prefect's migrations takes about 30
 LITTLE_MB = 10.0
-"""Free MB below which a server's error is attributed to the disk: a full disk has no room for the log either."""
+"""Free MB below which a server's error is attributed to the disk, which may lack room for a log."""
 
 
 class ServiceError(InputError):
@@ -36,7 +36,7 @@ class ServiceError(InputError):
 
 
 def complaint(log: Path) -> str:
-    """Last exception in the last 20 kB of a log, else its last line; a placeholder for an empty or missing log."""
+    """Last exception in the last 20 kB of a log, else its last line; a placeholder without one."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, log.stat().st_size - 20_000))
@@ -50,7 +50,7 @@ def complaint(log: Path) -> str:
 
 @contextlib.contextmanager
 def server_errors(log: Path) -> Iterator[None]:
-    """Turns errors and missing answers of the Prefect server into ServiceError, with the last line of its log."""
+    """Turns failures of the Prefect server into ServiceError, with the last line of its log."""
     import httpx
 
     try:
@@ -81,7 +81,7 @@ def answers(url: str, home: Home, timeout: float) -> bool:
 
 
 def listen(preferred: int | None, tries: int = 20) -> Socket:
-    """A socket that listens on 127.0.0.1, at the preferred port or one of the next, else at any free one."""
+    """A socket that listens on 127.0.0.1, at the preferred port, one of the next, or any free one."""
     for port in [*(range(preferred, preferred + tries) if preferred else ()), 0]:
         with contextlib.suppress(OSError):
             return listening(port)
@@ -121,7 +121,7 @@ class PrefectServer:
 
 
 def start_prefect_server(home: Home, port: int | None = None, event_feed: bool = False) -> PrefectServer:
-    """Holds the home's Prefect server, and starts it if none lives; returns without waiting for its answer.
+    """Holds the home's Prefect server, and starts it if none lives; does not wait for its answer.
 
     The server lives while a driver holds it and `idle_seconds` longer, or until `fedcore down`. `port` and `event_feed`
     (see `server_environment`) apply to a new server only. A living server that another driver holds is used as it is.
@@ -176,7 +176,7 @@ def end_idle_server(home: Home, unless: dict[str, Any] | None = None) -> bool:
 
 
 def _made(event_feed: bool) -> dict[str, Any]:
-    """Fields of a server's record: digest of Prefect's version and of this package's code, and the event feed."""
+    """Fields of a server's record: digest of Prefect's version and of our code, and the event feed."""
     total = hashlib.sha256(version("prefect").encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         total.update(path.read_bytes())
@@ -202,7 +202,7 @@ def start_server(home: Home, port: int | None, event_feed: bool = False) -> tupl
 
 @contextlib.contextmanager
 def prefect_server(home: Home) -> Iterator[str]:
-    """The API address of the home's Prefect server, which is started if necessary and held within the block."""
+    """Starts the home's Prefect server if necessary, holds it within the block; its API address."""
     server = start_prefect_server(home)
     try:
         yield server.wait()

@@ -1,4 +1,4 @@
-"""Secret of a home, required of callers of its HTTP services: one file that only its owner can read."""
+"""Secret of a home, for callers of its HTTP services: a file that only its owner can read."""
 
 from __future__ import annotations
 

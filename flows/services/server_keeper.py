@@ -52,7 +52,7 @@ class ServerKeeper:
                     self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """Writes the error to the server's log, which a driver's message names if the server does not answer."""
+        """Writes the error to the server's log, which a driver's message names."""
         with contextlib.suppress(OSError), open(self._home.services / "prefect.log", "a") as log:
             print(f"{type(error).__name__}: the server was not started again: {error}", file=log)
 

@@ -1,4 +1,4 @@
-"""HTTP service of a shuffler: the process of `fedcore shuffler`, or a run's own, which ends with its driver.
+"""HTTP service of a shuffler: that of `fedcore shuffler`, or a run's own beside its driver.
 
 The service reads each body up to a bound and rebuilds it from declared fields (`fedcore.shuffling.forms`). A refusal is
 one sentence.
@@ -130,7 +130,7 @@ def serve(
     ready: Callable[[], None] | None = None,
     secret: str | None = None,
 ) -> None:
-    """Serves the shuffler of `folder` until SIGTERM, or until the process `until` is gone; first calls `ready`.
+    """Serves the shuffler of `folder` until SIGTERM or the end of `until`; first calls `ready`.
 
     `secret`: required of callers; None: every caller that reaches the service is let in. `certificate`: files of a
     certificate and its private key; without them the service uses HTTP. Raises InputError or BusyError.

@@ -1,4 +1,4 @@
-"""Secret of another operator's shuffler: one line of a file that its operator and its drivers share.
+"""Secret of another operator's shuffler: one line of a file that operator and drivers share.
 
 `fedcore shuffler --secret FILE` requires the secret of its callers; runs send that of their `shuffler.secret`.
 """

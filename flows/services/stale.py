@@ -1,4 +1,4 @@
-"""Runs, sweeps and flow runs that a killed driver left RUNNING: their final states, and their ends in Prefect."""
+"""Runs, sweeps and flow runs that a killed driver left RUNNING, and their final states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 BEGINNING = timedelta(minutes=1)
-"""Time from a process's start of a flow run until it holds the run's lock, on the slowest machine."""
+"""Time from a flow run's start until its process holds the run's lock, on the slowest machine."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def _status(home: Home, name: str, kind: Kind, former: FormerRuns) -> Status | N
 
 
 _reported: set[tuple[Kind, str]] = set()
-"""Runs and sweeps of unknown status that this process has reported: it may look every few seconds."""
+"""Runs and sweeps of unknown status that this process has reported, once each."""
 
 
 def _run_ended(home: Home, run: str) -> Status:
@@ -68,7 +68,7 @@ def _run_ended(home: Home, run: str) -> Status:
 
 
 def _find_cells(home: Home, sweep: str, former: FormerRuns) -> None:
-    """Fills `former` with the runs of former ids that are a sweep's cells: slow in a home with many runs."""
+    """Fills `former` with a sweep's runs of former ids: slow in a home with many runs."""
     with suppress(InputError):
         config = load_saved(home, sweep)
         recorded_runs(home, sweep, config, former).runs(config.cells())
@@ -133,7 +133,7 @@ def close_stale_flow_runs(home: Home) -> list[str]:
 
 
 class StaleWatch:
-    """Closes flow runs of killed drivers, repeatedly: until they are closed the page has no Retry for them."""
+    """Closes flow runs of killed drivers, repeatedly, so that the page offers Retry for them."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -162,7 +162,7 @@ def _known(flow_run: FlowRun) -> list[tuple[Kind, str]]:
 
 
 def _begins(flow_run: FlowRun) -> bool:
-    """True if a process may be starting a flow run of a schedule or the page, and does not hold its run yet.
+    """True if a process may be starting a flow run of a schedule or the page, without a lock yet.
 
     A command locks its run before it creates the flow run.
     """
@@ -184,8 +184,7 @@ def _undriven(client: SyncPrefectClient, home: Home, states: Sequence[str]) -> l
 
 
 def _closed(client: SyncPrefectClient, home: Home, flow_run: FlowRun) -> bool:
-    """Ends a RUNNING or PENDING flow run like its run or sweep, which is locked meanwhile; false if it has ended, or a
-    driver has it."""
+    """Ends an open flow run like its run or sweep, under their locks; false if ended or driven."""
     with ExitStack() as held:
         known = _known(flow_run)
         sweeps_first = sorted(known, key=lambda key: key[0] == "run")  # the sweep's search comes before any lock
@@ -200,7 +199,7 @@ def _closed(client: SyncPrefectClient, home: Home, flow_run: FlowRun) -> bool:
 
 
 def _ended(home: Home, flow_run: FlowRun, ended: Mapping[tuple[Kind, str], Status | None]) -> State[Any]:
-    """Completed if this flow run finished its run or sweep and its process ended before reporting; else Crashed."""
+    """Completed if this flow run finished its run or sweep without reporting it; else Crashed."""
     from prefect.states import Completed, Crashed
 
     for (kind, name), status in ended.items():

@@ -1,4 +1,4 @@
-"""Start of all services of `fedcore up`: spawns each, records it in `services/up.json`, and waits until it is ready."""
+"""Start of the services of `fedcore up`: spawns each, records it, and waits until it is ready."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Start:
             self.enter("mlflow", process, f"http://127.0.0.1:{listening.getsockname()[1]}")
 
     def dask_scheduler(self) -> None:
-        """Starts the scheduler with new keys, which only its workers and this home's drivers can read."""
+        """Starts the scheduler with new keys for its workers and this home's drivers."""
         self.keys = write(self.home.cluster_keys)
         port = _free_port(8786)
         self.spawn(
@@ -131,7 +131,7 @@ class Start:
         return joined(self.state["services"]["dask"]["address"], self.keys)
 
     def deployments(self, prefect_url: str) -> None:
-        """Starts the process that runs flows for Prefect's page, and waits until it asks Prefect for work.
+        """Starts the process of the deployments, and waits until it asks Prefect for work.
 
         The process has no address. Does nothing if the module is not installed.
         """

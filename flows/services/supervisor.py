@@ -32,8 +32,10 @@ from flows.services.secret import secret
 IDLE = "FEDCORE_SERVER_IDLE"
 """Variable with the seconds for which a server waits for its next driver; 900 if it is not set."""
 GRACE = 3.0
-"""Least seconds that a server stays, so that drivers' last data reach the database (1,500 task runs on a loaded machine
-did)."""
+"""Least seconds that a server stays, for drivers' last data to reach the database.
+
+They sufficed for 1,500 task runs on a loaded machine.
+"""
 LAST_CALL = 4.5  # GRACE, a poll, a wait for the lock and LAST_CALL stay below the allowed 10 s
 POLL = 0.5
 
@@ -54,7 +56,7 @@ def up_path(home: Home) -> Path:
 
 @contextlib.contextmanager
 def server_lock(home: Home, timeout: float = 30.0) -> Iterator[None]:
-    """Lock on the life of the home's server: a driver takes it to obtain one, a server before it ends.
+    """Lock on the home's server, taken by a driver that obtains one and by a server that ends.
 
     So no driver obtains a server that is about to end. Raises BusyError after `timeout` seconds.
     """
@@ -92,7 +94,7 @@ def needed(home: Home, server: ProcessId) -> bool:
 
 
 class Watch(threading.Thread):
-    """Thread that ends this process once its server is not needed; after `stop` the process has LAST_CALL seconds."""
+    """Thread that ends this process, LAST_CALL seconds after `stop`, once its server is not needed."""
 
     def __init__(self, home: Home, idle: float) -> None:
         super().__init__(name="lease-watch", daemon=True)
@@ -125,7 +127,7 @@ class Watch(threading.Thread):
         return record is not None and ProcessId.read(record) == self.me
 
     def resign(self) -> bool:
-        """Removes this server's record, unless a driver has come meanwhile; true if the server may end."""
+        """Removes this server's record, unless a driver has come; true if the server may end."""
         if not self.home.services.is_dir():
             return True
         try:

@@ -17,7 +17,7 @@ REQUIRED = ("prefect", "mlflow", "dask", "dask-workers")
 
 
 def status(home: Home) -> dict[str, dict[str, Any]]:
-    """`address`, `pid`, `alive` and `log` of each service of `up`, by name; empty if none was started."""
+    """`address`, `pid`, `alive` and `log` of each service of `up`, by name; empty without one."""
     return {
         name: {
             "address": record.get("address"),
@@ -30,7 +30,7 @@ def status(home: Home) -> dict[str, dict[str, Any]]:
 
 
 def active_services(home: Home) -> dict[str, str] | None:
-    """Addresses of living services, by `prefect` (API), `mlflow` and `dask`; None if there are none.
+    """Addresses of living services, by `prefect` (API), `mlflow` and `dask`; None without one.
 
     Checks processes, not the network: a service that hangs is listed.
     """

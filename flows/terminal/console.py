@@ -35,7 +35,7 @@ class _Escaping(RenderHook):
 
 
 class _Escaped:
-    """Renders text with its control characters escaped; rich's own control segments pass unchanged."""
+    """Renders text with control characters escaped; rich's own control segments stay."""
 
     def __init__(self, inner: ConsoleRenderable) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Progress of `tune`: a bar on a terminal, else lines on standard error, one for the first point and one a minute."""
+"""Progress of `tune`: a bar on a terminal, else lines on standard error, one a minute."""
 
 from __future__ import annotations
 

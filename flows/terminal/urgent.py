@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def warn(cells: Sequence[ExperimentConfig]) -> None:
-    """Prints each warning of the cells once: for instance a test file with a column that never fits, or tiny silos."""
+    """Prints each warning of the cells once, for instance of tiny silos."""
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.outlook import urgent
 

@@ -1,4 +1,4 @@
-"""`fedcore budget`: spending of each silo, by its durable ledgers and by its operator's register."""
+"""`fedcore budget`: spending of each silo, by its durable ledgers and its operator's register."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Silo = Annotated[str | None, typer.Argument(help="only the silo of this name")]
 
 @app.command()
 def show(silo: Silo = None, as_json: AsJson = False) -> None:
-    """Show runs, releases, charge and spending of each silo; of one SILO, also each run by phase and round."""
+    """Show runs, releases, charge and spending of silos; of one SILO, also each run by phase."""
     from fedcore.ledger.account import account
     from fedcore.ledger.operator.statement import statement
 
@@ -103,7 +103,7 @@ def verify(
 
 @app.command()
 def export(silo: Silo = None) -> None:
-    """Print all events as JSON for a third party's accountant: addresses and digests, no released values."""
+    """Print all events as JSON for another accountant: addresses and digests, no released values."""
     from fedcore.ledger.account import export as exported
     from fedcore.ledger.operator.statement import statement
 
@@ -140,7 +140,7 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
 
 @app.command()
 def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger does not fit its anchor")]) -> None:
-    """Repair a ledger that lost its tail or was restored: charge open runs, and the anchor's lost entries, in full."""
+    """Repair a ledger that lost its tail or was restored: open runs and lost entries count in full."""
     from fedcore.errors import InputError, SiloError
     from fedcore.ledger.reconciliation import repair_said
     from fedcore.ledger.sqlite import SqliteLedger

@@ -1,4 +1,4 @@
-"""Durable ledgers of this home, found and opened beside the register for the commands of `fedcore budget`."""
+"""Durable ledgers of this home, for the commands of `fedcore budget`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opened_ledger(version: str, silo: str) -> Iterator[SqliteLedger]:
 
 @contextmanager
 def held_ledger(version: str, silo: str) -> Iterator[SqliteLedger]:
-    """As `opened_ledger`; for a registered silo, the ledger also writes its changes to the account."""
+    """As `opened_ledger`; the ledger of a registered silo also writes changes to the account."""
     from fedcore.ledger.operator.registered import RegisteredLedger
     from fedcore.silo.policies.policy_in_force import utc_now
 
@@ -80,7 +80,7 @@ def unregistered(silo: str) -> list[tuple[str, str]]:
 
 
 def check_unknown(silo: str, version: str) -> None:
-    """Raises InputError for a file in a registered ledger's place: registered ledgers have this version."""
+    """Raises InputError for a registered ledger's path, where an older file was put."""
     from fedcore.errors import InputError
 
     register = known_register()

@@ -1,4 +1,4 @@
-"""`fedcore budget register | clock`: an operator's entries in the register, and the register's faults."""
+"""`fedcore budget register | clock`: an operator's entries in the register, and its faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def register(
         list[str] | None, typer.Option("--set", help="a value over the file's, as --set seed=1; may be repeated")
     ] = None,
 ) -> None:
-    """Register the silos of CONFIG, an experiment or a sweep, or new versions of their data, with this operator.
+    """Register the silos of CONFIG, an experiment or a sweep, or new versions of their data.
 
     A guarded silo answers only with an account in the register, which counts all runs over all versions of its data.
     A silo's first version needs --new, and takes over every ledger that the silo has in this home. A later version
@@ -110,7 +110,7 @@ def register_faults(silo: str | None, head: str | None) -> list[dict[str, Any]]:
 
 
 def _declared_disjoint(silo: str, version: str) -> bool:
-    """Asks the operator to type that persons are disjoint: at a terminal only, so no script or file can declare it."""
+    """Asks the operator to declare that persons are disjoint; a script or file cannot declare it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     console.print_plain(

@@ -62,7 +62,7 @@ def policy_lines(account: dict[str, Any]) -> list[str]:
 
 
 def caps_lines(account: dict[str, Any]) -> list[str]:
-    """Lines on the caps of a silo's account, over all versions of its data; empty before the first cap."""
+    """Lines on the caps of a silo's account, over all data versions; empty before the first cap."""
     found = (account["account"] or account)["caps"]
     if found is None:
         return []

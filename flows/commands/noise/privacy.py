@@ -86,7 +86,7 @@ def sigma(
     paper: Beside = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the noise with which `rounds` answers spend at most epsilon, or a paper's noise for that epsilon.
+    """Compute the noise with which `rounds` answers spend at most epsilon, or a paper's noise.
 
     Accounted is the true spending of this noise, at one silo that answers in every round, towards the server.
     """
@@ -157,7 +157,7 @@ def rounds(
     paper: Beside = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the rounds that spend at most epsilon with this noise, at a silo that answers in every round."""
+    """Compute the rounds that spend at most epsilon with this noise, at a silo that answers always."""
     setting = _setting(n, 1, delta, clip, batch, sampling, local_steps)
     inputs = setting.inputs(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
     found = setting.rounds_for(_positive("epsilon", epsilon), _positive("sigma", sigma))

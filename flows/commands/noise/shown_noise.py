@@ -1,4 +1,4 @@
-"""Output of `fedcore privacy` for a setting: noise, epsilons, and the comparisons that options select."""
+"""Output of `fedcore privacy` for a setting: noise, epsilons and selected comparisons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flows.terminal.console import Terminal
 
 @dataclass(frozen=True)
 class Compared:
-    """Comparisons with the accounted epsilon: a draw of silos (in `inputs`), and a published formula by name."""
+    """Comparisons with the accounted epsilon: drawn silos (in `inputs`), a published formula's name."""
 
     inputs: Any
     paper: str | None
@@ -117,7 +117,7 @@ def _number(value: float | None) -> str:
 
 
 def _warn(setting: Any) -> list[str]:
-    """Prints the warning that `plan` gives for a large delta on standard error, and returns it in a list."""
+    """Prints `plan`'s warning of a large delta on standard error, and returns it in a list."""
     from fedcore.accounting.tiny_silos import warning
 
     given = None if setting.delta == 1 / setting.n**2 else setting.delta
