@@ -165,11 +165,8 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
     if data.source == "hospitals":  # the same records whatever the seed
         return {"data": {"source": data.source, "split": data.split}}
     made = data.model_dump(mode="json", exclude={"pca", "folder", "labels"})
-    if data.source == "digits" or data.source == "mnist":
-        if data.split == "odd-even":  # these keys came later: a recipe, hence an account, without them is as it was
-            del made["split"], made["similarity"]
-        if data.public_fraction:
-            made["public_fraction"] = data.public_fraction
+    if (data.source == "digits" or data.source == "mnist") and data.public_fraction:
+        made["public_fraction"] = data.public_fraction
     if (found := fingerprint(data)) is not None:
         made.pop("path", None)
         made[{"mnist": "images", "libsvm": "file"}.get(data.source, "records")] = found

@@ -288,9 +288,3 @@ def test_counts_of_which_many_are_0_have_logarithms_too():
             Column(name="a", plus=1, **wrong)
     with pytest.raises(ValueError, match=r"centre \+ plus must be above 0"):
         Column(name="a", centre=-2, scale=2, log=True, plus=1)
-
-
-def test_a_key_that_came_later_is_in_no_dump_at_its_default():
-    """So ids, digests of constants and sites' specs are those of before."""
-    assert not {"indicator", "plus"} & Column(name="a", range=(0, 1)).model_dump(mode="json").keys()
-    assert Column(name="a", range=(0, 1), missing=(), indicator=False).model_dump(mode="json")["indicator"] is False
