@@ -98,9 +98,9 @@ def test_of_a_sweep_whose_cells_are_not_tracked_nothing_is_missing(home, driven)
         run(home, cell)
     left(home, made)
     for _ in range(2):
-        errors = Terminal(file=StringIO())
-        launch_sweep(untracked, errors)
-        assert not driven and "all 2 cells are finished" in errors.file.getvalue()
+        console = Terminal(file=StringIO())
+        launch_sweep(untracked, console)
+        assert not driven and "all 2 cells are finished" in console.file.getvalue()
     launch_sweep(made, None)
     assert driven == [sweep_id(made)]
 

@@ -197,7 +197,7 @@ def test_a_status_is_written_while_its_run_alone_is_locked(home, left, monkeypat
     monkeypatch.setattr(run_lock, "LOOK", 0.05)
     monkeypatch.setattr(run_lock, "LOOKED", 0.0)
 
-    def is_kept(name: str) -> bool:
+    def is_locked(name: str) -> bool:
         try:
             with drive_lock(home, name, "sweep" if name == "sweep-a" else "run"):
                 return False
@@ -206,7 +206,7 @@ def test_a_status_is_written_while_its_run_alone_is_locked(home, left, monkeypat
             return True
 
     def write(tables, *values) -> None:
-        written.append([name for name in held if is_kept(name)])
+        written.append([name for name in held if is_locked(name)])
         set_status(tables, *values)
 
     monkeypatch.setattr(MlflowTables, "set_status", write)
