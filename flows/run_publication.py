@@ -115,7 +115,7 @@ class RunPublication:
         self.finish(tracker, training.model, result)
 
     def abandon(self, tracker: TrackedRun, ended: AbandonedRun) -> None:
-        """Ends the run in MLflow without a model, as KILLED with a tag of the reason: MLflow has no ABANDONED state."""
+        """Ends the run in MLflow without a model: KILLED with a reason, for lack of an ABANDONED state."""
         tracker.set_tags({"fedcore.abandoned": ended.sentence})
         spent = {} if ended.epsilon_spent is None else {"epsilon_spent": number_up(ended.epsilon_spent)}
         tracker.finish("KILLED", {"rounds": float(ended.round), **spent}, self._texts(ended))

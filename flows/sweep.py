@@ -145,9 +145,9 @@ def by_records(cells: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
 
 
 def _count_in_step(cells: Sequence[ExperimentConfig]) -> int:
-    """Number of cells that run in step: 1 without workers, which alone gain from it, or with durable ledgers.
+    """Number of cells that run in step: 1 without workers, or with durable ledgers.
 
-    The sites of one run at a time hold a durable ledger.
+    Only calls to workers gain from more. The sites of one run at a time hold a durable ledger.
     """
     first = cells[0].cluster
     if not all(cell.cluster == first and cell.privacy.ledger == "memory" for cell in cells) or first.backend != "dask":

@@ -45,7 +45,7 @@ class CellFlowRuns(Protocol):
 
 
 def state_of(error: BaseException) -> State:
-    """State of a run that this error ended: ABANDONED, FAILED by its own fault, or CRASHED with its driver."""
+    """State of a run that this error ended: ABANDONED, FAILED by itself, or CRASHED with its driver."""
     if isinstance(error, AbandonedError):
         return "ABANDONED"
     return "FAILED" if isinstance(error, InputError | SiloError | BusyError) else "CRASHED"

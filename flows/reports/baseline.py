@@ -10,7 +10,7 @@ _OF_NUMBERS = ("test RMSE", "relative RMSE")
 
 
 def shortfalls(lines: Sequence[Line]) -> list[str]:
-    """A sentence for each line that is no better than a constant answer, or one sentence without any test data."""
+    """Sentences on lines that are no better than a constant answer, or on missing test data."""
     if lines and all(line.error is None for line in lines):
         return [
             "No test data: data.test names no public file, and evaluation holds no records out, so the quality of "

@@ -11,7 +11,7 @@ from flows.reports.table import plain_table
 
 
 def held_out_table(result: RunResult) -> Table | None:
-    """Table of the last evaluation with its intervals, and the errors of earlier ones; None without an evaluation."""
+    """Table of the last evaluation with intervals, and of earlier errors; None without evaluation."""
     last = result.at_last
     if last is None:
         return None

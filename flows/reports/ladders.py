@@ -1,4 +1,4 @@
-"""Table of the ladders of a sweep with patience: the chosen value of each, and the state of the others."""
+"""Table of the ladders of a sweep with patience: chosen values, and the state of the others."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Owner = Literal["deployment", "schedule", "flow-run"]
 Field = tuple[str, ...]
 
 FREE: tuple[Field, ...] = (("seed",), ("repetition",), ("privacy", "epsilon"))
-"""Fields of a run that the server may change: Quick run, Custom run and schedules of the page vary them."""
+"""Fields of a run that the server may change: Quick run, Custom run and the page's schedules do."""
 MOST_VALUES = 100
 """Most values of one field in a sweep's grid that the server may set."""
 BATCH = 200

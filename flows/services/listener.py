@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from fedcore.errors import InputError
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""Linux's tables of sockets (proc(5)): columns 2, 4 and 8 are the local address as HEX:PORT, state and account."""
+"""Linux's tables of sockets (proc(5)): columns 2, 4 and 8 are address (HEX:PORT), state, account."""
 _LISTENS = "0A"
 
 
