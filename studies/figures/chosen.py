@@ -21,7 +21,7 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.hyperparameters import Section, Seed
-from flows.reports.settings import Run, said
+from flows.reports.settings import Run, settings_text
 from flows.reports.table import markdown_table
 
 SEED = "seed"
@@ -170,7 +170,7 @@ def choices_table(chosen: Sequence[Choice]) -> str:
     keys = list(dict.fromkeys(key for each in chosen for key in each.place))
     columns: dict[str, list[str]] = {"method": [each.method for each in chosen]}
     columns |= {key.rpartition(".")[2]: [str(each.place[key]) for each in chosen] for key in keys}
-    columns["settings"] = [said(each.settings) for each in chosen]
+    columns["settings"] = [settings_text(each.settings) for each in chosen]
     columns["simulated error"] = [f"{each.error:.4f} ± {each.uncertainty:.4f}" for each in chosen]
     columns["of"] = [str(each.tried) for each in chosen]
     return markdown_table(columns)

@@ -193,10 +193,10 @@ def test_another_numpy_is_said_and_refuses_nothing(home, capsys):
     begun = json.loads(read_meta(store_path(home, run_id(made)))["environment"])
     assert begun["numpy"] == np.__version__
     set_meta(home, made, environment=json.dumps(begun | {"numpy": "1.0"}))
-    from flows.launch_notices import say_other_environment
+    from flows.launch_notices import notify_other_environment
     from flows.runs import read_run
 
-    say_other_environment(home, Console(width=300), read_run(home, run_id(made)))
+    notify_other_environment(home, Console(width=300), read_run(home, run_id(made)))
     assert f"numpy 1.0, here {np.__version__}" in capsys.readouterr().out
     assert run(home, made).rounds == 6
 
