@@ -32,7 +32,7 @@ def spans(page: Path) -> list[str]:
 
 
 def exists(dotted: str) -> bool:
-    """Whether a module has this dotted name, or a module has an object whose attributes lead to it."""
+    """True if a module, or an object in a module, has this dotted name."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         module = ".".join(parts[:length])
