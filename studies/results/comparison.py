@@ -17,7 +17,8 @@ from fedcore.home import Home
 from flows.launch import launch_sweep
 from flows.recorded.former_ids import RecordedRuns
 from studies.figures.chosen import registered_choices, with_choices
-from studies.results.measured import Measured, Place, measured
+from studies.results.figure_values import measured
+from studies.results.measured import Measured, Place
 from studies.results.provenance import DRAWS, Provenance
 from studies.results.publication import Published
 from studies.results.settings_file import read_settings

@@ -15,7 +15,8 @@ from fedcore.errors import InputError
 from fedcore.experiment.identity import code_version
 from fedcore.home import Home
 from studies.figures.rows import gathered
-from studies.results.measured import Measured, measured
+from studies.results.figure_values import measured
+from studies.results.measured import Measured
 from studies.results.provenance import DRAWS, Provenance, Publication, read_provenance, write_provenance
 from studies.results.results_file import read_results, write_results
 from studies.results.settings_file import read_settings, settings_of, write_settings

@@ -1,4 +1,4 @@
-"""Docstrings and comments of all rooms: short sentences, no question as a first line; and the script that finds them."""
+"""Docstrings and comments: short sentences, no question as a first line. The script that finds the others."""
 
 from __future__ import annotations
 
