@@ -70,7 +70,7 @@ def _fault(error: Exception, text: str) -> tuple[str, str]:
 
 
 def by_depth(overrides: Sequence[str]) -> list[tuple[list[str], Any]]:
-    """Overrides in order: sections, then their names or sources, then other keys."""
+    """Overrides ordered so that none is lost: sections, then names or sources, then other keys."""
     return sorted(map(_override, overrides), key=lambda override: _depth(override[0]))
 
 
@@ -100,7 +100,7 @@ def value_of(text: str, source: str) -> Any:
 def lists(overrides: Sequence[str]) -> tuple[dict[str, list[Any]], list[str]]:
     """Splits overrides into lists of values by key (seed=0,1,2) and the others.
 
-    Raises InputError for a text that is no override.
+    A quoted or bracketed value is one value. Raises InputError for a text that is no override.
     """
     found: dict[str, list[Any]] = {}
     others = []

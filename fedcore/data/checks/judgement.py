@@ -30,7 +30,7 @@ _LONGEST = 60  # characters of a quoted cell
 class Findings:
     """Sentences about a file. `faults`: reasons to refuse it. `doubts`: probable mistakes.
 
-    `notes`: allowed facts that may interest its operator.
+    A run accepts a file with doubts. `notes`: allowed facts that may interest its operator.
     """
 
     rows: int = 0

@@ -62,7 +62,7 @@ class PcaConfig(Section):
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """x -> (x - mean) @ components.T / divide_by; `components` (d, features) are orthonormal."""
+    """x -> (x - mean) @ components.T / divide_by; `components` (d, features) is orthonormal."""
 
     mean: Vector
     components: Matrix
@@ -85,7 +85,7 @@ class Projection:
 
     @classmethod
     def fit(cls, blocks: Iterable[NDArray[np.float64]], dimension: int) -> Projection:
-        """The `dimension` directions of largest variance of all blocks' rows (n_b, features).
+        """The `dimension` directions of largest variance of all rows (n_b, features), in order.
 
         In each direction the first entry of largest absolute value is positive, so signs do not depend on the solver.
         Raises InputError if the rows vary in fewer directions.

@@ -21,7 +21,7 @@ LEAST_RECORDS = 10
 
 
 def scaled(schema: Schema, scaling: PublicScaling, format: Literal["csv", "parquet"]) -> Scaled:
-    """The schema with mean and deviation of public values, clipped to ranges, in their place.
+    """The schema with centres and scales for ranges: mean and deviation of clipped values.
 
     With `log` they are those of logarithms. Other columns stay unchanged. A whitening follows from the public records'
     correlations, if the config requests one. Raises InputError for a file that cannot be read, and for a column with

@@ -94,7 +94,7 @@ def alpha_beta(
     standardise: Standardise,
     seed: int,
 ) -> Generated:
-    """Silos `silo-000`, ... and as public test set the union of their test parts, in order.
+    """Silos `silo-000`, ..., and the union of their test parts, in order, as test set.
 
     With `standardise: none` a silo's records do not depend on the number of silos. Raises InputError as `split_sizes`
     and `standardised` do.

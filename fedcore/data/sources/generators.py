@@ -111,7 +111,7 @@ def _odd_even(
     seed: int,
     homogeneity: float,
 ) -> Generated:
-    """Images (n, pixels) of `columns` pixels in a row, dealt by digit, labelled by both."""
+    """Images (n, pixels), `columns` in a row, dealt by digit, labelled by parity and digit."""
 
     def table(rows: NDArray[np.int64]) -> Table:
         labels = digit[rows].astype(np.int64)

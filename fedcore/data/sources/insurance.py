@@ -45,7 +45,7 @@ def load_insurance(folder: str) -> Table:
     return _read(path, stat.st_size, stat.st_mtime_ns)
 
 
-@lru_cache(maxsize=4)  # a sweep asks for every cell
+@lru_cache(maxsize=4)  # each cell of a sweep calls it
 def _read(path: Path, size: int, modified: int) -> Table:
     try:
         table = read_columns(str(path), "csv", [*COLUMNS, LABEL])

@@ -38,7 +38,7 @@ class _Part(NamedTuple):
 
 
 def load_labels(folder: str, flavour: Flavour) -> NDArray[np.uint8]:
-    """The class of each image (n,): those of the training file, then those of the test file.
+    """The class of each image (n,): the training file's, then the test file's if it is used.
 
     Raises InputError for missing files (naming all of them and their folder), a damaged file, and a label that the
     flavour lacks.
@@ -91,7 +91,7 @@ def fingerprint(folder: str, flavour: Flavour) -> str:
     return _fingerprint(folder, flavour, seen)
 
 
-@lru_cache(maxsize=16)  # a sweep asks for every cell
+@lru_cache(maxsize=16)  # each cell of a sweep calls it
 def _fingerprint(folder: str, flavour: Flavour, seen: tuple[tuple[str, int, int], ...]) -> str:
     total = hashlib.sha256()
     for array in (load_images(folder, flavour), load_labels(folder, flavour)):

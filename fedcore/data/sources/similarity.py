@@ -94,7 +94,7 @@ def shares(
 
 
 def user_sizes(images: int, how: SimilarityConfig) -> list[int]:
-    """Images of each user: R, or nearly equal numbers of all. Raises InputError."""
+    """Images of each user: R, or all images in nearly equal numbers. Raises InputError."""
     if how.records is None:
         return [images // how.silos + (i < images % how.silos) for i in range(how.silos)]
     if how.records * how.silos > images:

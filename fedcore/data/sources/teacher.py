@@ -1,4 +1,4 @@
-"""Real labels of a softplus network from a public seed: nonconvex with a known solution.
+"""Real labels of a softplus network from a public seed: nonconvex, with a known solution.
 
 A silo's records do not depend on the number of silos. A change of the generated records must raise
 `generators.VERSION`. Source: spec diff2, section 6, the stand-in for the paper's tables.
@@ -61,7 +61,7 @@ class TeacherData(Section):
 def teacher(data: TeacherData, seed: int) -> Generated:
     """y = a' (softplus(W x + b) - log 2) + noise; W ~ N(0, 1/features), a ~ N(0, 1/hidden).
 
-    Silos `silo-000`, ... hold `records` each; test records come from all silos' distributions in turn.
+    b ~ N(0, 1). Silos `silo-000`, ... hold `records` each; test records come from all silos' distributions in turn.
     """
     names = silo_names(data.silos)
     weights = _Teacher.drawn(stream(seed, _TEACHER), data.features, data.hidden)

@@ -44,7 +44,7 @@ def scanned(path: Path, has_record: Callable[[bytes], bool]) -> tuple[int, bytes
     return _scanned(path, stat.st_size, stat.st_mtime_ns, has_record)
 
 
-@lru_cache(maxsize=512)  # a sweep asks for every cell
+@lru_cache(maxsize=512)  # each cell of a sweep calls it
 def _scanned(path: Path, size: int, modified: int, has_record: Callable[[bytes], bool]) -> tuple[int, bytes]:
     total, lines = hashlib.sha256(), 0
     with opened(path) as file:

@@ -63,7 +63,7 @@ def digest_of(files: TableFiles) -> str:
 
 
 def read_files(files: TableFiles, described: Description) -> Table:
-    """All records, in file order: features float64 (n, columns), in own units or text numbers.
+    """All records, in file order: features float64 (n, columns) in own units, texts numbered.
 
     NaN stands for a cell that may be missing and is. Raises InputError, naming file, column and record: for a damaged
     file, another header, or a line of another length; and for a cell that is no number or none of the texts.
