@@ -71,7 +71,7 @@ for _command in (
     password,
 ):
     app.command()(_command)
-app.command("retry", help="As `resume`: of a sweep, only what failed or was not run is run.")(resume)
+app.command("retry", help="As `resume`: of a sweep, only cells that failed or did not run.")(resume)
 
 
 def _show_version(wanted: bool) -> None:

@@ -55,7 +55,7 @@ def clock(
     confirm: Annotated[bool, typer.Option("--confirm", help="record this machine's time as the latest")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the latest time that SILO's clock has shown; --confirm sets it to this machine's time.
+    """Show the latest recorded time of SILO's clock; --confirm sets it to this machine's time.
 
     A policy expires by the latest recorded time, so a clock that is set back does not revive an expired policy. If that
     time is wrong or more than a day ahead, --confirm sets it to this machine's time, forward or back. The change is an
