@@ -174,7 +174,7 @@ def test_rare_records_in_little_noise_are_accounted_tightly(q, z, rounds, delta)
 
 @pytest.fixture(scope="module")
 def tallies() -> Iterator[dict[str, Tally]]:
-    """Each with a generator of its own, so that the settings of one scheme do not depend on those of another."""
+    """Settings of each scheme, from separate generators, so that those of one do not depend on another."""
     started = time.perf_counter()
     made = [
         compare("full", full_settings(np.random.default_rng(1)), 500),

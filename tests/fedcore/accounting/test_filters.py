@@ -1,4 +1,4 @@
-"""Caps: what each rule admits, against the closed form, and why a composed epsilon is no stopping rule."""
+"""Caps: admissions of each rule, against the closed form; a composed epsilon is no stopping rule."""
 
 from __future__ import annotations
 

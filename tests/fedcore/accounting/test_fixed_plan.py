@@ -63,7 +63,7 @@ def epsilon(spectrum, delta=DELTA):
 
 
 def bracket(full, sampled):
-    """Of so many runs at shard A and so many at shard B."""
+    """Lower and upper epsilon of `full` runs at shard A and `sampled` runs at shard B."""
     ends = []
     for up in (False, True):
         spectrum = mixture(0.01, 0.4, up) ** (5 * sampled)

@@ -188,7 +188,7 @@ def test_rounds_without_a_bound_are_refused():
 
 @pytest.mark.parametrize("sigma_g, steps, epsilon", [(10, 20, 3.0), (60, 50, 1.0), (20, 1, 0.5)])
 def test_accounted_rounds_of_local_steps(sigma_g, steps, epsilon):
-    """K gradients a round: the largest T whose T K answers keep to epsilon, whoever takes part."""
+    """K gradients a round: the largest T whose T K answers stay within epsilon, for every participation."""
     setting = Setting(4000, 1, 2.5e-6, 800, 1.0, "without-replacement", steps)
     found = setting.rounds_for(epsilon, sigma_of(sigma_g))
     costs = [

@@ -1,4 +1,4 @@
-"""The published formulas: by hand, by the specs' tables, at both sides of their limits, and what they really spend."""
+"""The published formulas: by hand, by the specs' tables, on both sides of their limits, with their true epsilons."""
 
 import itertools
 import math

@@ -60,7 +60,7 @@ def test_a_poisson_answer_has_the_divergence_of_its_worst_pair(order, rate, mult
 
 @pytest.mark.parametrize("order, rate, multiplier", CASES)
 def test_a_sample_of_fixed_size_lies_between_an_attack_and_its_profile(order, rate, multiplier):
-    """Attack: what else would be in the sample is a sensitivity away. The profile of theorem 9, by quadrature in g."""
+    """Attack: the record in place of the target is a sensitivity away. The profile of theorem 9, by quadrature in g."""
     with mpmath.workdps(25):
         q, m, alpha = mpmath.mpf(rate), mpmath.mpf(multiplier), mpmath.mpf(order)
         mixed = lambda x: (1 - q) * normal(x, 0, m) + q * normal(x, 1, m)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Caps of rule rdp with samples: how many runs fit, at the account's one order; what charges keep; what is refused."""
+"""Caps of rule rdp with samples: the number of runs that fit at the account's order, stored charges, refusals."""
 
 from __future__ import annotations
 

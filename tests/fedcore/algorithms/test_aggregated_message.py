@@ -18,7 +18,7 @@ WEIGHTS = (2.4, 0.5, 1.2, 0.2, 0.4, 1.3)
 """c_i = p_i N."""
 N, D, CLIP, EPSILON, DELTA = len(SIZES), 5, 1.5, 100.0, 1e-5
 STEP = 1e-9
-"""So short that all rounds ask about the same model: w moves by a millionth."""
+"""A step so short that all rounds query the same model: w moves by a millionth."""
 
 
 def records():
@@ -127,7 +127,7 @@ def test_weights_scale_noise_to_that_of_the_scaled_lipschitz_constant(federate):
 
 
 def test_noise_at_the_server_is_that_of_the_scaled_constants(federate):
-    """Full batches, all silos: without noise each round has one message, so what varies is noise alone."""
+    """Full batches, all silos: without noise each round has one message, so all variation is noise."""
     data, rounds = records(), 800
     method = Mbsgd(step=STEP, rounds=rounds)
     options = {"delta": DELTA, "clip": CLIP, "weights": WEIGHTS}

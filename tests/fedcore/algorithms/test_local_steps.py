@@ -138,7 +138,7 @@ def test_the_servers_control_variate_is_the_mean_of_all_silos(federate):
 
 
 def test_with_one_local_step_and_all_silos_control_variates_change_nothing(federate, toy):
-    """With the same noise; here there is none, so that both methods ask the same of the same samples' records."""
+    """With equal noise, here none, both methods query the same samples' records."""
     same = {"rounds": 8, "local_steps": 1, "sampling_rate": 1.0, "step": 0.4}
     kept = federate(Scaffold(**same), toy, epsilon=None).final()
     plain = federate(Fedavg(**same), toy, epsilon=None).final()
@@ -286,7 +286,7 @@ def test_steps_that_a_ridge_or_prox_term_makes_grow_are_refused(federate, toy):
 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_model_that_ran_away_is_refused_in_any_round(rounds, federate, toy):
-    """Also in the last one, whose model no silo is asked about."""
+    """Also in the last round, whose model no silo is queried about."""
 
     class Wild(Fedavg):
         def server_update(self, state, messages, phase):

@@ -1,4 +1,4 @@
-"""Methods of second order: against Newton's method written plainly, and what they send, reveal and refuse."""
+"""Methods of second order: against a plain Newton's method; their messages, disclosures and refusals."""
 
 import math
 from itertools import pairwise

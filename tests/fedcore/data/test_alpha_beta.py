@@ -1,4 +1,4 @@
-"""synthetic(alpha, beta): moments against the formulas of its law, and what a silo's records do not depend on."""
+"""synthetic(alpha, beta): moments against the formulas of its law, and independence of a silo's records from others."""
 
 from collections import Counter
 
@@ -256,6 +256,6 @@ def test_standardised_data_are_said_to_be_outside_of_the_guarantee_and_refused_b
 
 
 def test_ways_to_standardise_are_ways_to_prepare_the_same_persons():
-    """A sweep's account of a silo adds them up, though each is a data set of its own."""
+    """A sweep's account of a silo adds them up, although each is a separate data set."""
     keys = {records_of(config(kind).data) for kind in ("none", "global", "row-minmax")}
     assert len(keys) == 1 != len(keys | {records_of(config().data.model_copy(update={"alpha": 1.0}))})

@@ -1,4 +1,4 @@
-"""Persons of a file: whose a row is, what counts of them, and what is refused."""
+"""Persons of a file: owners of rows, counts of persons, and refusals."""
 
 from __future__ import annotations
 

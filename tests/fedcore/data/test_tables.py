@@ -144,7 +144,7 @@ def made(folder: Path, table: str, n: int) -> str:
 
 
 def by_hand(table: str, row: Row) -> list[float]:
-    """A record's cells as numbers, without what is no feature, the label last."""
+    """A record's features as numbers, with the label last."""
     if table == "california":
         return [math.nan if cell == "" else float(cell) for cell in row[:9]]
     if table == "gas-turbine":
