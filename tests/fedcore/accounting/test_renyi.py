@@ -44,7 +44,7 @@ def by_quadrature(order, of, against, s, low, high):
 
 @pytest.mark.parametrize("order, rate, multiplier", CASES)
 def test_a_poisson_answer_has_the_divergence_of_its_worst_pair(order, rate, multiplier):
-    """In units of the clipping bound the noise is s = 2 sigma / sensitivity, and a record is at 1 or at -1."""
+    """In units of the clipping bound the noise is s = 2 sigma / sensitivity, and a record's gradient is 1 or -1."""
     with mpmath.workdps(25):
         q, s = mpmath.mpf(rate), 2 * mpmath.mpf(multiplier)
         above = lambda x: (1 - q) * normal(x, 0, s) + q * normal(x, 1, s)  # noqa: E731

@@ -37,7 +37,7 @@ def naive_gradient(X, y, w):
 
 
 def batches(federation, name, query, steps):
-    """The records of a silo's local steps, one after the other, by the samples that it draws for its asks."""
+    """The records of a silo's local steps, one after the other, from the samples of its questions."""
     silo, event = federation.silos[name], federation.plan.phases[query.phase - 1].event(name, query.round)
     approved = silo._runs["run"]
     stream = draws(approved.key, struct.pack("<QQQ", query.phase, query.round, 1), "sample")
@@ -50,7 +50,7 @@ def batches(federation, name, query, steps):
 
 
 def paper(federation, *, control, prox=0.0, ridge=0.0):
-    """x^T by the published listings, with the drawn silos and samples of the run; `control`: Algorithm 1, else 2."""
+    """x^T by the published listings, with the run's drawn silos and samples; `control`: Algorithm 1, else 2."""
     method, plan = federation.context.method, federation.plan
     names = [silo.name for silo in plan.problem.silos]
     d, K = plan.problem.objective.dim, plan.phases[-1].schedule.answers
@@ -231,7 +231,7 @@ def test_a_warm_starts_charge_is_one_turn_and_all_later_rounds(federate):
 
 
 def test_floats_of_a_warm_start_are_those_that_its_draws_come_to_on_average(federate):
-    """400 runs' public draws; each silo answers there once at most, so a round may be without a question."""
+    """400 runs' public draws; each silo answers at most once there, so a round may have no question."""
     federation = warm(federate)
     first, later = federation.plan.phases
     counted = []

@@ -57,7 +57,7 @@ def test_alpha_and_beta_are_variances_on_top_of_one(alpha, beta):
 
 
 def test_entries_of_a_law_have_means_of_their_own():
-    """Not one scalar for all, as in the recipe of FedProx: entries of one user are uncorrelated."""
+    """Entries of one user are uncorrelated; FedProx's recipe has one scalar for all."""
     weights, bias, mean = laws(5.0, 5.0)
     for drawn in (weights.reshape(len(weights), -1), bias, mean):
         between_users = drawn.mean(axis=1).var()
@@ -153,7 +153,7 @@ def test_global_z_scores_by_a_plain_loop():
 
 
 def test_row_minmax_by_a_plain_loop_over_lists():
-    """As the released code does: record j, some entries rescaled already, in place of column j; the test part alike."""
+    """The released code's step: record j, partly rescaled already, in place of column j; the test part likewise."""
     plain, made = make(silos=3, beta=2.0), make(silos=3, beta=2.0, standardise="row-minmax")
     for index, name in enumerate(plain.silos):
         train = plain.silos[name].features.tolist()

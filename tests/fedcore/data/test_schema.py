@@ -187,7 +187,7 @@ ROWS = st.tuples(st.tuples(*[CELLS] * len(SCHEMA)), st.sampled_from(["0", "1", "
 @pytest.mark.parametrize("normalise", ["record", "features"])
 @given(st.lists(ROWS, min_size=3, max_size=3), ROWS)
 def test_the_worst_neighbour_moves_a_sum_by_twice_the_clip(tmp_path_factory, normalise, rows, other):
-    """Replacing one record changes its own row only, whatever it holds, and a clipped sum by at most 2 C."""
+    """To replace one record changes its own row only, for all values, and a clipped sum by at most 2 C."""
     path = tmp_path_factory.mktemp("schema") / "a.parquet"
     opened = []
     for these in (rows, [*rows[:2], other]):
@@ -291,6 +291,6 @@ def test_counts_of_which_many_are_0_have_logarithms_too():
 
 
 def test_a_key_that_came_later_is_in_no_dump_at_its_default():
-    """So ids, digests of constants and sites' specs are those of before."""
+    """So ids, digests of constants and sites' specs are unchanged."""
     assert not {"indicator", "plus"} & Column(name="a", range=(0, 1)).model_dump(mode="json").keys()
     assert Column(name="a", range=(0, 1), missing=(), indicator=False).model_dump(mode="json")["indicator"] is False

@@ -231,7 +231,7 @@ def test_a_public_file_whitens_by_its_correlations_shrunk_by_the_error_of_a_samp
 
 
 def test_the_matrix_is_computed_with_one_thread(monkeypatch):
-    """Of 100 columns two threads add up in another order, but not by every kernel: so what is looked at is how many."""
+    """With 100 columns two threads add in another order, but not with every kernel: so the test checks their number."""
     correlate, seen = np.corrcoef, []
 
     def watched(*rows, **how):
