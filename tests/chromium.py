@@ -38,7 +38,7 @@ class Tab:
     """A page that is open, and what is asked of it. `known`: user and password that its visitor types when asked."""
 
     def __init__(self, socket: ClientConnection, known: tuple[str, str] | None = None) -> None:
-        self._socket, self._known, self._asked = socket, known, 0
+        self._socket, self._known, self._sent = socket, known, 0
         if known is not None:
             self.call("Fetch.enable", handleAuthRequests=True)
 
@@ -52,9 +52,9 @@ class Tab:
             self._hear(answer)
 
     def _send(self, method: str, **parameters: Any) -> int:
-        self._asked += 1
-        self._socket.send(json.dumps({"id": self._asked, "method": method, "params": parameters}))
-        return self._asked
+        self._sent += 1
+        self._socket.send(json.dumps({"id": self._sent, "method": method, "params": parameters}))
+        return self._sent
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event.get("method") == "Fetch.authRequired" and self._known is not None:

@@ -1,4 +1,4 @@
-"""A small run that takes a few seconds, who drives it, and what it leaves behind."""
+"""A small run of a few seconds, its drivers, and checks of the files and records that it leaves."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Federation:
         return list(client.search_runs(experiments, query))
 
     def check_complete(self, scratch: Path) -> None:
-        """Everything that a finished run must show, however it was disturbed."""
+        """Checks everything that a finished run must show, whatever faults it had."""
         np.testing.assert_array_equal(self.weights(), self.undisturbed(scratch))
         config = load_experiment(self.config)
         phases = make_plan(config).phases

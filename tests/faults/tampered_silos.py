@@ -1,4 +1,4 @@
-"""Silos that are asked, closed, restarted and tampered with in any order, beside a naive model of what left them.
+"""Silos that are queried, closed, restarted and tampered with in any order, beside a naive model of their releases.
 
 The model lives outside: which payload was received at which address, and what that spends. It knows the entries as
 they were when they were written, and so whether a file is still what it was.
@@ -38,7 +38,7 @@ MODEL, NUMBER, COLUMN = st.sampled_from([0.0, 1.0]), st.integers(1, 12), st.samp
 
 @dataclass
 class Model:
-    """One silo as those see it who were there: what it sent, and what its file held when it was let go of."""
+    """Naive model of one silo: its releases, and the content of its file when it was last closed."""
 
     folder: Path
     one: One | None = None
@@ -50,7 +50,7 @@ class Model:
     """True if its file was not tampered with."""
     sent: dict[tuple[int, str, int], tuple[float, bytes]] = field(default_factory=dict)
     lost: set[tuple[int, str, int]] = field(default_factory=set)
-    """Sent, and not in the copy that was reconciled: charged with what its anchor knew, and never sent again."""
+    """Releases that the reconciled copy lacks: charged by the anchor's sums, and never sent again."""
     agreed: set[str] = field(default_factory=set)
     approved: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
@@ -85,7 +85,7 @@ class Model:
 
 
 class TamperedSilos(RuleBasedStateMachine):
-    """Two silos with two runs each. An attacker writes to their SQLite files, closed or open, and to nothing else."""
+    """Two silos with two runs each. An attacker writes to their SQLite files only, closed or open."""
 
     kind = "seeded"
 
@@ -114,7 +114,7 @@ class TamperedSilos(RuleBasedStateMachine):
                 silo.let_go()
             shutil.rmtree(self.root)
 
-    # What a server and an operator do
+    # Actions of a server and an operator
 
     @rule(which=WHICH, run=RUN)
     def approve(self, which: int, run: str) -> None:
@@ -149,7 +149,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH, run=RUN, rounds=st.sets(ROUND, min_size=1), model=MODEL)
     def ask_several(self, which: int, run: str, rounds: set[int], model: float) -> None:
-        """As a driver that resumes a run."""
+        """Restores receipts, as a driver that resumes a run does."""
         if self.silos[which].one is None:
             self.restart(which)
         self.approve(which, run)
@@ -206,7 +206,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def mend(self, which: int) -> None:
-        """The silo's file is put back as it was when it was closed, or the silo is given up for a new one."""
+        """Restores the silo's file from the time of its closing, or replaces the silo by a new one."""
         silo = self.silos[which]
         if silo.whole:
             return
@@ -258,7 +258,7 @@ class TamperedSilos(RuleBasedStateMachine):
     def tamper_and_ask(
         self, which: int, run: str, name: str, a: int, b: int, column: str, closed: bool, model: float
     ) -> None:
-        """All rounds, at the model of before or at another; then, perhaps, the run is ended at what is left of it."""
+        """Queries all rounds, at the earlier model or another; then, perhaps, closes the run."""
         self.tamper(which, name, a, b, column, closed)
         self.ask_several(which, run, set(range(1, ROUNDS + 1)), model)
         if a > b:
@@ -273,7 +273,7 @@ class TamperedSilos(RuleBasedStateMachine):
     @precondition(lambda self: self.copies)
     @rule(which=WHICH, number=NUMBER, interrupted=st.booleans())
     def roll_back(self, which: int, number: int, interrupted: bool) -> None:
-        """To an older copy of a file, of this silo or of the other one."""
+        """Rolls a file back to an older copy, of this silo or of the other one."""
         instead = shutil.copy(self.copies[number % len(self.copies)], self.root / "changed")
         self._replace(self.silos[which], Path(instead))
         if interrupted:
@@ -281,7 +281,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH, run=RUN, rounds=st.sets(ROUND, min_size=1), gone=st.booleans())
     def lose_and_reconcile(self, which: int, run: str, rounds: set[int], gone: bool) -> None:
-        """A copy from before these answers, or no file at all, and an operator who takes what is left."""
+        """Puts back a copy from before these answers, or no file, and lets an operator reconcile it."""
         silo, before = self.silos[which], self.root / "before"
         if silo.whole and silo.path.exists():
             copy(silo.path, before)
@@ -307,7 +307,7 @@ class TamperedSilos(RuleBasedStateMachine):
         put(silo.path, instead)
         silo.whole = False
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def what_left_is_charged(self) -> None:
@@ -331,7 +331,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def look(self, which: int) -> None:
-        """`fedcore budget verify` finds all that opening did not, and what it calls whole shows all that was sent."""
+        """`fedcore budget verify` finds every fault that opening missed; a ledger without faults has all releases."""
         if self.silos[which].one is None:
             self._look(self.silos[which])
 
@@ -341,7 +341,7 @@ class TamperedSilos(RuleBasedStateMachine):
             assert findings == [] and rows_of(silo.path) == silo.truth
         if findings:
             return
-        # Whole by its chain, whoever wrote it: then it holds what was sent, and charges it.
+        # A ledger with a whole chain has and charges all releases, whoever wrote the file.
         ledger = SqliteLedger("ash", *silo.files)
         try:
             self._compare(silo, ledger.charges())

@@ -28,7 +28,7 @@ def change(path: Path, *statements: str) -> None:
 
 
 def shadow_index(path: Path) -> None:
-    """The index of addresses becomes one that holds nothing: its text stays, its root is that of an empty tree."""
+    """Empties the index of addresses: its text stays, and its root becomes that of an empty tree."""
     change(
         path,
         "CREATE UNIQUE INDEX empty ON entries (run, phase, round) WHERE kind = 'never'",
@@ -53,7 +53,7 @@ def not_null(path: Path, statement: str) -> None:
 
 
 def copy(path: Path, to: Path) -> Path:
-    """A copy of a ledger, also of one that is held, with all that was committed, as one file."""
+    """A copy of a ledger, also of an open one, with all committed rows, as one file."""
     for extra in ("", "-wal"):
         if (source := path.with_name(path.name + extra)).exists():
             shutil.copy(source, to.with_name(to.name + extra))
@@ -62,7 +62,7 @@ def copy(path: Path, to: Path) -> Path:
 
 
 def put(path: Path, instead: Path) -> None:
-    """`instead` takes the place of a ledger; whoever has that open keeps a file without a name."""
+    """Replaces a ledger's file by `instead`; a process that has the old one open keeps a file without a name."""
     for extra in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + extra).unlink(missing_ok=True)
     os.replace(instead, path)
@@ -152,7 +152,7 @@ TAMPERINGS = sorted(
 
 
 def rows_of(path: Path) -> Any:
-    """All that a ledger's file holds, as values; None if it cannot be read."""
+    """The content of a ledger's file, as values; None if it cannot be read."""
     if not path.exists():
         return None
     try:

@@ -65,7 +65,7 @@ def made(X=None, **options) -> Site:
 
 
 def written(method, problem, loss=None, run="run", **changes) -> bytes:
-    """The agreement's bytes with fields put in behind the constructors' backs, as `method__rounds=5`."""
+    """The agreement's bytes with fields set past the constructors' checks, for instance `method__rounds=5`."""
     loss = None if isinstance(method, SecondMoments | ColumnMoments) else loss or Logistic()
     sound = Agreement(run, SOUND, method, loss, "0" * 64)
     tree = json.loads(sound.to_bytes())
@@ -219,8 +219,7 @@ def test_classes_whose_indicators_would_not_fit_into_memory_are_refused():
 
 
 def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():
-    """The norm of zeros is above such a bound: it was divided by, and the whole answer was no number, or there was
-    none."""
+    """The norm of zeros is above such a bound: a division by it once made the whole answer NaN, or failed."""
     outcomes = set()
     for zeros in (False, True):
         X = np.ones((40, 3))
@@ -266,7 +265,7 @@ def test_a_site_keeps_a_bounded_number_of_runs_open(monkeypatch):
 
 
 def test_a_run_that_one_silo_refuses_is_kept_by_none():
-    """A copy of the first silo's records would stay for each such run."""
+    """Without the bound, a copy of the first silo's records would stay in memory for each such run."""
     rng = np.random.default_rng(0)
     first, second = (
         PrivateSilo(name, Records(rng.standard_normal((24, 3)), np.ones(24)), SecretKeys(b"k" * 32), MemoryLedger(name))

@@ -112,7 +112,7 @@ def test_a_mutated_bundle_ends_in_an_error_or_as_that_sites_own_answer(method):
 
 @pytest.mark.parametrize("names", [("ash", "ash"), ("ash", "birch", "ash"), ("birch", "birch", "ash")])
 def test_a_site_that_answers_twice_for_one_silo_is_refused(names):
-    """The later of the two would have been folded, and its receipt kept."""
+    """Otherwise the later of the two would be folded, and its receipt stored."""
     back = Back(Mbsgd(rounds=4))
     head, digests, payloads = parts(back.sound)
     which = [HERE.index(name) for name in names]

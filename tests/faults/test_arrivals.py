@@ -65,7 +65,7 @@ class Arrivals(RuleBasedStateMachine):
 
     @rule(place=PLACES)
     def approves(self, place):
-        """The first or a second time; also a run that was forgotten or closed."""
+        """Approves a run for the first or a second time; also a run that was forgotten or closed."""
         self.approve(place)
 
     @rule(seed=SEEDS, place=PLACES, run=st.integers(0, 60))
@@ -135,7 +135,7 @@ class Arrivals(RuleBasedStateMachine):
     @precondition(lambda self: self.made.oracle.left)
     @rule(seed=SEEDS)
     def asks_again_with_other_arrays(self, seed):
-        """At an address that was answered, of the same run and of another."""
+        """Queries an answered address again, of the same run and of another."""
         random = Random(seed)
         silo, run, phase, round = random.choice(sorted(self.made.oracle.left))
         tree = json.loads(self.made.agreements[run])
@@ -194,7 +194,7 @@ class Arrivals(RuleBasedStateMachine):
     @precondition(lambda self: self.places)
     @rule(seed=SEEDS)
     def ends_a_run(self, seed):
-        """And asks on: what was answered may be repeated, the rest is over."""
+        """Closes a run and queries on: answers may be repeated, and no new address is answered."""
         random = Random(seed)
         place = random.choice(self.places)
         run = f"sound-{place}"

@@ -1,4 +1,4 @@
-"""Real Dask workers: what arrives of their errors, and completed answers that are computed again."""
+"""Real Dask workers: their errors as they arrive at the driver, and completed answers that are computed again."""
 
 from __future__ import annotations
 

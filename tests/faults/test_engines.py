@@ -31,7 +31,7 @@ def cells(steps, ledgers):
 
 
 def check(federation: Federation, scratch: Path, ledger: str, step: str, pid: int | None) -> None:
-    """It was hit at its step, and all is there once, and as if it had not been."""
+    """Checks that the kill happened at its step, and that every record is there once, as in an undisturbed run."""
     hit_step, hit_pid = (scratch / "hit").read_text().split("|")
     assert hit_step == step and (pid is None or int(hit_pid) != pid)
     federation.check_complete(scratch)

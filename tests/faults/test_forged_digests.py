@@ -50,7 +50,7 @@ class Crafted:
 
 
 def asked(site: Site, query: Query) -> np.ndarray | None:
-    """The payload that the asker gets by whatever form is taken; None if all are refused."""
+    """The payload that the attacker gets by the first accepted form; None if the silo refuses all."""
     for form in (pickle.loads(pickle.dumps(Crafted(query))), pickle.dumps(Crafted(query)), on_the_wire(query)):
         try:
             (release,) = unbundled(site.answer(form), len(next(iter(query.arrays.values()))))

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.usefixtures("impatient"), pytest.mark.parametrize("kin
 
 
 class Silo:
-    """A silo that is opened and closed, and a server that keeps each different answer that it ever gave."""
+    """A silo that is opened and closed, and a server that stores each different answer that the silo ever gave."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder, self.kind = folder, kind
@@ -40,7 +40,7 @@ class Silo:
             self.refusals.append(error)
 
     def ask(self, *rounds: int, model: float = 0.0) -> None:
-        """Asks for these rounds at a model of this size; refusals are kept."""
+        """Queries these rounds at a model of this size; stores answers and refusals."""
         for round in rounds if self.one is not None else ():
             try:
                 answer = self.one.ask(np.full(4, model), round).tobytes()
@@ -54,7 +54,7 @@ class Silo:
         self.one = None
 
     def interrupted(self) -> None:
-        """An error of the disk after which the outcome of the last COMMIT is not known: the file is opened anew."""
+        """A disk error after which the outcome of the last COMMIT is unknown: the silo opens the file again."""
         self.one.ledger._disconnect()
 
     def most(self) -> int:
@@ -65,7 +65,7 @@ class Silo:
         return faults("ash", self.path, self.anchor)
 
     def spent(self) -> float:
-        """Squared mu of all answers that it ever gave, by hand: each counts by itself."""
+        """Sum of the squared mu of all answers that the silo ever gave, by hand."""
         plan = One(self.folder.parent / "plan", self.kind, *records(), approve=False)
         event = plan.plan.phases[0].event("ash", 1)
         plan.close()
@@ -74,7 +74,7 @@ class Silo:
 
 @pytest.fixture
 def silo(tmp_path, kind):
-    """Has answered all rounds of its run, and is closed."""
+    """A closed silo that has answered all rounds of its run."""
     (tmp_path / "plan").mkdir()
     made = Silo(tmp_path / "version", kind)
     made.open()
@@ -129,7 +129,7 @@ def test_no_address_is_answered_twice_after_a_restart(silo, name):
 
 
 def test_rows_that_only_the_index_has_lost_are_found_in_the_table(silo):
-    """Opening trusts no index, so it has nothing to refuse: the answers are there, and are sent again."""
+    """Opening trusts no index, so it refuses nothing: the answers are there, and are sent again."""
     shadow_index(silo.path)
     faults = silo.faults()
     silo.open()
@@ -226,7 +226,7 @@ def test_a_key_without_anchor_begins_no_new_ledger(silo):
 
 
 def test_swapped_ledgers_are_told_apart(silo, tmp_path, kind):
-    """Of two versions of a silo's data, with anchors and keys: each is whole, and in the wrong place."""
+    """Two versions of a silo's data swap ledgers, anchors and keys: each is whole, and in the wrong place."""
     other = Silo(tmp_path / "other version", kind)
     other.open("another run")
     other.close()

@@ -28,7 +28,7 @@ CHARGE = Charge(0.25, 1.0, 1e-6)
 
 @pytest.fixture
 def silo(tmp_path, kind):
-    """Closed, with nothing answered yet."""
+    """A closed silo that has answered nothing yet."""
     (tmp_path / "plan").mkdir()
     made = Silo(tmp_path / "version", kind)
     yield made
@@ -45,7 +45,7 @@ def approve(silo: Silo, run: str) -> None:
 
 
 def key_of(path: Path, run: str) -> str:
-    """The key of a run, which whoever reads the file has, in hexadecimal digits."""
+    """The key of a run, which every reader of the file has, in hexadecimal digits."""
     with closing(sqlite3.connect(path)) as db:
         return dict(db.execute("SELECT run, hex(key) FROM keys"))[run]
 
@@ -82,7 +82,7 @@ def test_no_address_is_answered_twice_in_another_encoding(silo, odd):
 
 @pytest.mark.parametrize("fitting", [True, False])
 def test_an_odd_release_does_not_stand_for_a_policy_that_was_hidden(tmp_path, fitting):
-    """Opening compares only how many entries are no releases with what the anchor saw, and what they are."""
+    """Opening compares the entries that are no releases, and their number, with the anchor."""
     paths = tmp_path / "version" / "ash.sqlite", tmp_path / "ash.anchor"
     ledger = SqliteLedger("ash", *paths)
     ledger.record_policy("d" * 64, "{}")

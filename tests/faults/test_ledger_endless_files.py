@@ -28,7 +28,7 @@ from tests.faults.test_ledger_kills import row
 
 PAGE, PATIENCE = 4096, 60.0
 MOST_MB = 400
-"""More than a process may grow by as it opens a ledger; whoever believes the file needs thousands."""
+"""Megabytes by which a process may grow when it opens a ledger; to trust the file takes thousands."""
 
 
 def interior(children: list[int], first: int = 0) -> bytes:

@@ -31,7 +31,7 @@ CHARGE = Charge(0.25, 1.0, 1e-6)
 
 
 def refused_entry(path: Path, anchor: Path, folder: Path, act: Callable[[SqliteLedger], object]) -> tuple:
-    """The last row that `act` would have written, had there been room. The ledger must be closed."""
+    """The last row that `act` would have written if the disk had had room. The ledger must be closed."""
     twin = folder / path.parent.name / path.name
     twin.parent.mkdir(parents=True)
     shutil.copy(path, twin)
@@ -83,8 +83,11 @@ class Forked(Silo):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closing_that_was_never_committed_does_not_open_another_run_again(tmp_path, kind):
-    """`right` was to be closed with nothing answered, and there was no room. `left` was closed so instead, and `right`
-    answered in full. Whoever shows the first closing in the place of the second had `left` answered at no charge."""
+    """An attacker who swaps the two closings would get the answers of `left` at no charge.
+
+    A full disk prevented the closing of `right` with nothing answered. Then `left` was closed, and `right` answered in
+    full.
+    """
     (tmp_path / "plan").mkdir()
     silo = Forked(tmp_path / "version", kind)
     silo.open()

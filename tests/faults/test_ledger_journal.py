@@ -27,7 +27,7 @@ MODES: dict[str, Callable[[Path], None]] = {"write-ahead": lambda path: None, "r
 
 @pytest.fixture
 def silo(tmp_path, kind):
-    """Has answered the first two rounds of its run, and is closed. A policy lies beside it."""
+    """A closed silo that has answered the first two rounds of its run, with a policy beside it."""
     (tmp_path / "plan").mkdir()
     made = Silo(tmp_path / "version", kind)
     made.open()
@@ -40,7 +40,7 @@ def silo(tmp_path, kind):
 
 
 def victims(silo: Silo) -> dict[str, Path]:
-    """All that a ledger or a silo cannot do without, and the process can delete."""
+    """The files that a ledger or a silo requires and the process can delete."""
     beside = {suffix: silo.anchor.with_suffix(suffix) for suffix in (".key", ".anchor", ".lock")}
     return beside | {"policy": silo.folder.parent / "policy.yaml", "itself": silo.path}
 
@@ -92,7 +92,7 @@ def test_a_journal_is_told_and_what_was_sent_is_sent_again_when_it_is_gone(silo)
 
 
 def test_no_ledger_begins_anew_because_its_key_and_anchor_were_deleted(silo, tmp_path):
-    """With both gone and a ledger of no entries, all would be answered again at no charge, and all would look whole."""
+    """Without both, and with an empty ledger, all would be answered again at no charge, and no check would fail."""
     backup = copy(silo.path, tmp_path / "kept")
     super_journal(silo.path, silo.anchor.with_suffix(".key"))
     silo.open()

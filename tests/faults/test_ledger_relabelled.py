@@ -26,7 +26,7 @@ def change(folder, *statements):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_was_hidden_is_not_answered_again(tmp_path, kind):
-    """12 answers of one address for the charge of one, while only charges in force were counted."""
+    """The attack gave 12 answers of one address for the charge of one, when only charges in force were counted."""
     answers, refused = set(), []
     for turn in range(3):
         try:

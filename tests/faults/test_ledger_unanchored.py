@@ -38,7 +38,7 @@ def approve_run(ledger: SqliteLedger) -> None:
 
 
 def answer(ledger: SqliteLedger, run: str, round: int) -> None:
-    """As a silo does: what is there is sent again, what is not is committed, if the run is not closed."""
+    """Answers as a silo does: repeats a committed row, and commits a new one unless the run is closed."""
     approve(ledger, run)
     if ledger.find(run, 1, round) is None and not ledger.is_closed(run):
         ledger.commit(run, row(round))
@@ -84,7 +84,7 @@ def test_a_kill_is_no_false_alarm_whatever_comes_next(tmp_path, done, then):
 
 
 def test_what_was_answered_after_a_kill_is_charged_when_the_file_is_rolled_back(tmp_path):
-    """To a copy without any run, and an operator reconciles: the anchor knew of the charge, wherever the kill was."""
+    """A rollback to a copy without any run, then a reconciliation: the anchor has the charge, wherever the kill was."""
     step, killed = 1, True
     while killed:
         folder = tmp_path / str(step)

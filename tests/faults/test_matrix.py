@@ -62,7 +62,7 @@ def config(ledger: str) -> ExperimentConfig:
 
 
 def child(folder: Path, ledger: str, step: str | None, count: int) -> None:
-    """A driver in a process of its own, from wherever the run is to its end."""
+    """Drives the run from its present state to its end, in a separate process."""
     places = {
         "FEDCORE_HOME": "home",
         "FEDCORE_POLICIES": "policies",
@@ -101,7 +101,7 @@ def silo_files(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory, silo_files) -> dict[str, np.ndarray]:
-    """Final weights of a plain loop that nothing disturbed, by ledger (it is part of a run's parameters)."""
+    """Final weights of an undisturbed plain loop, by ledger (it is part of a run's parameters)."""
     found = {}
     for ledger in ("memory", "sqlite"):
         folder, made = tmp_path_factory.mktemp("undisturbed"), config(ledger)
@@ -207,7 +207,7 @@ GUARDED = (
     "in the checkpoint, before COMMIT",
     "closed at one silo",
 )
-"""Steps that are killed with secret keys as well."""
+"""Steps that are also killed with secret keys."""
 
 
 BOUNDED = {
@@ -275,7 +275,7 @@ def test_a_kill_at_a_step_loses_and_doubles_nothing(processes, undisturbed, fold
 
 
 def test_every_step_of_the_matrix_is_a_place_in_the_code_that_runs(processes, tmp_path):
-    """A clean control: nothing planted, nothing hit, and the same checks hold."""
+    """The control: without a planted kill the same checks hold."""
     assert run(processes, tmp_path, "sqlite", None, 1) == 0
     assert not (tmp_path / "hit").exists()
     assert {silo: len(addresses) for silo, addresses in sent(tmp_path).items()} == {

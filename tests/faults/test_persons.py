@@ -1,4 +1,4 @@
-"""A person's files with several rows a patient, by commands alone: killed, gone on with, and refused as records."""
+"""Files with several rows per patient, by commands only: a run is killed, resumed, and refused for records."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Twice(Mbsgd):
 
 @dataclasses.dataclass(frozen=True)
 class Keeping(Mbsgd):
-    """Asks again, in a later round, what an earlier round gave it to ask."""
+    """A method that repeats, in a later round, the question of an earlier round."""
 
     def silo_step(self, sent, silo):
         kept.append(silo)
@@ -155,7 +155,7 @@ def test_a_message_of_another_form_is_not_committed(one, monkeypatch, name):
 
 
 def test_a_message_may_be_made_from_the_answer(one, monkeypatch):
-    """Whatever is computed from a noised answer alone is as private as the answer; the ledger keeps what was sent."""
+    """Values computed from a noised answer only are as private as the answer; the ledger stores the sent bytes."""
     made, control = one("seeded", *records()), one("seeded", *records())
     answer = control.ask(np.zeros(4))
     monkeypatch.setattr(Mbsgd, "silo_step", lambda self, sent, silo: 3.0 * silo.ask("gradient", sent["w"])[::-1])

@@ -22,8 +22,10 @@ from tests.faults.one_silo import KINDS, One, records, refusal, whole
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkeypatch, kind):
-    """The first answer was computed and not committed; then one coordinate of the sum moves by one unit in its last
-    place, as on another processor. With the noise kept, the two answers together would show the sum without noise."""
+    """The first answer was computed and not committed; then one coordinate of the sum moves by its last bit.
+
+    Another processor may do that. With equal noise, the two answers together would reveal the sum without noise.
+    """
     d = 400
     made = one(kind, *records(30, d))
     sigma = made.plan.phases[0].by_silo["ash"].sigma
@@ -122,7 +124,7 @@ SENTENCES = {
     "a query of this phase holds arrays of their own for no participant",
     "this is no query: packed arrays are cut",
 }
-"""Whatever was wrong: they name bounds and no value."""
+"""All refusals of queries: they name bounds and no value."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,7 +147,7 @@ def test_a_query_that_overflows_or_has_another_form_is_refused_before_a_silo_see
 
 
 class Bytes(bytes):
-    """Bytes with a state of their own."""
+    """A subclass of bytes with its own state."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""A process killed between any two operations on register and ledger: what was sent is never more than is charged."""
+"""A process killed between any two operations on register and ledger: the charge covers everything that was sent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def silo(folder: Path) -> tuple[SiloSource, LedgerFolders]:
 
 
 def played(folder: Path) -> None:
-    """An approval, a release that is noted beside the ledger before it is sent, a closing."""
+    """An approval, a release with a record beside the ledger before it is sent, and a closing."""
     ledger = RegisteredLedger(Register.current("ash"), "ash", "v" * 32, now)
     ledger.open_run("run", "plan", b"k" * 32, CHARGE, CAP)
     payload, digested = payload_digest(np.array([1.0]))

@@ -118,7 +118,7 @@ class Tampering(RuleBasedStateMachine):
 
     @rule()
     def undo(self) -> None:
-        """All files as they were after the last answer: what an operator restores who has noticed."""
+        """Restores all files from the time of the last answer, as an operator does who has noticed the attack."""
         for path, data in self.kept[-1].items():
             path.write_bytes(data)
 
@@ -129,7 +129,7 @@ class Tampering(RuleBasedStateMachine):
 
     @rule(version=st.sampled_from(VERSIONS))
     def verified(self, version: str) -> None:
-        """Whatever refuses to be opened, `budget verify` names."""
+        """`budget verify` names every ledger that refuses to be opened."""
         try:
             RegisteredLedger(Register.current("ash"), "ash", version, now).close()
         except SiloError:

@@ -77,7 +77,7 @@ def undisturbed(tmp_path_factory) -> Federation:
 
 
 class Manager:
-    """Keeps a shuffler running as a service manager does: what is planted is planted in the first process only."""
+    """Keeps a shuffler running as a service manager does; only its first process has the planted kill."""
 
     def __init__(self, folder: Path, step: str, count: int) -> None:
         self.folder, self.ends, self.starts = folder, threading.Event(), 0
@@ -245,7 +245,7 @@ def found_in(files: list[Path], federation: Federation) -> dict[str, set[str]]:
 
 @pytest.mark.minutes
 def test_nothing_of_an_answer_is_anywhere_at_the_driver(home, tmp_path):
-    """Every file of its home but the silos' own: run folder, MLflow, Prefect, logs."""
+    """Every file of the home except the silos' own: run folder, MLflow, Prefect, logs."""
     found = []
     for trust in ("shuffler", "inter-silo"):
         privacy = {"epsilon": 4, "delta": 1e-6, "trust": trust, "ledger": "sqlite"}

@@ -58,7 +58,7 @@ def digits(home: Path, folder: Path, rounds: int = 2, **cluster: float) -> Feder
 
 
 def plant(folder: Path, patch: pytest.MonkeyPatch, delay: float | None, lives: int) -> Path:
-    """Has site-1 killed before it joins (None), or this many seconds after it has, as long as it has lives to lose."""
+    """Kills site-1 before it joins (None), or this many seconds after it has joined, for a number of its lives."""
     preload, deaths = folder / "dying.py", folder / "deaths"
     preload.write_text(PRELOAD.format(delay=delay, lives=lives, deaths=str(deaths)))
     patch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([str(preload)]))  # for commands, which read it; and for us:

@@ -143,7 +143,7 @@ def test_what_an_aggregator_does_not_go_with_is_refused(method, changes, message
 
 
 def test_a_guarded_silo_refuses_to_entrust_a_sum():
-    """Also where a plan would have it: a forged one, with a mechanism of its own."""
+    """Also for a forged plan with its own mechanism."""
     made = problem()
     plan = METHOD.plan(made)
     silo = PrivateSilo(

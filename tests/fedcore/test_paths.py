@@ -66,7 +66,7 @@ def asked(folder, **changes) -> ExperimentConfig:
 
 
 def spellings(project):
-    """Ways to type data/north.csv, by what is done."""
+    """Spellings of the path data/north.csv."""
     (project / "link").symlink_to(project / "data")
     (project / "data" / "deep" / "again.csv").symlink_to("../north.csv")
     (project / "elsewhere").symlink_to(project / "data" / "deep")
@@ -189,7 +189,7 @@ def test_sweeps_and_statistics_are_of_places_too(project, monkeypatch, tmp_path)
 
 
 def test_a_kept_config_is_found_again_wherever_the_project_is(project, tmp_path, monkeypatch):
-    """Runs and sweeps of a home that was moved, or copied, with its data: their ids are what they were."""
+    """Runs and sweeps of a home that was moved, or copied, with its data: their ids are unchanged."""
     from fedcore.home import Home
 
     outside = tmp_path / "elsewhere" / "south.csv"
@@ -303,7 +303,7 @@ def test_what_is_opened_is_what_the_path_names(project, tmp_path):
 
 
 def test_what_pages_and_files_are_told_of_a_config_names_no_place_of_this_machine(project, tmp_path, monkeypatch):
-    """Nor where keys and secrets are; a copy of it runs from the folder that holds the home, as the same run."""
+    """The page does not show paths of keys and secrets; a copy of it runs as the same run from the home's folder."""
     from fedcore.home import Home
 
     outside = tmp_path / "elsewhere" / "south.csv"

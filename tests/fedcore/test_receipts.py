@@ -1,4 +1,4 @@
-"""Receipts as they travel and are kept: what was written is read, and nothing else is."""
+"""Receipts as they are sent and stored: written bytes are read back, and all others are refused."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""Bytes that arrive: what they are read into is bounded by a limit before it is made, whatever they claim."""
+"""Arriving bytes: the memory for their content is bounded before it is allocated, whatever sizes they claim."""
 
 import json
 import struct
@@ -20,7 +20,7 @@ MOST = 2**20
 
 
 def refused(read, data):
-    """Bytes that reading took beyond what arrived; fails if it is not refused."""
+    """Bytes that reading allocated beyond the arrived ones; fails unless the reading is refused."""
     tracemalloc.start()
     try:
         with pytest.raises(ValueError):

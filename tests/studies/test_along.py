@@ -1,4 +1,4 @@
-"""The error along runs: means over runs at rounds that all were looked at, sums of what was sent and evaluated."""
+"""The error along runs: means over runs at rounds that all runs evaluated, and sums of numbers sent and gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cell(method: str, seed: int, epsilon: float = 1.0) -> ExperimentConfig:
 
 
 def ran(home: Home, config: ExperimentConfig, phases: list[list[tuple[float, float | None]]]):
-    """A finished run of phases of rounds: gradient evaluations and error, None where it was not looked at."""
+    """A finished run of phases of rounds, each with gradient evaluations and error; None: not evaluated."""
     path = store_path(home, run_id(config))
     path.parent.mkdir(parents=True)
     store, sent = RunStore(path), 0.0

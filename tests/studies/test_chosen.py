@@ -1,4 +1,4 @@
-"""Settings chosen on simulated silos: as many for each method, the least mean error at each place, asking no silo."""
+"""Settings chosen on simulated silos: equally many for each method, least mean error at each place, no silo's query."""
 
 from __future__ import annotations
 

@@ -20,6 +20,10 @@ def point(method, errors, at=1.0):
     return Point(method, at, at, errors, {}, "seeded", 1.0, 10, seeds, at=at)
 
 
+def against(metric, baseline=None):
+    return CurvesConfig(metric=metric, panels=("privacy.trust",), baseline=baseline)
+
+
 def curve(label, ends, panel=("2",)):
     return Curve(label, panel, (5,), (statistics.fmean(ends),), (0.0,), ends, tuple((seed, 0) for seed in (0, 1, 2)))
 
@@ -59,17 +63,17 @@ def test_gaps_to_the_lowest_hold_for_all_pairs_of_the_figure():
 def test_differences_of_curves_have_p_values_where_less_is_better():
     made = [curve("base", BASE), curve("better", BETTER)]
     apart, chance = curve_differences(
-        "f", CurvesConfig(metric="train_loss", panels=("privacy.trust",), baseline="base"), made
+        "f", against("train_loss", "base"), made
     )
-    assert (apart.place.measure, apart.place.panel) == ("train_loss, difference from base", "2")
+    assert (apart.place.measure, apart.place.panel) == ("train_loss, difference from base", "(2)")
     assert apart.value == "-0.1" and float(apart.spread) == pytest.approx(half((-0.10, -0.09, -0.11)), rel=1e-3)
     p = stats.ttest_rel(BETTER, BASE, alternative="less").pvalue
     assert (chance.place.measure, chance.value) == ("p of no less than base", f"{p:.2g}") and not chance.spread
     (accuracy,) = curve_differences(
-        "f", CurvesConfig(metric="accuracy", panels=("privacy.trust",), baseline="base"), made
+        "f", against("accuracy", "base"), made
     )
     assert accuracy.value == "-0.10"
-    assert curve_differences("f", CurvesConfig(metric="train_loss", panels=("privacy.trust",)), made) == []
+    assert curve_differences("f", against("train_loss"), made) == []
     elsewhere = [*made, curve("x", BASE, ("3",))]
     with pytest.raises(InputError, match="has other trials than the baseline"):
-        curve_differences("f", CurvesConfig(metric="train_loss", panels=("privacy.trust",), baseline="base"), elsewhere)
+        curve_differences("f", against("train_loss", "base"), elsewhere)

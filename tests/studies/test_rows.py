@@ -1,4 +1,4 @@
-"""Rows of the table behind advice: of each epsilon of a figure what every method came to, with what it was set to."""
+"""Rows of the table behind advice: for each epsilon of a figure, every method's error and settings."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ CLIP = 1.0
 
 @dataclass
 class Counter:
-    """The shuffler behind the counter: what `carry` and `Mailbox` do over HTTP, by calls.
+    """A shuffler that is called directly, with the interfaces of `carry` and `Mailbox`, without HTTP.
 
     `lost`: returns the ShufflerError to raise for an envelope, or None. `seen`: all envelopes that were taken.
     """

@@ -30,7 +30,7 @@ ROOT = Path(fedcore.__file__).resolve().parents[1]
 
 
 class Killed(BaseException):
-    """The end of a process, as far as this one can have it."""
+    """Simulates the end of a process within this one."""
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_silo_s_file_that_changed_stops_a_stopped_run(home, tmp_path, change):
 
 
 def test_no_digest_of_a_file_can_be_looked_up_in_a_checkpoint(home, tmp_path):
-    """Two runs on the same files keep other digests of them; of guarded silos none is kept at all."""
+    """Two runs on the same files record different digests of them; of guarded silos' files none is recorded."""
     one, two = stopped(home, files(tmp_path)), stopped(home, files(tmp_path, repetition=1))
     assert set(json.loads(one["files"])) == {"north", "south"}
     assert not set(json.loads(one["files"]).values()) & set(json.loads(two["files"]).values())

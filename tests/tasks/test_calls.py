@@ -1,4 +1,4 @@
-"""Runs that go in step: each ends as it does alone, whatever goes beside it, fails, is lost or stopped."""
+"""Runs in step: each ends as it does alone, whatever other runs do, fail, lose or stop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Echo:
 
 
 def counting(backend, name, rounds, log=None):
-    """A run that asks for `name`1, `name`2, ... and returns what it heard."""
+    """A run that calls for `name`1, `name`2, ... and returns the answers."""
     heard = []
     try:
         for number in range(1, rounds + 1):

@@ -35,7 +35,7 @@ def made(tmp_path_factory) -> Experiment:
 
 
 class Slow:
-    """MLflow's store, whose rows wait until they may be written; how many came at once is kept."""
+    """MLflow's store, whose rows wait until they may be written; it records the number of rows in each call."""
 
     def __init__(self, monkeypatch) -> None:
         self.open, self.most = threading.Event(), 0

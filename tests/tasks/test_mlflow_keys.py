@@ -1,4 +1,4 @@
-"""Keys for names that people give: one for each, which MLflow takes, and those of before where nothing collides."""
+"""MLflow keys for users' names: a different valid key for each name, and the earlier keys if none collide."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_classes_that_were_one_key_have_their_own_and_keep_it_where_a_test_lacks
 
 
 def test_a_class_of_a_long_name_costs_no_entry():
-    """Its key with the interval's end was longer than MLflow takes, and all of the run's last values went with it."""
+    """Its key with the interval's suffix exceeded MLflow's limit once, and all of the run's last values were lost."""
     for key in evaluation_metrics(held_out("x" * 245), None):
         _validate_metric_name(key)
 

@@ -102,7 +102,7 @@ def test_who_takes_a_run_over_has_its_ledgers_at_once_and_the_older_is_refused_e
     )
     for act, *arguments in late:
         refused(act, *arguments)
-    # Whoever leaves its lease out, or makes one up, is not the newest either.
+    # A driver without a lease, or with an invented one, is not the newest either.
     refused(newer.answer, question(made))
     refused(newer.answer, question(made), 7, code="plan")
     newer.close_run(made.run, 6)
@@ -122,7 +122,7 @@ def test_a_process_that_never_heard_of_the_newer_lease_refuses_the_older(made, f
 
 @pytest.mark.parametrize("where", ["answer", "approve", "close"])
 def test_what_an_older_driver_is_in_the_middle_of_is_not_committed(made, folders, monkeypatch, where):
-    """Nor is it waited for."""
+    """The end of a site does not wait for its answer."""
     within, go_on, real = threading.Event(), threading.Event(), PrivateSilo._view
     older = opened(made, folders, "older", 5) if where != "approve" else None
     if where == "answer":
@@ -200,7 +200,7 @@ def test_a_site_that_is_being_opened_when_its_run_is_taken_over_is_closed_again(
 
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_the_other_runs_of_a_site_go_on(tmp_path, folders, ledger):
-    """Of a sweep, whose runs share a site: one is taken over, by another driver."""
+    """The runs of a sweep share a site; another driver takes over one of them."""
     one, other = (experiment(tmp_path, algorithm={"name": "mbsgd", "rounds": rounds}) for rounds in (4, 5))
     shared = opened(one, folders, "sweep", 5, ledger)
     shared.approve(other.agreement.to_bytes(), None, other.run, 5)

@@ -105,7 +105,7 @@ def charged(folder) -> dict[str, list[str]]:
 
 
 def test_a_server_cannot_name_the_price(door, tmp_path):
-    """The issue's attack: epsilon 20 on top of 2. Nothing is reserved for it, and what is left can still be had."""
+    """An attack with epsilon 20 on top of 2. It reserves nothing, and the rest of the budget stays available."""
     write_policy(door.policies, cap={"epsilon": 3, "delta": DELTA})
     first = experiment(tmp_path)
     door.play(first, tmp_path)
@@ -291,7 +291,7 @@ def test_other_terms_do_not_clear_a_run_that_a_new_policy_stopped(tmp_path, monk
 
 
 def test_no_run_takes_the_place_of_what_a_ledger_has_lost(tmp_path):
-    """Whoever asks names runs. One with the name that the account had for a reconciliation replaced its charge."""
+    """The driver chooses run names. One that equalled the account's entry for a reconciliation replaced its charge."""
     path, anchor, one = tmp_path / "v" / "ash.sqlite", tmp_path / "ash.anchor", Charge(0.25, 2.0, DELTA)
     ledger = SqliteLedger("ash", path, anchor)
     ledger.open_run("a", "plan", b"a" * 32, one, None)

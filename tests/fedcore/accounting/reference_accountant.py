@@ -64,7 +64,7 @@ class Bracket(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """P by its density, ln(dP/dQ) and the inverse of that, which is -inf or inf where the loss does not get."""
+    """P by its density, ln(dP/dQ) and its inverse, which is -inf or inf outside of the loss's range."""
 
     scale: float
     density: Callable[[Array], Array]
@@ -228,7 +228,7 @@ class Rounded:
         return (rounds * (self.log_moment(theta + tilt) - self.log_moment(theta)) + math.log(2 / OUTSIDE)) / tilt
 
     def bracket(self, rounds: int, delta: float, theta: float, tilts: tuple[float, float]) -> Bracket:
-        """Epsilon by one transform, everything that can be wrong in it charged (see the module)."""
+        """Epsilon by one transform, with all its errors charged (see the module)."""
         h, log_moment = self.step, self.log_moment(theta)
         start = math.floor(self._end(rounds, theta, tilts[0]) / h)
         size = next_fast_len(math.ceil(self._end(rounds, theta, tilts[1]) / h) - start + 2, real=True)

@@ -37,7 +37,7 @@ def coin_delta_among_clones(local, messages, share):
 
 
 def coin_delta_of_a_real_batch(local, messages, epsilon):
-    """Randomised response of one user against its other answer, all others having 0: the server counts ones."""
+    """Randomised response of one user against its other answer, while all others have 0: the server counts ones."""
     p = math.exp(local) / (1 + math.exp(local))
     ones = np.arange(messages + 1)
     others = binom.pmf(ones, messages - 1, 1 - p), np.append(0.0, binom.pmf(ones[:-1], messages - 1, 1 - p))

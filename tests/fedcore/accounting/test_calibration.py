@@ -151,7 +151,7 @@ EXPERIMENTS = {
     12: (0.00425, 0.00450),
     18: (0.00283, 0.00325),
 }
-"""By epsilon sigma / L of the experiments' formula and the exact one, of full batches: table 7.5 of the spec."""
+"""By epsilon, sigma / L of the experiments' formula and the exact one, for full batches: table 7.5 of the spec."""
 
 
 @pytest.mark.parametrize("epsilon", EXPERIMENTS)

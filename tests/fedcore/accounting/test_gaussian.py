@@ -89,7 +89,7 @@ def test_round_trip_returns_the_target_and_not_more(log_epsilon, log_d):
 
 @pytest.mark.parametrize("epsilon", [0.005, 0.01, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 20.0, 300.0, 1e4])
 def test_noise_of_many_answers_that_was_found_for_a_target_is_shown_to_spend_just_that(epsilon):
-    """No tolerance is needed for a target of 2 to be shown as 2: what is found is below it by more than rounding."""
+    """A target of 2 is shown as 2 without a tolerance: the found epsilon is below it by more than rounding."""
     for delta in (1e-100, 1e-12, 1e-9, 1e-6, 1e-5, 1e-3, 1 / 51**2, 1 / 303**2, 1 / 902**2, 1 / 13_000**2):
         for answers in (1, 3, 7, 40, 999):
             sensitivity = 2 * (1 + 1e-6) / 902

@@ -67,7 +67,7 @@ def test_full_batches_cost_the_mixture_of_gaussian_curves(multiplier, steps, rou
 
 
 def test_answers_in_any_case_come_on_top():
-    """A warm start of full batches: every n has its answers too."""
+    """A warm start of full batches: every n includes its answers."""
     warm = full(3.0, 5)
     found = honest_sampling(full(4.0, 2), 12, 0.25, 1e-6, certain=[warm])
     by_hand = mixture_by_hand(lambda n: math.sqrt(2 * n / 16 + 5 / 9), 12, 0.25, 1e-6)
@@ -120,7 +120,7 @@ def test_it_is_an_upper_bound_on_any_grid(tolerance):
 
 
 def log_delta_of(event, answers, epsilon):
-    """The delta at which the accountant's epsilon of so many answers is `epsilon`: its own curve, asked backwards."""
+    """The delta at which the accountant's epsilon of this number of answers is `epsilon`: the inverse of its curve."""
     all_of_them = [replace(event, count=answers)]
     return brentq(
         lambda log_delta: spent(all_of_them, math.exp(log_delta)) - epsilon, math.log(1e-14), math.log(0.5), xtol=1e-3
@@ -181,7 +181,7 @@ def test_settings_of_the_paper_cost_what_the_spec_computed(row):
     ],
 )
 def test_more_noise_is_cheaper_as_the_spec_computed(multiplier, server, certified):
-    """The saturation table of 5.5: what the paper's own bound hardly sees."""
+    """The saturation table of 5.5, which the paper's own bound hardly shows."""
     assert spent([sampled(multiplier, 20_000)], 2.5e-6) == pytest.approx(server, rel=6e-3)
     assert honest_sampling(sampled(multiplier, 50), 400, 0.2, 2.5e-6) == pytest.approx(certified, rel=1.5e-2)
 

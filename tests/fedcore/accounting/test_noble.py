@@ -25,7 +25,7 @@ THIRD, SERVER = "noble-2022-numeric", "noble-2022-numeric-server"
 
 
 def inputs(n=4000, batch=800, steps=50, rounds=400, silos=100, picked=20, delta=2.5e-6):
-    """Section 7.1 of the spec: synthetic data, l = s = 0.2."""
+    """Inputs of section 7.1 of the spec: synthetic data, l = s = 0.2."""
     return FormulaInputs(
         n, rounds, delta, batch, sampling="without-replacement", local_steps=steps, silos=silos, silos_per_round=picked
     )
@@ -120,7 +120,7 @@ def test_formulas_about_one_silo_are_not_asked_about_others():
 # Largest T
 
 ONE_HIGHER = {(160, 5), (160, 10), (160, 20)}
-"""The paper's procedure, done anew, allows 507, 459 and 363 rounds in these cells (spec, 5.5)."""
+"""A repetition of the paper's procedure allows 507, 459 and 363 rounds in these cells (spec, 5.5)."""
 CELLS = [
     (sigma_g, steps, rounds + ((sigma_g, steps) in ONE_HIGHER))
     for sigma_g, row in noble_table_1.ROUNDS.items()
@@ -188,7 +188,7 @@ def test_rounds_without_a_bound_are_refused():
 
 @pytest.mark.parametrize("sigma_g, steps, epsilon", [(10, 20, 3.0), (60, 50, 1.0), (20, 1, 0.5)])
 def test_accounted_rounds_of_local_steps(sigma_g, steps, epsilon):
-    """K gradients a round: the largest T whose T K answers keep to epsilon, whoever takes part."""
+    """K gradients a round: the largest T whose T K answers stay within epsilon, for every participation."""
     setting = Setting(4000, 1, 2.5e-6, 800, 1.0, "without-replacement", steps)
     found = setting.rounds_for(epsilon, sigma_of(sigma_g))
     costs = [

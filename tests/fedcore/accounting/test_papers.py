@@ -1,4 +1,4 @@
-"""The published formulas: by hand, by the specs' tables, at both sides of their limits, and what they really spend."""
+"""The published formulas: by hand, by the specs' tables, on both sides of their limits, with their true epsilons."""
 
 import itertools
 import math
@@ -164,7 +164,7 @@ def test_noble_numeric_restated(sigma_g, tenths, silos, picked, rounds):
 
 
 def test_noble_numeric_hardly_depends_on_the_noise():
-    """Spec dp-scaffold, 5.5: what 5.2 gives for sigma_g from 2 to infinity."""
+    """Spec dp-scaffold, 5.5: values of 5.2 for sigma_g from 2 to infinity."""
     inputs = {"n": 4000, "rounds": 400, "delta": 2.5e-6, "batch": 800, "local_steps": 50, **DRAWN}
     formula = ask("noble-2022-numeric", **inputs, silos=100, silos_per_round=20)
     rows = [(2, 19.61), (3, 15.80), (5, 13.93), (10, 13.16), (20, 12.96), (30, 12.93), (60, 12.91), (120, 12.90)]
@@ -435,7 +435,7 @@ def test_setting_asks_the_formula_of_the_main_method_for_its_own_batches():
 
 
 def test_noble_numeric_at_the_ends_of_the_noise():
-    """No noise claims infinity, and a large clip does not push sigma out of the range that is searched."""
+    """No noise claims infinity, and a large clip does not push sigma out of the searched range."""
     formula = ask("noble-2022-numeric", **TAKEN | FROM_SILOS, clip=1e9)
     assert formula.epsilon(1e-300) == math.inf and formula.epsilon(math.inf) == pytest.approx(formula.least, rel=1e-9)
     assert formula.epsilon(formula.sigma(formula.least * 1.001)) == pytest.approx(formula.least * 1.001, rel=1e-9)

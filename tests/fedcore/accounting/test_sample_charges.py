@@ -119,7 +119,7 @@ def test_noise_is_found_again_in_the_homes_cache_and_is_the_same(tmp_path, monke
 @pytest.mark.parametrize("rate", [1e-3, 0.1, 0.5, 0.99])
 @pytest.mark.parametrize("multiplier", [0.4, 1.0, 6.0])
 def test_no_sample_is_worse_than_answering_about_all(sampling, rate, multiplier):
-    """The whole curve lies below the Gaussian mechanism's: what a charge of mu^2 stands for."""
+    """The whole curve lies below the Gaussian mechanism's, which a charge of mu^2 represents."""
     epsilons = np.linspace(-8, 8, 161)
     of_sample = SAMPLED[sampling](rate, multiplier)(epsilons)
     assert (of_sample <= gaussian(1 / multiplier)(epsilons) * (1 + 1e-9) + 1e-15).all()

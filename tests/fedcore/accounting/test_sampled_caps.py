@@ -1,4 +1,4 @@
-"""Caps of rule rdp with samples: how many runs fit, at the account's one order; what charges keep; what is refused."""
+"""Caps of rule rdp with samples: the number of runs that fit at the account's order, stored charges, refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUNS = {  # of epsilon 1 at delta 1e-5: sampling, rate, noise over sensitivity, 
 
 
 def charge(name: str) -> Charge:
-    """As `Charge.of`, but for the composed epsilon: 1 by the way the noise was found."""
+    """`Charge.of` with a composed epsilon of 1, for which the noise was calibrated."""
     sampling, rate, multiplier, rounds = RUNS[name]
     event = GaussianRelease(0, 1000, 1.0, multiplier, rounds, sampling=sampling, rate=rate)
     return Charge(event.gdp_mu_squared, 1.0, DELTA, pieces_of([event]))
@@ -62,7 +62,7 @@ def fits(cap: Cap, one: Charge, order: float | None = None) -> int:
     ],
 )
 def test_runs_that_fit(name, of_eight, of_four, as_full):
-    """The table of the issue; `as_full`: what fitted while a sample counted as all records."""
+    """Numbers of runs that fit a cap; `as_full`: the number if a sample counted as all records."""
     one = charge(name)
     assert fits(Cap(8.0, DELTA, "rdp"), one) == of_eight and fits(Cap(4.0, DELTA, "rdp"), one) == of_four
     assert fits(Cap(8.0, DELTA, "rdp"), replace(one, pieces=())) == as_full

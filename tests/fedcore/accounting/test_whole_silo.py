@@ -40,7 +40,7 @@ def squares_of_sizes(records, rate, count):
 
 
 def exact_epsilon(records, rate, multiplier, count, delta, more=0.0):
-    """Of answers that show the sizes of their samples: a Gaussian mechanism with a random mu^2, averaged. `more`: mu^2
+    """Epsilon of answers that show their samples' sizes: a Gaussian mechanism with a random mu^2. `more`: mu^2
     of other answers."""
     law = squares_of_sizes(records, rate, count)
     at = np.flatnonzero(law > 1e-18)

@@ -18,7 +18,7 @@ WEIGHTS = (2.4, 0.5, 1.2, 0.2, 0.4, 1.3)
 """c_i = p_i N."""
 N, D, CLIP, EPSILON, DELTA = len(SIZES), 5, 1.5, 100.0, 1e-5
 STEP = 1e-9
-"""So short that all rounds ask about the same model: w moves by a millionth."""
+"""A step so short that all rounds query the same model: w moves by a millionth."""
 
 
 def records():
@@ -32,7 +32,7 @@ def records():
 
 
 def gradients(X, y):
-    """Of the squared loss at w = 0, each clipped to norm CLIP, one after the other."""
+    """Gradients of the squared loss at w = 0, each clipped to norm CLIP, one after the other."""
     rows = [-label * row for row, label in zip(X, y, strict=True)]
     return np.array([g * min(1.0, CLIP / math.sqrt(sum(g * g))) for g in rows])
 
@@ -110,7 +110,7 @@ def test_it_is_unbiased_and_its_variance_is_the_specs(law, batch, epsilon, feder
 
 
 def test_weights_scale_noise_to_that_of_the_scaled_lipschitz_constant(federate):
-    """c_i sigma_i is what L_i p_i N in place of L_i asks for (5.1, 6.8), and alike at all silos where c_i is n_i's."""
+    """c_i sigma_i is the sigma for L_i p_i N in place of L_i (5.1, 6.8), and equal at all silos if c_i is by size."""
     total, rounds = sum(SIZES.values()), 7
     weights = tuple(N * n / total for n in SIZES.values())
     plan = federate(
@@ -127,7 +127,7 @@ def test_weights_scale_noise_to_that_of_the_scaled_lipschitz_constant(federate):
 
 
 def test_noise_at_the_server_is_that_of_the_scaled_constants(federate):
-    """Full batches, all silos: without noise each round has one message, so what varies is noise alone."""
+    """Full batches, all silos: without noise each round has one message, so all variation is noise."""
     data, rounds = records(), 800
     method = Mbsgd(step=STEP, rounds=rounds)
     options = {"delta": DELTA, "clip": CLIP, "weights": WEIGHTS}

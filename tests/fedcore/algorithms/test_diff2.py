@@ -14,7 +14,7 @@ from fedcore.messages import Query
 from fedcore.models import SoftmaxRegression
 
 ONE = {"a": (np.ones((1, 1)), [4.0]), "b": (np.ones((2, 1)), [-2.0, 0.0])}
-"""Losses (w - 4)^2 / 2; (w + 2)^2 / 2 and w^2 / 2."""
+"""Records of the losses (w - 4)^2 / 2; (w + 2)^2 / 2 and w^2 / 2."""
 
 
 def rough(rng, silos=3, d=4):
@@ -25,7 +25,7 @@ def rough(rng, silos=3, d=4):
 
 
 def test_the_recursion_by_hand_with_both_bounds_at_work(federate):
-    """C_1 = 3, C_2 = 1/2, eta = 1/2, T = 3, from 0: see the comments."""
+    """By hand with C_1 = 3, C_2 = 1/2, eta = 1/2, T = 3, from 0: see the comments."""
     method = Diff2(rounds=5, period=3, step=0.5, slope=0.5)
     federation = federate(method, ONE, epsilon=None, clip=3.0, diameter=100.0)
     found = [(float(s.w[0]), float(s.estimate[0])) for _, _, s in federation.play()]
@@ -277,7 +277,7 @@ def test_hand_worked_fractions_agree():
 
 
 def test_a_rounds_curve_by_hand(federate):
-    """The recursion of above: whether it restarts, step, bound, noise and norm of the estimate of each round."""
+    """Each round of the recursion above: restart or not, step, bound, noise, and norm of the estimate."""
     method = Diff2(rounds=5, period=3, step=0.5, slope=0.5)
     federation = federate(method, ONE, epsilon=None, clip=3.0, diameter=100.0)
     states = [method.init(np.zeros(1)), *(state for _, _, state in federation.play())]
@@ -296,7 +296,7 @@ def test_a_rounds_curve_by_hand(federate):
     "method", [Diff2(rounds=9, period=4, step=0.01), Diff2Bvr(rounds=9, period=4, step=0.01, local_steps=3, batch=2)]
 )
 def test_the_noise_of_a_rounds_curve_is_that_of_the_mean_of_its_answers(method, federate):
-    """Of records whose gradients are all zero answers are noise. Turns of local steps have no such number."""
+    """With records whose gradients are all zero, answers are noise. Turns of local steps have no such number."""
     data = {name: (np.zeros((10, 2000)), np.ones(10)) for name in "abc"}
     federation = federate(method, data, epsilon=1.0, diameter=1e6)
     (phase,), before, looked = federation.plan.phases, method.init(np.zeros(2000)), 0

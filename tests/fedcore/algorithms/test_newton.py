@@ -1,4 +1,4 @@
-"""Methods of second order: against Newton's method written plainly, and what they send, reveal and refuse."""
+"""Methods of second order: against a plain Newton's method; their messages, disclosures and refusals."""
 
 import math
 from itertools import pairwise
@@ -124,7 +124,7 @@ def test_a_silo_sends_what_it_keeps_and_the_server_puts_it_where_it_belongs(fede
 
 
 def naive_solver(g, H, points, step, M):
-    """GMSolver on the whole loss, without noise, as the spec has it (dp-fcrn 5.2)."""
+    """GMSolver of the spec (dp-fcrn 5.2) on the whole loss, without noise."""
     theta, total = np.zeros(g.size), np.zeros(g.size)
     for s in range(points):
         total += 2 * (s + 1) / (points * (points + 1)) * theta

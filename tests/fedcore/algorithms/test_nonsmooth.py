@@ -25,7 +25,7 @@ from tests.selection import some_in_make_test
 
 
 def problem(n=256, silos=16, d=20, L=1.0, D=4.0, epsilon=2.0, delta=1e-5, participants=None, calibration="exact"):
-    """By default the worked example of spec section 4, for a nonsmooth loss."""
+    """A problem with a nonsmooth loss; by default the worked example of spec section 4."""
     facts = tuple(SiloFacts(f"s{i}", n) for i in range(silos))
     return problem_of(facts, d, L, math.inf, D, participants or silos, Budget(epsilon, delta, calibration))
 

@@ -139,7 +139,7 @@ def test_users_files(tmp_path, monkeypatch):
 
 
 def test_a_file_keeps_its_version_whatever_is_asked_of_it(tmp_path):
-    """Else another choice of columns, or one more silo, would look like fresh records."""
+    """Otherwise another choice of columns, or one more silo, would look like fresh records."""
     for name in ("north", "south"):
         write_csv(tmp_path / f"{name}.csv")
     both = prepare(files(tmp_path), MODEL, 0, tmp_path / "root")

@@ -1,4 +1,4 @@
-"""Persons of a file: whose a row is, what counts of them, and what is refused."""
+"""Persons of a file: owners of rows, counts of persons, and refusals."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_file_is_opened_by_persons_and_its_size_is_theirs(tmp_path):
 
 
 def test_where_the_rows_of_a_person_stand_in_the_file_moves_nobody(tmp_path):
-    """Neighbours replace all rows of one id: also those of another number, at other places of the file."""
+    """Neighbours replace all rows of one id, also by another number of rows at other places of the file."""
     opened = []
     for mine in (["a,20,1", "a,60,0"], ["a,99,0"], ["a,1,1", "a,2,1", "a,3,0", "a,4,1"]):
         for place in range(4):

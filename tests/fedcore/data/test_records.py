@@ -103,7 +103,7 @@ def test_wrong_input_is_refused(features, labels, constants, words):
 
 @pytest.mark.parametrize("bound", [0.5, 1.0, 7.0])
 def test_features_are_scaled_before_the_bias_is_appended(bound):
-    """As in the paper of DP-SCAFFOLD: row by row x min(1, bound / |x|), then a 1, which stays a 1."""
+    """The preparation of the DP-SCAFFOLD paper: row by row x min(1, bound / |x|), then a constant 1."""
     X = np.random.default_rng(2).standard_normal((60, 4)) * np.logspace(-3, 3, 60)[:, None]
     records = prepare_records(X, np.zeros(60), True, bound, divide_by=2.0, normalise="features")
     made = records.X

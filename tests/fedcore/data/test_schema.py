@@ -187,7 +187,7 @@ ROWS = st.tuples(st.tuples(*[CELLS] * len(SCHEMA)), st.sampled_from(["0", "1", "
 @pytest.mark.parametrize("normalise", ["record", "features"])
 @given(st.lists(ROWS, min_size=3, max_size=3), ROWS)
 def test_the_worst_neighbour_moves_a_sum_by_twice_the_clip(tmp_path_factory, normalise, rows, other):
-    """Replacing one record changes its own row only, whatever it holds, and a clipped sum by at most 2 C."""
+    """To replace one record changes its own row only, for all values, and a clipped sum by at most 2 C."""
     path = tmp_path_factory.mktemp("schema") / "a.parquet"
     opened = []
     for these in (rows, [*rows[:2], other]):

@@ -46,7 +46,7 @@ def parquet_file(tmp_path):
 
 
 def refused(source, read=open_records):
-    """The SiloError of reading, after a search for the secret and for row numbers in all it carries."""
+    """The SiloError of reading, after a search of its whole content for the secret and for row numbers."""
     with pytest.raises(SiloError) as caught:
         read(source)
     error = caught.value

@@ -1,4 +1,4 @@
-"""Silos by similarity: who gets which images, against a deal of single images by a plain loop."""
+"""Silos by similarity: each silo's images, against a deal of single images by a plain loop."""
 
 from collections import Counter
 
@@ -77,7 +77,7 @@ def test_no_similarity_contiguous_blocks_of_the_sorted_images():
 
 
 def test_full_similarity_is_uniform_over_classes():
-    """Not over images: a class of few has the same chance. Multinomial, so sd sqrt(n p (1 - p))."""
+    """Draws are over classes, not images, so a rare class has the same chance; sd sqrt(n p (1 - p))."""
     dealt = deal(np.array([40_000, 9_000, 20_000]), [8_000, 8_000], 1.0, "one-class", 3)
     assert np.abs(dealt - 8_000 / 3).max() < 5 * np.sqrt(8_000 * 2 / 9)
     assert dealt[0].tolist() != dealt[1].tolist()

@@ -1,4 +1,4 @@
-"""Made-up silos as a data source: preparation makes of their files what was made up, and sizes are those asked for."""
+"""Made-up silos as a data source: preparation reproduces the made-up records, with the configured sizes."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ CELLS = ["", "a", " a", "A", "ä", "1", "01", 1, 1.0, True, "true", "1.0", "12e4
 
 
 def test_looking_a_cell_up_finds_what_comparing_it_with_each_value_finds():
-    """All lists of three of these values, by the rule itself: the same text before the same number, and one of them."""
+    """All lists of three of these values, by the rule itself: equal texts are matched before equal numbers."""
     for values in permutations(("a", "A", "1", "01", 1, "1.0", "12e4", 120000, 1.5), 3):
         places, alike = Places(values), Alike(values)
         again = [each for at, each in enumerate(values) if any(is_same(each, other) for other in values[:at])]
@@ -239,7 +239,7 @@ def test_looking_a_cell_up_finds_what_comparing_it_with_each_value_finds():
 
 
 def test_many_different_cells_of_many_categories_are_looked_up():
-    """Ten thousand of each were 1e8 comparisons, several minutes."""
+    """Ten thousand of each once took 1e8 comparisons, several minutes."""
     column = Column(name="code", categories=tuple(f"Code {each}" for each in range(10_000)), missing=[])
     cells = pa.chunked_array([pa.array([f"code {each}" for each in range(10_000)])])
     began, found = time.process_time(), Findings(len(cells))

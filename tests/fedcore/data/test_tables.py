@@ -57,7 +57,7 @@ SOFTMAX = validated(ModelConfig, {"loss": {"name": "softmax"}}, "test")
 
 
 def district(k: int) -> Row:
-    """A made-up record, no two alike, as are those that follow."""
+    """A made-up record, different from all others; the functions below make others."""
     rooms = "" if k == 3 else 400 + k
     return [
         -120 + k / 100,
@@ -126,7 +126,7 @@ def write(path: Path, rows: list[Row], header: list[str] | None = None) -> None:
 
 
 def made(folder: Path, table: str, n: int) -> str:
-    """The folder with n records of a table, in the files that it is published in."""
+    """A folder with n records of a table, in the table's published files."""
     if table == "california":
         write(folder / "housing.csv.gz", [district(k) for k in range(n)], CALIFORNIA)
     elif table == "gas-turbine":
@@ -144,7 +144,7 @@ def made(folder: Path, table: str, n: int) -> str:
 
 
 def by_hand(table: str, row: Row) -> list[float]:
-    """A record's cells as numbers, without what is no feature, the label last."""
+    """A record's features as numbers, with the label last."""
     if table == "california":
         return [math.nan if cell == "" else float(cell) for cell in row[:9]]
     if table == "gas-turbine":

@@ -1,4 +1,4 @@
-"""The identity of a run: every key that makes its result, and nothing else."""
+"""The identity of a run depends on every key that decides its result, and on no other."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Files of sweeps: cells, overrides that reach all of them, and what is refused."""
+"""Files of sweeps: cells, overrides of all cells, and refusals."""
 
 import re
 from pathlib import Path

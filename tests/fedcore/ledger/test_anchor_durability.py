@@ -75,7 +75,7 @@ def test_a_closing_that_changes_no_total_waits_too(ledger, on_disk):
 
 
 def test_releases_do_not_wait(ledger, on_disk):
-    """Else a round would take a disk's turn; what a cut loses of the anchor the ledger itself still has."""
+    """A wait would cost each round a disk write; the ledger itself has all that a power cut takes from the anchor."""
     ledger.open_run("run", "0" * 64, b"k" * 32, CHARGE, None)
     before = on_disk()
     for number in (1, 2):

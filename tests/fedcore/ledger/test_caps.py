@@ -1,4 +1,4 @@
-"""The order of an account: implied by the first cap, kept whatever comes later, in ledgers, anchors and registers."""
+"""The order of an account: implied by the first cap, and constant afterwards, in ledgers, anchors and registers."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_lease_costs_no_charge_and_is_written_once(tmp_path):
 
 @pytest.mark.parametrize("ended", ["fence", "close"])
 def test_an_answer_that_is_being_computed_is_not_committed_once_another_took_over(tmp_path, ended):
-    """The look at the lease and COMMIT are one: what comes between waits, what came before is seen."""
+    """The check of the lease and COMMIT are one transaction: a newer lease waits for it, or is seen by it."""
     ledger = SqliteLedger(*paths(tmp_path))
     approve(ledger, 5)
     ledger.commit("run", row(1), 5)
@@ -138,7 +138,7 @@ def test_an_answer_that_is_being_computed_is_not_committed_once_another_took_ove
 
 
 def test_who_lets_go_waits_for_a_commit_and_no_longer(tmp_path, monkeypatch):
-    """The file is not closed under a transaction, nor its anchor written after it was let go."""
+    """The file is not closed during a transaction, and its anchor is not written after its release."""
     ledger = SqliteLedger(*paths(tmp_path))
     approve(ledger, 5)
     within, go_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Ledgers: both forms through one set of tests, then what only the durable one promises."""
+"""Ledgers: one set of tests for both forms, then the guarantees of the durable form."""
 
 import math
 import sqlite3

@@ -41,7 +41,7 @@ def now():
 
 
 class Account:
-    """A silo's ledger, by itself or in a register, of which copies are kept and put back; its anchor stays."""
+    """A silo's ledger, by itself or in a register, whose copies are stored and restored; its anchor stays."""
 
     def __init__(self, folder: Path, registered: bool) -> None:
         self.files = folder / VERSION / "a.sqlite", folder / "anchors" / "a.anchor"
@@ -101,7 +101,7 @@ def answer(ledger, run, count, event) -> None:
 
 
 BACK = {"plain": (False, (VERSION,)), "registered": (True, (VERSION,)), "both": (True, (VERSION, "register"))}
-"""By what comes back: whether the silo is registered, and what is restored."""
+"""Cases of a restore: whether the silo is registered, and the restored files."""
 
 
 @pytest.mark.parametrize(("registered", "parts"), BACK.values(), ids=BACK)

@@ -1,4 +1,4 @@
-"""Ledgers of older versions, made here as those versions made them: charges are kept, and runs go on no more."""
+"""Ledgers of older versions, written here in their formats: charges stay, and their runs cannot continue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RUNS = {
 
 
 def write(path, version=2, releases=5):
-    """Two runs; the first has released in so many rounds, the second in none."""
+    """Two runs; the first has releases in the given number of rounds, the second in none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")

@@ -1,4 +1,4 @@
-"""A ledger that fedcore kept under schema 2: its charges stand, its open runs are closed and not continued."""
+"""A ledger of schema 2: its charges stay in force, and its open runs can only be closed."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ CHARGE = Charge(0.1, 1.0, 1e-6)
 
 @pytest.fixture
 def opened(tmp_path):
-    """Opens the ledger anew, as another process would."""
+    """Opens the ledger again, as another process would."""
     ledgers: list[SqliteLedger] = []
 
     def open_it() -> SqliteLedger:

@@ -173,7 +173,7 @@ def test_overrides_are_for_a_config_file():
 
 
 def test_importing_the_package_imports_nothing_slow():
-    """Every module imports it first. What it offers is there all the same."""
+    """Every module imports it first, and still finds its public names."""
     import subprocess
     import sys
 

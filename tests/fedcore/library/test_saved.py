@@ -1,4 +1,4 @@
-"""A training's file: what is read back is what was saved, and anything else is refused."""
+"""A training's file reads back as it was saved, and every other file is refused."""
 
 from __future__ import annotations
 

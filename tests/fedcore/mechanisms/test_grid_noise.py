@@ -1,4 +1,4 @@
-"""Noise on a grid: what it depends on, where it lies, what it costs in sensitivity and delta, why that covers it."""
+"""Noise on a grid: its inputs and support, its cost in sensitivity and delta, and a check of that cost."""
 
 import hashlib
 import hmac

@@ -207,7 +207,7 @@ def test_a_ball_between_half_of_the_diameter_and_all_of_it_binds():
 
 @pytest.mark.parametrize("radius", [0.5, 1.0, 2.0, 2.4, 4.0, 7.0, math.inf])
 def test_whatever_the_radius_a_result_keeps_to_half_of_the_diameter(radius):
-    """A domain of diameter 4, by hand: what goes outwards ends at 2, or where the ball around the centre ends."""
+    """A domain of diameter 4, by hand: outward steps end at 2, or at the ball around the centre."""
     for at in (2.0, 1.0, 0.0):
         centre, wanted = np.array([at, 0.0]), min(2.0, at + radius)
         for z in (wanted + 1e-3, 3.0, 50.0):

@@ -1,4 +1,4 @@
-"""The theorems' batch sizes and what they change in a schedule, against numbers worked out by hand."""
+"""The theorems' batch sizes and their effect on a schedule, against numbers by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise of DIFF2: the paper's printed numbers, what they really spend, and the best split of a budget."""
+"""Noise of DIFF2: the paper's printed numbers, their true epsilons, and the best split of a budget."""
 
 import math
 

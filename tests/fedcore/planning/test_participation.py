@@ -1,4 +1,4 @@
-"""The law of the number of participants: its means against fractions, its draws, what follows, and what is refused."""
+"""The law of the number of participants: means against fractions, draws, consequences, and refusals."""
 
 import dataclasses
 import itertools

@@ -58,7 +58,7 @@ def problem(*sizes, epsilon=1.0, whole=WHOLE, delta=DELTA, held=0, evaluation=No
 
 
 def mu_of_whole(plan, silo, most=None):
-    """Each answer's mean moves by 2 C whatever it is about: a histogram's by sqrt(2). Rounds, answers and sigma are all
+    """Each answer's mean moves by 2 C for all questions: a histogram's by sqrt(2). Rounds, answers and sigma are all
     that counts."""
     total = 0.0
     for phase in plan.phases:

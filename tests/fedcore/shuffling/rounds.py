@@ -1,4 +1,4 @@
-"""A shuffler on a disk of its own with a clock of the test's, and rounds of made-up sealed messages."""
+"""A shuffler with its own folder and a test clock, and rounds of made-up sealed messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        """As after kill -9: what was in memory is gone."""
+        """Restarts as after kill -9: the memory is lost."""
         self.shuffler = Shuffler(Batches(self.path), self.least, clock=lambda: self.now)
 
     def open(

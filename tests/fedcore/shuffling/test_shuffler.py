@@ -1,4 +1,4 @@
-"""A shuffler's rounds: who gets in, when a batch is committed, that it is once, and in what order."""
+"""A shuffler's rounds: admission, the single commit of a batch, and the order in it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ REQUIRED = {"dp-fcrn": {"convexity": 1.0}}
 
 
 def count_fields(kind):
-    """Names of the hyperparameters that may be whole numbers, or lists of them, whatever else they may be."""
+    """Names of the hyperparameters that allow whole numbers, or lists of them."""
     hints = typing.get_type_hints(kind)
     return [field.name for field in dataclasses.fields(kind) if _counts(hints.get(field.name))]
 

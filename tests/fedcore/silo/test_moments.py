@@ -250,7 +250,7 @@ class Greedy(SecondMoments):
 
 
 class Prying(Mbsgd):
-    """A method of training that asks for moments in a round that was planned for a gradient."""
+    """A training method that queries moments in a round that was planned for a gradient."""
 
     def silo_step(self, sent, silo):
         return silo.ask("moments")

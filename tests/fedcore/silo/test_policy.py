@@ -1,4 +1,4 @@
-"""A silo's policy: its file, what it refuses and with which line, its clock, and its entries in the ledger."""
+"""A silo's policy: its file, its refusals with the line, its clock, and its entries in the ledger."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_a_date_ends_with_its_day_in_utc_and_a_moment_at_once():
 
 
 def test_a_policy_that_expires_during_a_run_ends_it(tmp_path, policies):
-    """Rounds before are answered, the next one is not, what was answered is sent again, and the rest is given back."""
+    """Earlier rounds are answered, the next one not; answers are repeated, and the rest of the budget is returned."""
     write_policy(policies, expires="2027-01-31T18:00:00+00:00")
     made = Experiment.prepare(
         ExperimentConfig.model_validate(

@@ -1,4 +1,4 @@
-"""Whole data sets at the real silo: how far the sums move, what noise hides of it, and what the silo refuses."""
+"""Whole data sets at the real silo: the move of the sums, its detection under noise, and refusals."""
 
 import dataclasses
 import math
