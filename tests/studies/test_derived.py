@@ -62,16 +62,12 @@ def test_gaps_to_the_lowest_hold_for_all_pairs_of_the_figure():
 
 def test_differences_of_curves_have_p_values_where_less_is_better():
     made = [curve("base", BASE), curve("better", BETTER)]
-    apart, chance = curve_differences(
-        "f", against("train_loss", "base"), made
-    )
+    apart, chance = curve_differences("f", against("train_loss", "base"), made)
     assert (apart.place.measure, apart.place.panel) == ("train_loss, difference from base", "(2)")
     assert apart.value == "-0.1" and float(apart.spread) == pytest.approx(half((-0.10, -0.09, -0.11)), rel=1e-3)
     p = stats.ttest_rel(BETTER, BASE, alternative="less").pvalue
     assert (chance.place.measure, chance.value) == ("p of no less than base", f"{p:.2g}") and not chance.spread
-    (accuracy,) = curve_differences(
-        "f", against("accuracy", "base"), made
-    )
+    (accuracy,) = curve_differences("f", against("accuracy", "base"), made)
     assert accuracy.value == "-0.10"
     assert curve_differences("f", against("train_loss"), made) == []
     elsewhere = [*made, curve("x", BASE, ("3",))]
