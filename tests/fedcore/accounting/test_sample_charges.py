@@ -209,7 +209,7 @@ def test_guarded_answers_about_samples_lie_on_a_grid_and_settle(tmp_path, model)
     for _, releases, _ in rounds(experiment.context, state, backend.ask):
         for release in releases:
             share = phase.by_silo[release.silo]
-            grid = Grid.of(share.sigma * share.batch, phase.inputs.clip, share.n, 5, sampled=True)
+            grid = Grid.of(share.sigma * share.batch, phase.question.clip, share.n, 5, sampled=True)
             steps = release.payload * share.batch / grid.step
             assert np.abs(steps - np.rint(steps)).max() <= 4e-16 * np.abs(steps).max()
     for account in backend.accounts(experiment.run):
