@@ -96,7 +96,7 @@ def test_a_lease_costs_no_charge_and_is_written_once(tmp_path):
         approve(ledger, lease)
         approve(ledger, lease)
     assert ledger.charges() == before and ledger.runs == 1
-    kinds = [entry.kind for entry in ledger._standing.entries]
+    kinds = [entry.kind for entry in ledger._state.entries]
     assert kinds == ["opening", "approval", "lease", "lease", "lease", "lease"]
     ledger.close()
 

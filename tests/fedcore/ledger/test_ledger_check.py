@@ -351,7 +351,7 @@ def test_an_entry_of_a_kind_without_a_charge_is_verified_like_any_other(whole):
     assert list(ledger.charges()) == ["run"]
     ledger.close()
     ledger = opened(whole)
-    assert [entry.body for entry in ledger._standing.entries if entry.kind == "note"] == ['{"says": "one"}']
+    assert [entry.body for entry in ledger._state.entries if entry.kind == "note"] == ['{"says": "one"}']
     ledger.open_run("run", "plan", b"k" * 32, CHARGE, None)
     assert len(ledger.rows("run")) == 10
     ledger.close()
