@@ -54,8 +54,8 @@ class TimedLedger:
 class TimedHolder(Holder):
     """The production holder with a record of its `Visit`s."""
 
-    def __init__(self, spec: bytes, driver: str) -> None:
-        super().__init__(spec, driver)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.ledger = 0.0
         self._visits: list[Visit] = []
         for silo in self._site._silos.values():
