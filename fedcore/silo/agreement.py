@@ -70,8 +70,7 @@ class Agreement:
         if type(data) is not bytes or len(data) > LARGEST_AGREEMENT:
             raise ValueError(f"an agreement is at most {LARGEST_AGREEMENT} bytes")
         try:
-            fields = from_json(data)
-            if type(fields) is not list or len(fields) != FIELDS or fields[-1] != FORM:
+            if not _has_form(data):
                 raise ValueError  # before validation, which lists an error for each superfluous entry
             run, plan, problem, (method, hyper), objective, _ = _FORM.validate_json(data)
         except (ValueError, TypeError):
@@ -117,6 +116,12 @@ def own_plan(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str,
 def terms(plan: str, method: Method[Any], loss: Objective | None) -> str:
     """SHA-256 (hex) of a run's terms: the plan's digest, method and loss with all numbers."""
     return digest(plan.encode(), canonical_json(_named(method, loss)).encode()).hex()
+
+
+def _has_form(data: bytes) -> bool:
+    """True if the bytes are a JSON list of this version's form; the parsed list is freed before validation."""
+    fields = from_json(data)
+    return type(fields) is list and len(fields) == FIELDS and fields[-1] == FORM
 
 
 _FORM = TypeAdapter(
