@@ -4,6 +4,8 @@ Each method's counts are driven in a child whose memory limit is its memory with
 memory ends in a MemoryError, whose sentence no refusal has.
 """
 
+import ctypes
+import gc
 import json
 import os
 import resource
@@ -43,6 +45,14 @@ def with_problem(**values):
     return json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
 
 
+def address_space():
+    """Bytes of this process, without those that its allocator only keeps."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/statm") as found:
+        return int(found.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def main(name):
     here = site(guarded=True)
     asked = (
@@ -50,9 +60,8 @@ def main(name):
         if name == PROBLEMS
         else [of(name, {field: value}) for method, field in COUNTS if method == name for value in EDGES]
     )
-    with open("/proc/self/statm") as found:
-        size = int(found.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (size + AN_AGREEMENT, resource.RLIM_INFINITY))
+    limit = address_space() + AN_AGREEMENT
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     for data in asked:
         try:
             here.approve(data)
@@ -60,7 +69,7 @@ def main(name):
         except SiloError as error:
             print(error.sentence, flush=True)
     try:
-        np.ones(AN_AGREEMENT // 8 + 1)
+        np.ones((limit - address_space()) // 8 + 1)
     except MemoryError:
         print(BOUNDED, flush=True)
 
