@@ -90,7 +90,10 @@ class PrivacyConfig(Section):
         if self.trust == "none" and self.noise_multiplier is not None:
             raise ValueError("privacy.noise_multiplier has no meaning with privacy.trust = none (no noise): null")
         if self.trust != "none" and self.epsilon is None and self.noise_multiplier is None:
-            raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
+            raise ValueError(
+                "privacy.epsilon is missing: give a positive number, for instance 1.0; for a run without noise set "
+                "privacy.trust = none"
+            )
         if self.whole_silo is not None:
             if self.trust == "none":
                 raise ValueError("privacy.whole_silo has no meaning with privacy.trust = none (no noise): null")

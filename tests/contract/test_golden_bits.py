@@ -43,7 +43,7 @@ def test_bits_are_golden_or_their_version_is_raised(golden, now):
 
 
 def test_every_method_and_every_way_of_drawing_is_watched(golden):
-    assert METHODS.keys() <= golden["courses"].keys()
+    assert METHODS.keys() <= golden["courses"].keys(), "record a new method: python -m tests.contract.golden"
     assert len(golden["first answers"]) >= 18 and "mbsgd of samples" in golden["first answers"]
     assert set(golden["first guarded answers"]) | {"a trusted aggregator"} == set(golden["first answers"])
     assert golden["forms"].keys() >= {"tables", "receipts", "scaffold"}
