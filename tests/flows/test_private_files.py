@@ -50,7 +50,6 @@ def fedcore(tmp_path):
 def test_nothing_that_runs_and_services_write_is_open_to_others(fedcore, tmp_path):
     fedcore("run", "experiment.yaml", "cluster.backend=in-process")
     fedcore("run", "experiment.yaml", "seed=2", "cluster.workers=2")
-    fedcore("audit", "experiment.yaml")
     assert open_to_others(tmp_path / "home") == [] and Home(tmp_path / "home").strange() == []
     assert (tmp_path / "cache" / "fedcore").stat().st_mode & 0o077 == 0
     if os.geteuid() == 0:

@@ -384,6 +384,7 @@ def test_tune_does_not_simulate_the_release(written):
         CliRunner().invoke(app, ["tune", written], catch_exceptions=False)
 
 
+@pytest.mark.minutes
 def test_the_audit_of_a_config_is_about_the_release_too(written):
     values = json.loads(printed("audit", written, "privacy.ledger=memory", "--json"))
     assert values["statistics"]["method"] == "largest-eigenvalue" and values["statistics"]["passed"]

@@ -379,10 +379,9 @@ def test_a_file_of_a_secret_is_private_and_of_one_form(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_beyond_loopback_it_starts_with_a_secret_only(tmp_path, host):
-    with command(tmp_path, "--host", host) as (_, process):
-        _, err = process.communicate(timeout=HANGS)
-        assert process.returncode == 2 and "give --secret FILE" in " ".join(err.split())
+def test_beyond_loopback_it_starts_with_a_secret_only(tmp_path, host, fedcore):
+    code, _, err = fedcore("shuffler", "--port", "0", "--host", host)
+    assert code == 2 and "give --secret FILE" in " ".join(err.split())
     known = private(tmp_path / "known", SECRET)
     with command(tmp_path / "home", "--host", host, "--secret", str(known)) as (address, _):
         port = address.rpartition(":")[2]
@@ -399,7 +398,6 @@ def test_beyond_loopback_it_starts_with_a_secret_only(tmp_path, host):
         (("--home", "/proc/nothing"), "it cannot be written"),
     ],
 )
-def test_a_mistake_in_the_command_is_a_sentence(tmp_path, options, sentence):
-    with command(tmp_path, *options) as (_, process):
-        _, err = process.communicate(timeout=HANGS)
-        assert process.returncode == 2 and sentence in " ".join(err.split()) and "Traceback" not in err
+def test_a_mistake_in_the_command_is_a_sentence(fedcore, options, sentence):
+    code, _, err = fedcore("shuffler", "--port", "0", *options)
+    assert code == 2 and sentence in " ".join(err.split()) and "Traceback" not in err
