@@ -326,7 +326,7 @@ def private(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_shuffler_of_somebody_else_serves_whoever_knows_its_secret(tmp_path):
+def test_a_shuffler_of_somebody_else_serves_whoever_knows_its_secret(tmp_path, fedcore, monkeypatch):
     """A whole run over the real command; without its secret, or with another, nothing is begun."""
     known, line = private(tmp_path / "known", SECRET + "\n"), ""
     wrong = private(tmp_path / "wrong", "w" * 40)
@@ -343,12 +343,15 @@ def test_a_shuffler_of_somebody_else_serves_whoever_knows_its_secret(tmp_path):
             shuffler={"address": address.removeprefix("http://")},
             cluster={"backend": "in-process"},
         )
+        monkeypatch.setenv("FEDCORE_HOME", str(federation.home))
         for override, sentence in (
             ("shuffler.secret=null", "asks its callers for a secret; set shuffler.secret"),
             (f"shuffler.secret={wrong}", "does not know the secret that it was told; set shuffler.secret"),
             (f"shuffler.secret={tmp_path / 'none'}", "cannot be read (No such file or directory)"),
         ):
-            line = " ".join(federation.call("run", str(federation.config), override, code=2).split())
+            code, _, err = fedcore("run", str(federation.config), override)
+            line = " ".join(err.split())
+            assert code == 2
             assert sentence in line and "shuffler." in line and "Traceback" not in line
         assert not (tmp_path / "runs").exists() and not (tmp_path / "ledgers").exists()
         federation.call("run", str(federation.config), f"shuffler.secret={known}")
