@@ -232,7 +232,7 @@ def test_an_address_without_a_shuffler_is_a_sentence(address):
         other.shutdown()
 
 
-def test_a_run_whose_shuffler_nobody_runs_leaves_nothing(tmp_path):
+def test_a_run_whose_shuffler_nobody_runs_leaves_nothing(tmp_path, fedcore, monkeypatch):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         there = f"127.0.0.1:{nobody.getsockname()[1]}"
@@ -245,15 +245,17 @@ def test_a_run_whose_shuffler_nobody_runs_leaves_nothing(tmp_path):
             cluster={"backend": "in-process"},
             tracking={"mlflow": False},
         )
-        said = federation.call("run", str(federation.config), code=2)
+        monkeypatch.setenv("FEDCORE_HOME", str(federation.home))
+        code, _, said = fedcore("run", str(federation.config))
+        assert code == 2
         assert (
             said.split()
             == (
                 f"shuffler.address = http://{there}: nobody answers there; start one there with `fedcore shuffler`"
             ).split()
         )
-        said = federation.call("run", str(federation.config), "shuffler.minimum=7", code=2)
-        assert "shuffler.minimum = 7 must be from 2 to the 6 silos" in said and "Traceback" not in said
+        code, _, said = fedcore("run", str(federation.config), "shuffler.minimum=7")
+        assert code == 2 and "shuffler.minimum = 7 must be from 2 to the 6 silos" in said and "Traceback" not in said
     assert not (tmp_path / "runs").exists() and not (tmp_path / "ledgers").exists()
 
 
