@@ -153,10 +153,12 @@ def rows_of(kind, n):
 
 SUMMED = ["gradient", "gradient-difference of a network", "histogram", "largest-eigenvalue"]
 """Answers whose sums have least in common: of rows, of differences, of cells, of matrices."""
+OTHERS = ["gradient-and-hessian", "gradient of a network", "moments"]
+"""What `make slow` sums besides; `make hours`: all."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", some_in_make_test(sorted(CASES), SUMMED))
+@pytest.mark.parametrize("case", some_in_make_test(sorted(CASES), SUMMED, [*SUMMED, *OTHERS]))
 def test_a_million_records_move_an_answer_by_no_more_than_the_theorem_says(case, monkeypatch):
     """What the two sums differ by, beyond what the record itself differs by: at most 2 G rho, in both directions."""
     kind, _, loss, problem = asked_of(case)
