@@ -1,4 +1,4 @@
-"""Clocks on the parts of a full-stack round, by subclassing and attribute substitution: production code is unchanged.
+"""Clocks on the parts of a full-stack round, by subclasses and replaced attributes; production code is unchanged.
 
 All times are `time.perf_counter`, which on Linux is one clock for all processes of a machine.
 """
@@ -17,7 +17,7 @@ now = time.perf_counter
 
 
 class Visit(NamedTuple):
-    """One query at one site: when it was received and answered, and the seconds that its silos' ledgers took."""
+    """One query at one site: times of receipt and answer, and the seconds that its silos' ledgers took."""
 
     phase: int
     round: int
@@ -27,7 +27,7 @@ class Visit(NamedTuple):
 
 
 class TimedLedger:
-    """A ledger behind a clock; `find` and `commit` are what a round asks of it."""
+    """A ledger whose `find` and `commit`, the calls of a round, are timed."""
 
     def __init__(self, ledger: Any, site: TimedHolder) -> None:
         self._ledger, self._site = ledger, site
@@ -52,7 +52,7 @@ class TimedLedger:
 
 
 class TimedHolder(Holder):
-    """The production holder that keeps its `Visit`s until `visits` is called."""
+    """The production holder with a record of its `Visit`s."""
 
     def __init__(self, spec: bytes, driver: str) -> None:
         super().__init__(spec, driver)
@@ -65,8 +65,8 @@ class TimedHolder(Holder):
         received = now()
         self.ledger = 0.0
         releases = super().answer(query)
-        answered, asked = now(), Query.from_bytes(query)
-        self._visits.append(Visit(asked.phase, asked.round, received, answered, self.ledger))
+        answered, parsed = now(), Query.from_bytes(query)
+        self._visits.append(Visit(parsed.phase, parsed.round, received, answered, self.ledger))
         return releases
 
     def visits(self) -> list[Visit]:
@@ -80,7 +80,7 @@ class Stopwatch:
         self.calls: dict[str, list[tuple[float, float]]] = {}
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` with every call's interval kept under `name`."""
+        """A wrapper of `function` that records the interval of every call under `name`."""
         calls = self.calls.setdefault(name, [])
 
         @wraps(function)
@@ -99,7 +99,7 @@ class Stopwatch:
 
 
 class Timed:
-    """An object some of whose methods are on a stopwatch; everything else is passed through."""
+    """A wrapper of an object that times some of its methods and passes everything else through."""
 
     def __init__(self, inner: Any, watch: Stopwatch, name: str, methods: tuple[str, ...]) -> None:
         self._inner = inner
@@ -117,8 +117,8 @@ def put_clocks(training: Any, watch: Stopwatch) -> None:
     training._backend = Timed(backend, watch, "ask", ("ask",))
     training._store = Timed(training._store, watch, "checkpoint", ("save",))
     tracked = ("metrics", "begin_phase", "end_phase")
-    training._told.tracker = Timed(training._told.tracker, watch, "tracking", tracked)
+    training._tracked.tracker = Timed(training._tracked.tracker, watch, "tracking", tracked)
     training._course = Timed(training._course, watch, "server", ("fold", "query"))
-    training._keep_receipts = watch.timed("checkpoint", training._keep_receipts)
+    training._take_receipts = watch.timed("checkpoint", training._take_receipts)
     training._values = watch.timed("server", training._values)
     training.advance = watch.timed("advance", training.advance)

@@ -1,9 +1,9 @@
 """`python -m benchmarks.conditioning`: rounds that methods take on ill-conditioned least squares, without noise.
 
-Real silos in this process answer in full batches. The pooled objective has eigenvalues spaced evenly in the logarithm
-from 1/kappa, half of it the ridge, to 1, and each direction has an equal part in the gap at the start. Rounds are
-counted until the gap is the given part of that; slopes are of their logarithms over that of kappa. Spec isrl-dp-fl
-derives kappa for mbsgd (6.1) and its root for accelerated-mbsgd (6.5).
+Real silos in this process answer in full batches. Eigenvalues of the pooled objective are spaced evenly in the
+logarithm from 1/kappa, half of which is the ridge, to 1. Each direction has an equal share of the gap at the start.
+Rounds are counted until the gap falls to the given fraction. Slopes are of log rounds over log kappa; spec isrl-dp-fl
+derives 1 for mbsgd (6.1) and 1/2 for accelerated-mbsgd (6.5).
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def main() -> None:
 
 
 def rounds_taken(method: Any, kappa: float, accuracy: float, seed: int = 0) -> int:
-    """Rounds until the objective's gap is this part of the gap at w = 0. Raises RuntimeError if no round is the one."""
+    """Rounds until the objective's gap is this fraction of the gap at w = 0. Raises RuntimeError if none reaches it."""
     eigenvalues, ridge = np.geomspace(1.0, kappa, DIM) / kappa, 0.5 / kappa
     rng = np.random.default_rng(seed)
-    # The second moments of all records are these eigenvalues less the ridge; each silo's own are others.
+    # The pooled second moments are these eigenvalues minus the ridge; each silo's own differ.
     X = np.linalg.qr(rng.standard_normal((SILOS * RECORDS, DIM)))[0] * np.sqrt(SILOS * RECORDS * (eigenvalues - ridge))
     minimiser = eigenvalues**-0.5 / np.linalg.norm(eigenvalues**-0.5)
     y = X @ (minimiser * eigenvalues / (eigenvalues - ridge))
@@ -90,9 +90,9 @@ def rounds_taken(method: Any, kappa: float, accuracy: float, seed: int = 0) -> i
     def gap(w: np.ndarray) -> float:
         return float((eigenvalues * (w - minimiser) ** 2).sum())
 
-    for asked, (_, _, state) in enumerate(course, start=1):
+    for number, (_, _, state) in enumerate(course, start=1):
         if gap(method.output(state)) <= accuracy * gap(np.zeros(DIM)):
-            return asked
+            return number
     raise RuntimeError(f"{method.name} did not reach {accuracy:g} at condition number {kappa:g}")
 
 

@@ -1,9 +1,13 @@
-"""The measured work of DIFF2: 10 silos of 1,650 records, 8 features, 10 softplus units and one output, d = 101.
+"""The measured workload of DIFF2: 10 silos of 1,650 records, 8 features, 10 softplus units and one output, d = 101.
 
-`DifferenceFloor` is the honest lower bound: a plain NumPy loop with the same mathematics (both gradients of a round of
-differences in one pass, subtracted layer by layer, per-record clipping of the differences without per-record gradients,
-Gaussian noise in proportion to the step, restarts), one generator, no ledger, no digest and no check. It subtracts what
-it has computed at both points, which is as exact as steps of this length need.
+`DifferenceFloor` is the lower bound: a plain NumPy loop with one generator, and no ledger, digest or check. Its
+mathematics is the same:
+
+- both gradients of a round of differences in one pass, subtracted layer by layer;
+- per-record clipping of the differences, without per-record gradients;
+- Gaussian noise in proportion to the step, and restarts.
+
+It subtracts the values at both points, which is accurate enough for steps of this length.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ SILOS, RECORDS, HIDDEN, PERIOD, STEP, CLIP, SLOPE = 10, 1650, 10, 20, 0.05, 1.0,
 
 
 def prepare(silos: int, rounds: int, root: Path) -> Experiment:
-    """The experiment with its silos written below `root`."""
+    """The experiment, with its silos written below `root`."""
     config = ExperimentConfig(
         name="bench-differences",
         data=TeacherData(silos=silos, records=RECORDS),
@@ -56,7 +60,7 @@ class DifferenceFloor:
         self._before, self._estimate, self._round = self._w, np.zeros_like(self._w), 0
 
     def step(self) -> None:
-        """One whole round."""
+        """Does one whole round."""
         restart = self._round % PERIOD == 0
         answers = [self._gradient(silo) if restart else self._difference(silo) for silo in self._silos]
         mean = np.add.reduce(answers)
@@ -70,7 +74,7 @@ class DifferenceFloor:
         return w[:first].reshape(HIDDEN, features), w[first:].reshape(1, HIDDEN + 1)
 
     def _passes(self, w: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(h, 1), residuals and back-propagated errors of each record at w."""
+        """Hidden units with the bias 1, residuals, and back-propagated errors of each record at w."""
         W1, W2 = self._layers(w, X.shape[1])
         z = X @ W1.T
         small = np.exp(-np.abs(z))

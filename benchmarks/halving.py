@@ -1,10 +1,10 @@
-"""Successive halving of a sweep's cells by training loss: how settings of studies/conf/diff2 were chosen.
+"""Successive halving of a sweep's cells by training loss; it chose the settings of studies/conf/diff2.
 
     python -m benchmarks.halving studies/conf/diff2/tuning.yaml data.table=diabetes --rungs 100 500 2000
 
-A candidate is a cell without its seed. All candidates run to the first rung, on every seed; those whose least training
-loss so far (mean over seeds) is among the best part go on to the next rung, with the noise of the whole run throughout.
-NOT PRIVATE: it looks at raw records, as the papers' own tuning does; the seeds are not those of any figure.
+A candidate is a cell without its seed. All candidates run to the first rung, on every seed. The best fraction, by least
+training loss so far (mean over seeds), goes on to the next rung. Noise is always that of the whole run.
+NOT PRIVATE: it reads raw records, as the papers' own tuning does; its seeds are those of no figure.
 Source: Jamieson and Talwalkar 2016, Non-stochastic best arm identification and hyperparameter optimization.
 """
 
@@ -34,12 +34,12 @@ from fedcore.home import Home
 from fedcore.state import State
 
 EVERY = 20
-"""Rounds between two looks at the training loss, as in the paper's rule."""
+"""Rounds between two evaluations of the training loss, as in the paper's rule."""
 
 
 @dataclass
 class Run:
-    """One cell, as far as it has come. `least`: training loss so far; infinite once it diverged."""
+    """One cell with its progress. `least`: least training loss so far; infinite before the first evaluation."""
 
     config: ExperimentConfig
     least: float = math.inf
@@ -47,7 +47,7 @@ class Run:
     _states: Iterator[Any] | None = field(default=None, repr=False)
 
     def advance(self, until: int, home: Home) -> float:
-        """The least training loss of the first `until` rounds; of a run that diverged what it was before."""
+        """The least training loss of the first `until` rounds; for a diverged run, of those before it diverged."""
         if self._states is None:
             experiment = Experiment.prepare(self.config, home.silos)
             self._backend = experiment.in_process(home.ledger_folders)
@@ -71,8 +71,8 @@ class Run:
         loss = sum(part[1] for part in parts) / sum(part[0] for part in parts)
         return loss if math.isfinite(loss) else math.inf
 
-    def let_go(self) -> None:
-        """Frees its silos."""
+    def free(self) -> None:
+        """Frees the run's silos."""
         self._states = self._backend = self._experiment = None  # type: ignore[assignment]
 
 
@@ -91,8 +91,8 @@ def main() -> None:
     for cell in cells:
         groups.setdefault(_method(cell), []).append(cell)
     with get_context("spawn").Pool(2) as pool:
-        asked = [(mine, options.rungs, options.keep) for mine in groups.values()]
-        found = dict(zip(groups, pool.starmap(halve, asked), strict=True))
+        calls = [(mine, options.rungs, options.keep) for mine in groups.values()]
+        found = dict(zip(groups, pool.starmap(halve, calls), strict=True))
     for method, ranked in found.items():
         for row in ranked[:5]:
             print(f"{method}: {row['loss']:.5g} after {row['rounds']} rounds, {json.dumps(row['settings'])}")
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def halve(cells: list[ExperimentConfig], rungs: list[int], keep: float) -> list[dict[str, Any]]:
-    """All candidates of these cells, those that came farthest first, and of them the best."""
+    """All candidates of these cells, sorted by rounds done (most first), then by loss (least first)."""
     home = Home.current().make()
     candidates: dict[str, list[Run]] = {}
     for cell in cells:
@@ -115,11 +115,11 @@ def halve(cells: list[ExperimentConfig], rungs: list[int], keep: float) -> list[
             losses[key] = statistics.fmean(run.advance(rung, home) for run in runs)
             seconds[key] += time.process_time() - began
         ranked = sorted(going, key=lambda key: losses[key])
-        kept = [key for key in ranked if math.isfinite(losses[key])][: max(1, math.ceil(keep * len(ranked)))]
-        for key in going.keys() - set(kept if rung != rungs[-1] else ranked):
+        best = [key for key in ranked if math.isfinite(losses[key])][: max(1, math.ceil(keep * len(ranked)))]
+        for key in going.keys() - set(best if rung != rungs[-1] else ranked):
             for run in going[key]:
-                run.let_go()
-        going = {key: going[key] for key in kept}
+                run.free()
+        going = {key: going[key] for key in best}
     rows = [
         {
             "settings": _settings(runs[0].config),
@@ -134,7 +134,7 @@ def halve(cells: list[ExperimentConfig], rungs: list[int], keep: float) -> list[
 
 
 def _method(cell: ExperimentConfig) -> str:
-    """What is compared in a figure: method, period and trust; the best of each is looked for apart."""
+    """The group of a cell: GD, DP-GD or its method, with trust and epsilon. Each group is halved on its own."""
     period = getattr(cell.algorithm, "period", None)
     kind = "GD" if cell.privacy.trust == "none" else "DP-GD" if period == 1 else cell.algorithm.name
     return f"{kind}, {cell.privacy.trust}, epsilon {cell.privacy.epsilon}"

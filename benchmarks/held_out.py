@@ -1,8 +1,8 @@
-"""Silos of other fields than the five-way table's, as files with a config: what `fedcore advise` is measured on.
+"""Silos of other fields than the five-way table's, as files with a config, to evaluate `fedcore advise`.
 
 Diabetes and wine come with scikit-learn; insurance.csv and gas-turbine.csv(.gz) are read from a folder
-(docs/explanation/which-method.md names their sources). Ranges of columns were written down from published
-descriptions, rounded; a label is whether a number is above a round one near its published median.
+(docs/explanation/which-method.md names their sources). Ranges of columns are rounded from published descriptions. Most
+labels are 1 if a number is above a round one near its published median.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _TEST = 0.2  # of all records: the public test file
 
 @dataclass(frozen=True)
 class HeldOut:
-    """One config over silos that the table has not seen: a table, how it is dealt, and what is asked."""
+    """A config over silos that are not in the advice table: a table, its split into silos, and the budget."""
 
     name: str
     table: str
     silos: int
     epsilon: float
     by: str | None = None
-    """Column whose order says who holds what: unlike silos. None: dealt at random."""
+    """Column by whose order records are split, which makes silos unlike; None: a random split."""
     records: int | None = None
-    """Of all that are used, drawn by the seed; None: all."""
+    """Number of records, drawn by the seed; None: all."""
     per_round: int | None = None
-    """Silos in a round; None: all."""
+    """Number of silos in a round; None: all."""
 
     def write(self, folder: Path, source: Path, seed: int) -> Path:
-        """Writes the files of silos, of the test and of the config, and returns the last; the seed deals."""
+        """Writes the files of silos and test records, and the config, whose path it returns. `seed`: of the split."""
         table, ranges = TABLES[self.table](source)
         rng = np.random.default_rng([seed, 20])
         table = table.iloc[rng.permutation(len(table))[: self.records]]

@@ -1,6 +1,7 @@
-"""All variants side by side: a block of rounds of each in turns, so that drifts of the machine hit all alike.
+"""Interleaved timing of variants: a block of rounds of each in turns, so that the machine's drift affects all equally.
 
-Who has not the turn is suspended with its children: six idle clusters and trackers cost a round up to a third.
+Between its turns a variant's processes are suspended: six idle clusters and trackers would slow a round by up to a
+third.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import psutil
 from benchmarks.variants import serve_variant
 
 SETTLE = 0.3
-"""Seconds of silence around a block, in which what was left to threads and servers is worked off."""
+"""Seconds of pause around a block, in which threads and servers finish their pending work."""
 
 RATIOS = {
     "in-process": "floor",
@@ -34,8 +35,7 @@ RATIOS = {
 
 @dataclass
 class Series:
-    """Seconds of each round of a variant, block by block. `memory`: most bytes that its processes
-    held after a block."""
+    """Seconds of each round of a variant, block by block. `memory`: largest resident bytes after a block."""
 
     blocks: list[list[float]] = field(default_factory=list)
     memory: int = 0
@@ -44,7 +44,7 @@ class Series:
         return float(np.quantile([value for block in self.blocks for value in block], q))
 
     def ratio(self, base: Series) -> tuple[float, float, float]:
-        """Median over the cycles of the ratio of the block medians, and its quartiles."""
+        """Median and quartiles over the cycles of the ratio of the block medians."""
         pairs = zip(self.blocks, base.blocks, strict=True)
         ratios = [statistics.median(mine) / statistics.median(other) for mine, other in pairs]
         low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
@@ -54,8 +54,7 @@ class Series:
 def compare(
     silos: int, cycles: int, block: int, folder: Path, url: str, variants: Mapping[str, Callable[..., None]]
 ) -> dict[str, Any]:
-    """ms per round of each variant, its ratio to what it stands on, and its memory; a block of
-    warm-up is not counted."""
+    """ms per round of each variant, its ratio to its reference in `RATIOS`, and its memory, without a warm-up block."""
     planned = (cycles + 1) * block
     names = tuple(variants)
     series = {name: Series() for name in names}
@@ -87,7 +86,7 @@ def compare(
 
 @contextlib.contextmanager
 def _turn(process: psutil.Process) -> Iterator[None]:
-    """Lets a process and its children run inside the block, with silence before and after it."""
+    """Lets a process and its children run inside the block, with a pause before and after it."""
     _each(process, psutil.Process.resume)
     time.sleep(SETTLE)
     try:
@@ -99,11 +98,11 @@ def _turn(process: psutil.Process) -> Iterator[None]:
 
 def _held(process: psutil.Process) -> int:
     """Resident bytes of a process and its children."""
-    held = 0
+    total = 0
     for one in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
-            held += one.memory_info().rss
-    return held
+            total += one.memory_info().rss
+    return total
 
 
 def _each(process: psutil.Process, do: Callable[[psutil.Process], None]) -> None:
@@ -120,7 +119,7 @@ def _process(
     here, there = context.Pipe()
     process = context.Process(target=serve_variant, args=(there, variant, home, silos, planned, url))
     process.start()
-    there.close()  # so that `recv` raises EOFError, and does not wait for ever, if the process dies
+    there.close()  # so that `recv` raises EOFError if the process dies, and does not wait for ever
     try:
         here.recv()
         served = psutil.Process(process.pid)

@@ -1,4 +1,4 @@
-"""What a ledger's commit costs: per release, and per round of a site whose silos commit one after the other."""
+"""Cost of a ledger's commits: per release, and per round of a site whose silos commit one after the other."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The measured work of DP-SCAFFOLD on synthetic data: 20 of 100 silos a round, K = 50 steps on 800 of 4,000 records.
+"""The measured workload of DP-SCAFFOLD on synthetic data: 20 of 100 silos a round, 50 steps on 800 of 4,000 records.
 
-41 features with the bias, 10 classes, d = 410. `LocalFloor` is the honest lower bound: a plain NumPy loop with the same
-mathematics (a fresh sample of fixed size, softmax regression's gradient, per-record clipping without per-record
-gradients, Gaussian noise, control variates), one generator, no ledger, no digest and no check.
+41 features with the bias, 10 classes, d = 410. `LocalFloor` is the lower bound: a plain NumPy loop with one generator,
+and no ledger, digest or check. Its mathematics is the same: fresh samples of fixed size, softmax regression, clipping
+without per-record gradients, Gaussian noise, control variates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEPS, SAMPLE, STEP, MULTIPLIER, CLIP = 50, 0.2, 1.0, 60.0, 1.0
 
 
 def prepare(silos: int, rounds: int, root: Path) -> Experiment:
-    """The experiment with its silos written below `root`; records of the paper's sizes, from another generator."""
+    """The experiment, with its silos written below `root`: the paper's sizes, but another generator of records."""
     config = ExperimentConfig(
         name="bench-local",
         data=SyntheticData(silos=silos, records=RECORDS, features=FEATURES, classes=CLASSES, test_records=1000),
@@ -61,7 +61,7 @@ class LocalFloor:
         self._w, self._control, self._controls = np.zeros(d), np.zeros(d), np.zeros((len(self._silos), d))
 
     def step(self) -> None:
-        """One whole round."""
+        """Does one whole round."""
         drawn = np.sort(self._rng.choice(len(self._silos), self._drawn, replace=False))
         fresh = np.array([self._local(place) for place in drawn])
         changes = fresh - self._controls[drawn]

@@ -1,4 +1,4 @@
-"""Variants of a work whose honest lower bound keeps its own state: a plain loop whose actors need no message."""
+"""Variants of a workload whose lower bound is a plain loop with its own state, so that its actors need no messages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from benchmarks.workload import WORKERS
 from fedcore.experiment.experiment import Experiment
 
 Prepare = Callable[[int, int, Path], Experiment]
-"""(silos, rounds, folder) to the experiment with its silos written below the folder."""
+"""Maps silos, rounds and a folder to the experiment, with its silos written below the folder."""
 
 
 class Loop(Protocol):
-    """Some silos of an experiment (None: all), from round to round by itself."""
+    """A plain loop over some silos of an experiment (None: all), with its own state."""
 
     def __init__(self, experiment: Experiment, names: Sequence[str] | None = None, seed: int = 0) -> None: ...
 
     def step(self) -> None:
-        """One whole round."""
+        """Does one whole round."""
 
 
 class LoopActor:
@@ -38,7 +38,7 @@ class LoopActor:
 
 @dataclass(frozen=True)
 class LoopWork:
-    """A measured work and its plain loop: functions and classes of modules, for a variant has its own process."""
+    """A measured workload and its plain loop; module-level objects, because each variant runs in its own process."""
 
     prepare: Prepare
     loop: type[Loop]
@@ -61,7 +61,7 @@ class LoopWork:
         serve_in_process(serve, self.prepare(silos, planned, home), home)
 
     def bare_actors(self, serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-        """The plain loop on one Dask actor per worker, each with its share of the silos: nothing travels."""
+        """The plain loop on one Dask actor per worker, each with its share of the silos; no messages are sent."""
         from tasks.workers.cluster import local_cluster, worker_addresses
 
         self.prepare(silos, planned, home)

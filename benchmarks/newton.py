@@ -1,8 +1,8 @@
-"""The measured work of DP-FCRN: 100 silos of 400 records, d = 2,000, k = 200 coordinates kept, tau = 8.
+"""The measured workload of DP-FCRN: 100 silos of 400 records, d = 2,000, k = 200 coordinates kept, tau = 8.
 
-`NewtonFloor` is the honest lower bound: a plain NumPy loop with the same mathematics (a mask for each silo and round,
-what is kept of the records gathered once, per-record clipping by one number each, Gaussian noise in every inner step,
-projections, the average), one generator, no ledger, no digest and no check.
+`NewtonFloor` is the lower bound: a plain NumPy loop with one generator, and no ledger, digest or check. Its mathematics
+is the same: a mask for each silo and round, whose columns are gathered once; per-record clipping by one number each;
+Gaussian noise in every inner step, projections, the average.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SILOS, RECORDS, FEATURES, KEPT, POINTS, CUBIC, RADIUS = 100, 400, 2000, 200, 8, 
 
 
 def prepare(silos: int, rounds: int, root: Path) -> Experiment:
-    """The experiment with its silos written below `root`."""
+    """The experiment, with its silos written below `root`."""
     config = ExperimentConfig(
         name="bench-newton",
         data=SyntheticData(silos=silos, records=RECORDS, features=FEATURES, test_records=100),
@@ -53,10 +53,12 @@ class NewtonFloor:
         self._w = np.zeros(FEATURES)
 
     def step(self) -> None:
-        """One whole round."""
+        """Does one whole round."""
         mean = np.zeros(FEATURES)
         for X, y, sigma in self._silos:
-            chosen = np.sort(self._rng.choice(FEATURES, size=KEPT, replace=False))  # in order: twice as fast to take
+            chosen = np.sort(
+                self._rng.choice(FEATURES, size=KEPT, replace=False)
+            )  # sorted columns gather twice as fast
             mean[chosen] += self._solved(X, y, sigma, chosen) * (FEATURES / KEPT)
         self._w = _within(self._w + mean / len(self._silos), 10.0)
 

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.noise`: what noise costs, as multiples of NumPy's normals drawn in the same turns.
+"""`python -m benchmarks.noise`: cost of noise, as multiples of NumPy's normals drawn in the same turns.
 
-`normals` draws from a Philox generator that stands ready. `simulated` is a simulated silo's noise and `grid` a guarded
-silo's, both with all that belongs to an answer: key from the sum, generator, noise added to the sum. Times are the
-processor's, so that other processes disturb less.
+`normals` draws from an existing Philox generator. `simulated` is a simulated silo's noise and `grid` a guarded silo's.
+Both include all steps of an answer: key from the sum, generator, noise added to the sum. Times are processor times,
+which other processes disturb less.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def measure(dim: int, turns: int) -> np.ndarray:
             for _ in range(repeats):
                 variant()
             seconds[turn, at] = (time.process_time() - start) / repeats
-    # The first turn makes tables and warms caches.
+    # The first turn builds tables and fills caches, so it is dropped.
     return seconds[1:]
 
 

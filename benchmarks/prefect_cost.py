@@ -1,4 +1,4 @@
-"""What a task run costs the Prefect server, which takes it in behind the driver's back."""
+"""Cost of a task run at the Prefect server, which records it after the driver has gone on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DEADLINE = 120.0
 
 
 def ingestion_apart(tasks: int, home: Home) -> dict[str, Any]:
-    """`ingestion` in a process of its own: a process's Prefect client sends its events to one server for life."""
+    """Runs `ingestion` in a new process: a process's Prefect client sends events to one server until it ends."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(ingestion, tasks, home).result()
 
 
 def ingestion(tasks: int, home: Home) -> dict[str, Any]:
-    """A flow of trivial round tasks at a server of its own, until the server shows all of them COMPLETED (ms each)."""
+    """Runs a flow of trivial round tasks at its own server, until that shows all of them COMPLETED; ms per task."""
     from flows.services.environment import prefect_settings
     from flows.services.prefect_server import start_prefect_server
 

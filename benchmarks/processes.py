@@ -1,7 +1,7 @@
-"""A command with everything that it starts: CPU-seconds of all processes, by process and by part of the project.
+"""CPU-seconds of a command and of all processes that it starts, by process and by part of the project.
 
-The command's descendants, also those that outlive it, become children of a process of our own, which waits for them
-(prctl(2), PR_SET_CHILD_SUBREAPER): what the kernel charged to them is the whole, against which the parts are held.
+The command's descendants, also those that outlive it, become children of a reaper process, which waits for them
+(prctl(2), PR_SET_CHILD_SUBREAPER). The kernel's total for them is compared with the sum of the sampled parts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SAMPLING = Path(__file__).parent / "sampling"
 
 @dataclass(frozen=True)
 class Cost:
-    """`wall`: seconds of the command; `cpu`: of all processes, also those that ended later; `peak`: MB of the largest.
+    """Cost of a command. `wall`: its seconds; `cpu`: CPU-seconds of all processes, also those that ended later.
 
-    `parts`: CPU-seconds by (process, part).
+    `peak`: MB of the largest process; `parts`: CPU-seconds by (process, part).
     """
 
     wall: float
@@ -42,23 +42,23 @@ class Cost:
 
 
 def cost(command: Sequence[str], home: Path, after: Sequence[str] | None = None) -> Cost:
-    """Runs the command, waits for all that it started, and says what it cost. Raises RuntimeError if it fails.
+    """Runs the command, waits for all that it started, and returns the cost. Raises RuntimeError if it fails.
 
-    `after`: a second command, not counted in `wall`, that ends what the first one leaves running.
+    `after`: a second command, not counted in `wall`, that ends processes which the first one leaves running.
     """
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder, "cost.json")
+        report = Path(folder, "cost.json")
         subprocess.run(
-            [sys.executable, "-P", "-m", "benchmarks.processes", str(told), json.dumps([command, after])],
+            [sys.executable, "-P", "-m", "benchmarks.processes", str(report), json.dumps([command, after])],
             env=safe_environment(os.environ) | {"FEDCORE_HOME": str(home)},
             check=True,
             stdin=subprocess.DEVNULL,
         )
-        whole = json.loads(told.read_text())
+        whole = json.loads(report.read_text())
         parts: dict[tuple[str, str], float] = {}
         for path in Path(folder).glob("*.json"):
             found = json.loads(path.read_text())
-            if path == told or "parts" not in found:
+            if path == report or "parts" not in found:
                 continue
             process = _process(found["argv"])
             for part, seconds in found["parts"].items():
@@ -69,24 +69,24 @@ def cost(command: Sequence[str], home: Path, after: Sequence[str] | None = None)
 
 
 def _process(argv: Sequence[str]) -> str:
-    """What a person calls the process of this command line."""
-    said = " ".join(argv)
-    if "flows.services.supervisor" in said:
+    """A short name of the process with this command line."""
+    line = " ".join(argv)
+    if "flows.services.supervisor" in line:
         return "Prefect server"
-    if "multiprocessing" in said:
+    if "multiprocessing" in line:
         return "Dask workers"
     return "driver"
 
 
-def _reap(told: str, commands: list[list[str] | None]) -> None:
-    """Runs the first command, then the second, waits for all descendants, writes what they cost."""
+def _reap(report: str, commands: list[list[str] | None]) -> None:
+    """Runs the first command, then the second, waits for all descendants, and writes their cost to `report`."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     command, after = commands
     if command is None:
         raise SystemExit("no command")
     paths = [str(SAMPLING), *safe_environment(os.environ).get("PYTHONPATH", "").split(os.pathsep)]
     sampled = safe_environment(os.environ) | {"PYTHONPATH": os.pathsep.join(paths)}
-    sampled["FEDCORE_BENCH_SAMPLES"] = str(Path(told).parent)
+    sampled["FEDCORE_BENCH_SAMPLES"] = str(Path(report).parent)
     began = time.monotonic()
     code = subprocess.run(command, env=sampled, stdout=subprocess.DEVNULL).returncode
     wall = time.monotonic() - began
@@ -99,7 +99,7 @@ def _reap(told: str, commands: list[list[str] | None]) -> None:
             break
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = used.ru_utime + used.ru_stime
-    Path(told).write_text(json.dumps({"code": code, "wall": wall, "cpu": cpu, "peak": used.ru_maxrss / 1024}))
+    Path(report).write_text(json.dumps({"code": code, "wall": wall, "cpu": cpu, "peak": used.ru_maxrss / 1024}))
 
 
 if __name__ == "__main__":

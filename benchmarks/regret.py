@@ -1,9 +1,9 @@
-"""The regret of `fedcore advise` on silos that its table has not seen: `python -m benchmarks.regret FOLDER`.
+"""The regret of `fedcore advise` on silos that are not in its table: `python -m benchmarks.regret FOLDER`.
 
-Each method gets the settings of the row most like the config, as advice does; the error is the mean over seeds, which
-deal the records. Regret: the error of the advised method less the lowest of all methods, which makes it rather too
-large, as the lowest of several noisy means; that of always taking mbsgd is shown beside it. Nothing of these silos is
-looked at by the advice.
+Each method gets the settings of the row most like the config, as in advice. The error is the mean over seeds, which
+split the records. Regret is the advised method's error minus the lowest of all methods. It is biased upwards, because
+the lowest of several noisy means is too low. The regret of always using mbsgd is shown beside it. The advice reads no
+records of these silos.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ USUAL = "mbsgd"
 def errors(
     held: HeldOut, table: tuple[Row, ...], source: Path, seeds: int, root: Path
 ) -> tuple[str, dict[str, list[float]]]:
-    """The advised method, and the test errors, seed by seed, of each that goes with the config."""
+    """The advised method, and the test errors by seed of each method that fits the config."""
     advised, found = "", dict[str, list[float]]()
     for seed in range(seeds):
         written = held.write(root / f"{held.name}-{seed}", source, seed)
-        with contextlib.chdir(written.parent):  # paths of silos are part of what addresses noise
+        with contextlib.chdir(written.parent):  # silos' paths are part of the noise's address
             config = load_experiment(written)
             if not advised:
                 advised = applied(config, table)[0].method
             for method, settings in nearest(table, Facts.of(config)).items():
                 try:
                     found.setdefault(method, []).append(_error(with_method(config, settings)))
-                except InputError:  # a method that does not go with it, as one that asks all silos
+                except InputError:  # a method that does not fit, for instance one that needs all silos
                     found.pop(method, None)
     return advised, {method: each for method, each in found.items() if len(each) == seeds}
 
@@ -59,7 +59,7 @@ def _error(config: ExperimentConfig) -> float:
 
 
 def _difference(errors: list[float], of: list[float]) -> str:
-    """Mean of the differences, seed by seed, with the half width of its 95 % interval."""
+    """Mean of the paired differences over seeds, with the half width of its 95 % interval."""
     each = [a - b for a, b in zip(errors, of, strict=True)]
     half = t.ppf(0.975, len(each) - 1) * statistics.stdev(each) / len(each) ** 0.5
     return f"{statistics.fmean(each):.3f} ± {half:.3f}"
@@ -71,15 +71,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--table", type=Path, default=ROWS)
     parser.add_argument("--only", nargs="*", help="names of configs")
-    asked = parser.parse_args()
-    table = advice_rows(asked.table)
-    chosen = [held for held in HELD_OUT if not asked.only or held.name in asked.only]
+    options = parser.parse_args()
+    table = advice_rows(options.table)
+    chosen = [held for held in HELD_OUT if not options.only or held.name in options.only]
     heads = ("config", "epsilon", "advised", "error", "best", "its error", "regret", f"of {USUAL}")
     columns: dict[str, list[str]] = {name: [] for name in heads}
     regrets, usual = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         for held in chosen:
-            advised, found = errors(held, table, asked.folder.resolve(), asked.seeds, Path(folder))
+            advised, found = errors(held, table, options.folder.resolve(), options.seeds, Path(folder))
             means = {method: statistics.fmean(each) for method, each in found.items()}
             best = min(means, key=lambda method: means[method])
             regrets.append(means[advised] - means[best])
@@ -96,8 +96,8 @@ def main() -> None:
             )
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
-            said = ", ".join(f"{method} {mean:.4f}" for method, mean in sorted(means.items(), key=lambda each: each[1]))
-            print(f"{held.name}: {said}", flush=True)
+            line = ", ".join(f"{method} {mean:.4f}" for method, mean in sorted(means.items(), key=lambda each: each[1]))
+            print(f"{held.name}: {line}", flush=True)
     print(markdown_table(columns))
     print(f"mean regret {statistics.fmean(regrets):.4f}, of {USUAL} {statistics.fmean(usual):.4f}")
 

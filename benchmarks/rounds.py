@@ -1,4 +1,4 @@
-"""`make bench`: what a round costs, and where its time goes. See `--help`.
+"""`make bench`: the cost of a round and of its parts. See `--help`.
 
 Every variant runs with one BLAS thread per process, on synthetic logistic data: N silos of 400 records, d = 64.
 """
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _rounds(options: argparse.Namespace, console: Console, result: dict[str, Any], folder: Path, url: str) -> None:
-    """What is measured in rounds rather than in commands."""
+    """Measures the parts whose unit is a round, not a command, into `result`."""
     if "rounds" in options.parts:
         result["rounds"] = []
         for silos in options.silos:
@@ -91,8 +91,8 @@ def _rounds(options: argparse.Namespace, console: Console, result: dict[str, Any
     if "newton" in options.parts:
         block, silos = max(4, options.block // 10), newton.SILOS
         result["newton"] = compare(silos, options.cycles, block, folder / "newton", url, newton.NEWTON_VARIANTS)
-        kept = f"{newton.KEPT} of {newton.FEATURES:,} coordinates"
-        title = f"ms per round of DP-FCRN, {silos} silos, {kept} (memory ledger)"
+        mask = f"{newton.KEPT} of {newton.FEATURES:,} coordinates"
+        title = f"ms per round of DP-FCRN, {silos} silos, {mask} (memory ledger)"
         _show_rounds(console, result["newton"], title, NEWTON_AIMS)
     if "split" in options.parts:
         result["split"] = []
@@ -117,15 +117,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--block", type=int, default=50, help="rounds of a turn (default 50; half with many silos)")
     parser.add_argument("--rounds", type=int, default=300, help="rounds of the split (default 300)")
     parser.add_argument("--seeds", type=int, nargs=2, default=[4, 12], help="of the two sweeps (default 4 12)")
-    usual, asked_for = ("rounds", "local", "differences", "newton", "split", "ledger", "prefect"), ("sweep", "start")
-    parser.add_argument("--parts", nargs="+", choices=usual + asked_for, default=usual)
+    usual, further = ("rounds", "local", "differences", "newton", "split", "ledger", "prefect"), ("sweep", "start")
+    parser.add_argument("--parts", nargs="+", choices=usual + further, default=usual)
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     return parser.parse_args()
 
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder beside the project's own runs: the ledgers' and checkpoints' disk is the one that runs use."""
+    """A folder beside the project's own runs, so that ledgers and checkpoints are on the disk that runs use."""
     root = Home.current().make().root
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=root))
     try:
@@ -136,7 +136,7 @@ def _folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _server(folder: Path) -> Iterator[str]:
-    """The API address of a Prefect server of our own, for all variants."""
+    """The API address of a new Prefect server for all variants."""
     from flows.services.environment import prefect_environment
     from flows.services.prefect_server import prefect_server
 
@@ -182,10 +182,10 @@ def _show_split(console: Console, results: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def _show_cost(console: Console, what: str, cost: dict[str, Any]) -> None:
-    """CPU-seconds by part: of a start, or of a sweep's cell and of its start."""
+def _show_cost(console: Console, name: str, cost: dict[str, Any]) -> None:
+    """Prints CPU-seconds by part: of a start, or of a sweep's cell and of its start."""
     columns = ("per_cell", "at_start") if "per_cell" in cost else ("parts",)
-    table = Table(title=f"{what}: {cost['wall']:.1f} s wall, {cost['cpu']:.1f} CPU-seconds")
+    table = Table(title=f"{name}: {cost['wall']:.1f} s wall, {cost['cpu']:.1f} CPU-seconds")
     table.add_column("process / part")
     for column in columns:
         table.add_column({"per_cell": "ms per cell", "at_start": "start, s", "parts": "s"}[column], justify="right")

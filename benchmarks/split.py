@@ -1,15 +1,14 @@
-"""Where the time of a full-stack round goes, each part by its own clock, and the remainder that no clock saw.
+"""The parts of a full-stack round's time, each by its own clock, and the remainder.
 
-orchestration: the Prefect task engine, from the task's call to the function's start, from its end to the task's return
-checkpoint:    collecting receipts; saving them with state, query and metrics
-               (only handing them to a thread, if written behind)
-tracking:      handing metrics to the MLflow writer's thread
-server:        folding messages, the next query, evaluation on test data, sorting of answers
-transport:     from the driver's call to the receipt at the site that answers last, and from its answer to the driver
-ledger:        mean over the sites of the time in their silos' ledgers
-computation:   mean over the sites of their busy time less the ledger
-waiting:       busy time of the site that answers last, less the mean over the sites
-remainder:     wall clock less all of these
+- orchestration: Prefect's task engine, from the task's call to the function's start, and from its end to the return
+- checkpoint: collecting receipts; saving them with state, query and metrics, or only queueing them if written behind
+- tracking: passing metrics to the MLflow writer's thread
+- server: folding messages, the next query, evaluation on test data, sorting of answers
+- transport: from the driver's call to the receipt at the last site to answer, and from its answer to the driver
+- ledger: mean over the sites of the time in their silos' ledgers
+- computation: mean over the sites of their busy time minus the ledger
+- waiting: busy time of the last site to answer, minus the mean over the sites
+- remainder: wall clock minus all of these
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PARTS = ("computation", "waiting", "transport", "ledger", "tracking", "orchestra
 
 
 def split_round(silos: int, rounds: int, warm_up: int, home: Path, url: str, checkpoint: Any) -> dict[str, Any]:
-    """Means over `rounds` rounds in a row (ms), with the wall clock's median; `warm_up` rounds before are left out."""
+    """Means over `rounds` rounds in a row (ms) after `warm_up` rounds, with the wall clock's median."""
     import tasks.workers.places
 
     watch, walls, sites = Stopwatch(), [], {}
@@ -67,14 +66,14 @@ def split_round(silos: int, rounds: int, warm_up: int, home: Path, url: str, che
 
 
 def _parts(wall: tuple[float, float], visits: list[Visit], watch: Stopwatch) -> dict[str, float]:
-    """Seconds of each part of one round, from the clocks' intervals that lie in it."""
+    """Seconds of each part of one round, from the clocks' intervals within it."""
     if len({(visit.phase, visit.round) for visit in visits}) != 1:
         raise RuntimeError(f"clocks of different rounds were put together: {visits}")
     began, ended = wall
     ((entered, left),) = _inside(watch, "advance", wall)
     ((sent, received),) = _inside(watch, "gather", wall)
     busy = [visit.done - visit.received for visit in visits]
-    # The site that answers last is the round's critical path; nothing is counted twice, so no gap can hide.
+    # The last site to answer is the round's critical path. No time is counted twice, so the remainder shows every gap.
     last = max(visits, key=lambda visit: visit.done)
     ledger = statistics.fmean(visit.ledger for visit in visits)
     parts = {

@@ -1,7 +1,7 @@
-"""What a cell of a sweep and a start cost, in CPU-seconds of all processes, by part.
+"""Costs of a sweep's cell and of its start, in CPU-seconds of all processes, by part.
 
-A sweep is carried out with few and with many seeds, each in a home of its own: what the larger one costs more, divided
-by the cells that it has more, is the price of a cell; the rest is the price of the start.
+The same sweep runs with few and with many seeds, each in a new home. The difference in cost, divided by the difference
+in cells, is the cost of a cell; the rest is the cost of the start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "in process, no MLflow": ("cluster.backend=in-process", "tracking.mlflow=false"),
 }
 CELLS_PER_SEED = 17
-"""Of `SWEEP`."""
+"""Cells of `SWEEP` for each seed."""
 
 
 def sweep_cost(engines: str, few: int, many: int, home: Path) -> dict[str, Any]:
@@ -50,11 +50,11 @@ def sweep_cost(engines: str, few: int, many: int, home: Path) -> dict[str, Any]:
 
 
 def start_cost(home: Path, overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The first run in a new home and the second one, a moment later: wall and CPU-seconds, by part."""
+    """Costs of the first run in a new home and of the second: wall and CPU-seconds, by part."""
     found = []
     for number, name in enumerate(("first", "second")):
         made = cost([*FEDCORE, "run", str(RUN), f"repetition={number}", *overrides], home, [*FEDCORE, "down"])
-        found.append(_told(name, made))
+        found.append(_row(name, made))
     return found
 
 
@@ -66,7 +66,7 @@ def _sweep(engines: str, seeds: int, home: Path) -> Cost:
 
 
 def with_seeds(seeds: int) -> dict[str, Any]:
-    """`SWEEP` with so many seeds, to be kept anywhere."""
+    """`SWEEP` with this number of seeds and an absolute `base`, so that the file may be anywhere."""
     sweep: dict[str, Any] = yaml.safe_load(SWEEP.read_text())
     sweep["base"] = str((SWEEP.parent / sweep["base"]).resolve())
     for section in (sweep, *sweep["variants"]):
@@ -75,7 +75,7 @@ def with_seeds(seeds: int) -> dict[str, Any]:
     return sweep
 
 
-def _told(name: str, made: Cost) -> dict[str, Any]:
+def _row(name: str, made: Cost) -> dict[str, Any]:
     parts = {" / ".join(part): seconds for part, seconds in sorted(made.parts.items())}
     return {
         "start": name,

@@ -1,7 +1,7 @@
-"""The compared ways to carry out the same rounds; each in a process of its own, asked for blocks of rounds in turns.
+"""The compared ways to carry out the same rounds; each runs in its own process and does blocks of rounds on request.
 
-A variant sets itself up, calls `serve(step)`, and tidies up when that returns; `step()` is one round. So a variant may
-serve from wherever its rounds are carried out, for instance from inside a Prefect task.
+A variant sets itself up, calls `serve(step)`, and cleans up when that returns; `step()` does one round. So a variant
+may call `serve` where its rounds run, for instance inside a Prefect task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def in_process(serve: Serve, home: Path, silos: int, planned: int, url: str) -> 
 
 
 class BareHolder:
-    """An actor that does the floor's computation for its silos and knows of nothing else."""
+    """An actor that does the floor's computation for its silos."""
 
     def __init__(self, silos: int, planned: int, home: Path, part: int) -> None:
         experiment = workload.prepare(silos, planned, home)
@@ -56,7 +56,7 @@ class BareHolder:
 
 
 def bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """(c) One Dask actor per worker, called bare: stacked arrays come back."""
+    """(c) One Dask actor per worker, called directly; it returns stacked arrays."""
     from tasks.workers.cluster import local_cluster, worker_addresses
 
     loop = workload.Floor(workload.prepare(silos, planned, home), names=())
@@ -70,8 +70,8 @@ def bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) ->
 
         def step() -> None:
             nonlocal w
-            asked = [actor.answer(w) for actor in actors]
-            w = loop.move(w, np.concatenate([answer.result() for answer in asked]))
+            futures = [actor.answer(w) for actor in actors]
+            w = loop.move(w, np.concatenate([answer.result() for answer in futures]))
 
         serve(step)
 
@@ -92,14 +92,17 @@ def stack_each_round(serve: Serve, home: Path, silos: int, planned: int, url: st
 
 
 def stack_default(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """(e) What a config without the sections orchestration and tracking gives: also metrics of a simulation."""
+    """(e) The defaults of the sections orchestration and tracking, which include metrics of a simulation."""
     run_stack(serve, home, workload.config(silos, planned, "each-round", simulation_metrics=True), url)
 
 
 def run_stack(
     serve: Serve, home: Path, config: Any, url: str, prepared: Callable[[Any], None] = lambda training: None
 ) -> None:
-    """The production flow `run`, whose phase task hands its rounds to `serve`; `prepared` sees the Training first."""
+    """Runs the production flow with a phase task that passes its rounds to `serve`.
+
+    `prepared` is called with the Training first.
+    """
     from prefect import task
 
     import flows.flow_runs
@@ -110,8 +113,8 @@ def run_stack(
 
     @task(name="phase", task_run_name="phase {phase}", **_PLAIN)
     def phase_task(training: Any, phase: int, rounds_are_tasks: bool) -> None:
-        if training._told.tracker is not None:
-            session.tracker.flush(120.0)  # the store opens once per process, and not in the first rounds' time
+        if training._tracked.tracker is not None:
+            session.tracker.flush(120.0)  # the store opens once per process; the first rounds' time excludes that
         prepared(training)
         serve(lambda: round_task(training, phase, training.round))
         if training.phase is not None:
@@ -160,7 +163,7 @@ VARIANTS: dict[str, Callable[..., None]] = {
 
 def serve_variant(pipe: Any, variant: Callable[..., None], home: Path, silos: int, planned: int, url: str) -> None:
     """Main function of a variant's process: sends [] when it is ready, then the seconds of each round of a block."""
-    keep_memory()  # as the command line does, for the plain loops too
+    keep_memory()  # as the command line does; the plain loops get the same
     os.environ["FEDCORE_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)
 

@@ -1,8 +1,8 @@
-"""The measured work: N silos of 400 records, d = 64, one clipped and noised full-batch step per round.
+"""The measured workload: N silos of 400 records, d = 64, one clipped and noised full-batch step per round.
 
-`Floor` is the honest lower bound: a plain NumPy loop over the silos with the same mathematics (gradient of the logistic
-loss, per-record clipping without per-record gradients, Gaussian noise, mean, projection), no framework, one generator,
-no ledger, no digest and no check.
+`Floor` is the lower bound: a plain NumPy loop over the silos with one generator, and no ledger, digest or check. Its
+mathematics is the same: gradient of the logistic loss, clipping without per-record gradients, Gaussian noise, mean,
+projection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEP = 1.0
 def config(
     silos: int, rounds: int, checkpoint: Literal["each-round", "behind"] = "behind", simulation_metrics: bool = False
 ) -> ExperimentConfig:
-    """The experiment that every variant runs, with as many rounds as it is going to be asked for."""
+    """The experiment that every variant runs. `rounds`: all rounds that will be requested."""
     return ExperimentConfig(
         name="bench",
         data=SyntheticData(silos=silos, records=RECORDS, features=FEATURES, test_records=TEST_RECORDS),
@@ -42,7 +42,7 @@ def config(
 
 
 def prepare(silos: int, rounds: int, root: Path) -> Experiment:
-    """The experiment with its silos written below `root`."""
+    """The experiment, with its silos written below `root`."""
     return Experiment.prepare(config(silos, rounds), root / "silos")
 
 
@@ -80,7 +80,7 @@ class Floor:
         return answers
 
     def step(self, w: np.ndarray) -> np.ndarray:
-        """One whole round: the next iterate (d,)."""
+        """The next iterate (d,), after one whole round."""
         return self.move(w, self.messages(w))
 
     def move(self, w: np.ndarray, messages: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Private federated learning without a trusted server: the science, free of any engine.
+"""Private federated learning without a trusted server: the science, without workflow engines.
 
 `train` and `plan` are for scripts and notebooks (`fedcore.library`).
 """
@@ -17,7 +17,7 @@ __all__ = ["InputError", "ModelWarning", "SiloError", "Trained", "__version__", 
 
 
 def __getattr__(name: str) -> Any:
-    """What takes a second to import, when it is asked for: every module of the package imports this one first."""
+    """Imports a public name on its first use, since `fedcore` is imported before each module."""
     if name in ("InputError", "ModelWarning", "SiloError"):
         from fedcore import errors
 

@@ -19,19 +19,19 @@ Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.float64]]
 FLOAT_BYTES = 8
-"""Of a number that travels: float64."""
+"""Bytes of a number in a message: float64."""
 MOST_AXES = 8
-"""Of a packed array."""
+"""Largest number of axes of a packed array."""
 _PLAIN = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 def is_vector(value: object, dim: int) -> bool:
-    """Whether this is an array of `dim` float64, and none of a kind of its own, as masked arrays are."""
+    """Checks for a plain array of `dim` float64; a subclass, as a masked array, is none."""
     return type(value) is np.ndarray and value.dtype == np.float64 and value.shape == (dim,)
 
 
 def pack(arrays: Arrays) -> bytes:
-    """Byte form of named float64 arrays: per array, in order of name, length-prefixed name, shape and data.
+    """Byte form of named float64 arrays: for each, by name, length-prefixed name, shape and data.
 
     Injective, so that its digest identifies names, order, shapes and every bit. Raises TypeError for another dtype.
     """
@@ -49,7 +49,7 @@ def pack(arrays: Arrays) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, npt.NDArray[np.float64]]:
-    """The named arrays that `pack` wrote. Raises ValueError for other bytes: cut, with a tail, or in another order."""
+    """The named arrays that `pack` wrote. Raises ValueError for cut, longer or reordered bytes."""
     arrays: dict[str, npt.NDArray[np.float64]] = {}
     try:
         (count,), at = struct.unpack_from("<I", data, 0), 4
@@ -79,7 +79,7 @@ def unpack(data: bytes) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and without spaces: one text for equal values, by which they are identified.
+    """JSON with sorted keys and without spaces: equal values have one text, hence one digest.
 
     Floats have the shortest text that reads back to the same bits; infinities are the words that Python reads.
     """
@@ -87,9 +87,9 @@ def canonical_json(value: Any) -> str:
 
 
 def plain_json(value: Any, indent: int | None = None) -> bytes:
-    """JSON of plain values and dataclasses in their own order, at a tenth of the cost of `json`'s with an indent.
+    """JSON of plain values and dataclasses in their own order, ten times as fast as `json`.
 
-    NaN and infinities as `json` writes them.
+    NaN and infinities are written as `json` writes them.
     """
     return _PLAIN.dump_json(value, indent=indent)
 

@@ -1,4 +1,4 @@
-"""Reading files that are small by right, whoever wrote them: reading stops at a bound instead of at their end."""
+"""Reads files that should be small and may be forged: a read stops at a bound of bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedcore.limits import LARGEST_TEXT
 
 
 def read_within(path: Path, most: int = LARGEST_TEXT) -> bytes:
-    """All bytes of a file. Raises OSError where it cannot be read, or has more than `most` of them (EFBIG)."""
+    """All bytes of a file. Raises OSError if it is unreadable or longer than `most` (EFBIG)."""
     with open(path, "rb") as file:
         found = file.read(most + 1)
     if len(found) > most:

@@ -1,13 +1,13 @@
-"""How privacy's numbers are shown: rounded in the direction in which they promise no more than what was computed.
+"""Rounding of shown privacy quantities, in the direction that promises no more privacy.
 
 | `shown_up` | `shown_down` |
 |---|---|
-| epsilon spent or asked for, delta, mu, sampling rate | what is left, room, lower bounds, what a range ends with |
-| noise that is to be applied | noise that was applied: who recomputes epsilon from it gets no less |
+| epsilon spent or asked for, delta, mu, sampling rate | remaining budget, room, lower bounds, ends of ranges |
+| noise to be applied | noise that was applied: an epsilon recomputed from it is not smaller |
 
-What a person typed is shown `in_full`, as are numbers for which neither direction is right. No other formatting of
-these quantities exists in `fedcore`, `tasks` and `flows` (`tests/docs/test_shown_numbers.py`). All three return text:
-nothing rounds again what is rounded.
+Values that a person typed are shown `in_full`, as are numbers for which neither direction is right. `fedcore`, `tasks`
+and `flows` format these quantities in no other way (`tests/docs/test_shown_numbers.py`). All three functions return
+text, so that no value is rounded twice.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 NONE = "-"
-"""Stands for what is not there."""
+"""Shown in place of a missing value."""
 _MOST_DIGITS = 15
-"""Decimals of so many digits are told apart by their floats."""
+"""Different decimals of at most 15 significant digits are different floats."""
 
 
 def shown_up(value: float | None, digits: int = 4) -> str:
-    """The least decimal number of so many significant digits that is not below `value`; a dash for None.
+    """Least decimal of `digits` significant digits that is not below `value`; a dash for None.
 
     float(shown_up(x)) >= x always, with no tolerance. Raises ValueError for NaN, or digits outside of 1 to 15.
     """
@@ -30,17 +30,17 @@ def shown_up(value: float | None, digits: int = 4) -> str:
 
 
 def shown_down(value: float | None, digits: int = 4) -> str:
-    """The largest decimal number of so many significant digits that is not above `value`; else as `shown_up`."""
+    """Largest decimal of `digits` digits that is not above `value`; else as `shown_up`."""
     return NONE if value is None else _text(_rounded(value, digits, ROUND_FLOOR), digits)
 
 
 def number_up(value: float, digits: int = 4) -> float:
-    """`shown_up` where a number is asked for: MLflow's metrics and tables, which its pages show with all digits."""
+    """`shown_up` as a float, for MLflow's metrics and tables, which show all digits of a float."""
     return float(shown_up(value, digits))
 
 
 def in_full(value: float | None) -> str:
-    """The shortest text that reads back as the very number: as a person typed it; a dash for None."""
+    """Shortest text that reads back as the same float, as a person typed it; a dash for None."""
     return NONE if value is None else repr(float(value)).removesuffix(".0")
 
 
@@ -49,12 +49,12 @@ def _rounded(value: float, digits: int, rounding: str) -> Decimal:
         raise ValueError(f"digits = {digits} must lie between 1 and {_MOST_DIGITS}")
     if math.isnan(value):
         raise ValueError("a quantity of privacy that is no number (NaN) is not shown")
-    # Of the shortest text, not of the binary number: 0.1, whose float is a little larger, stays 0.1.
+    # Rounds the shortest text, not the binary number: 0.1, whose float is a little larger, stays 0.1.
     return Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
 
 
 def _text(number: Decimal, digits: int) -> str:
-    """As `float.__format__` with "g" writes it, without a second rounding."""
+    """Text as `float.__format__` writes it with "g", without a second rounding."""
     if not number.is_finite():
         return f"{float(number):g}"
     if number.is_zero():

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave (config, file, address); the message says what would be right."""
+    """A mistake in the user's input (config, file, address); the message names a correct one."""
 
 
 class ModelWarning(UserWarning):
-    """What the owner of a model should know of it, though nothing is broken: that none would do as well, why, or
-    that its delta is large."""
+    """A warning to a model's owner: it is no better than a constant, or its delta is large."""
 
 
 class DivergedError(InputError):
-    """Training left the numbers that silos take; what they released until then is released."""
+    """Training produced values beyond the bounds of queries; earlier releases stay charged."""
 
 
 class AbandonedError(InputError):
-    """A sweep's patience has ended a run, for good; the message says when and why."""
+    """A run that a sweep's patience has ended for good; the message has time and reason."""
 
 
 class BusyError(RuntimeError):
-    """Another living process holds what was asked for."""
+    """Another living process holds the requested resource."""
 
 
 LONGEST_SENTENCE = 600
-"""Characters of what is said in public."""
+"""Characters of a public sentence."""
 
 
 class SiloError(RuntimeError):
-    """A silo did not answer, or refused. `code` is from a fixed list; the message never quotes a record.
+    """A silo did not answer, or refused. `code` is from a fixed list; no message quotes a record.
 
-    `sentence`: printable, at most `LONGEST_SENTENCE` characters, whatever of an asker's words it repeats.
+    `sentence`: made printable and cut to `LONGEST_SENTENCE` characters, since it may repeat a driver's words.
     """
 
     def __init__(self, silo: str, code: str, sentence: str) -> None:
@@ -46,11 +45,11 @@ class SiloError(RuntimeError):
 
 
 class ShufflerError(SiloError):
-    """What stands between silos and server did not take or give what was asked. `code`: its own, from a fixed list."""
+    """The shuffler refused or failed. `code` is from a fixed list of its own."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__("shuffler", code, sentence)
-        self.args = (code, self.sentence)  # by which it is made again where it arrives
+        self.args = (code, self.sentence)  # the arguments by which pickle rebuilds the error
 
     def __str__(self) -> str:
         return f"shuffler: {self.sentence}"

@@ -1,4 +1,4 @@
-"""Where a project keeps its runs, silos and services on this machine."""
+"""The home: the folder of this machine with a project's runs, silos and services."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedcore.process.private_files import make_private, narrowed
 
 
 class LedgerFolders(NamedTuple):
-    """Where a machine keeps durable ledgers, and where their anchors."""
+    """Folders of a machine's durable ledgers and of their anchors."""
 
     ledgers: Path
     anchors: Path
@@ -33,7 +33,7 @@ class LedgerFolders(NamedTuple):
         return self.ledgers / version / f"{silo}.sqlite", self.anchors / version / f"{silo}.anchor"
 
     def found(self, silo: str | None = None) -> list[tuple[str, str]]:
-        """(version, silo) of all ledgers, anchors and keys that are there, or of one silo's, by silo, then version."""
+        """(version, silo) of existing ledgers, anchors and keys, by silo, then version."""
         pattern = "*" if silo is None else glob.escape(silo)
         paths = list(self.ledgers.glob(f"*/{pattern}.sqlite"))
         paths += [path for suffix in ("anchor", "key") for path in self.anchors.glob(f"*/{pattern}.{suffix}")]
@@ -42,16 +42,15 @@ class LedgerFolders(NamedTuple):
 
 
 def caches() -> Path:
-    """Where this machine keeps what any home may be made from; may be deleted at any time."""
+    """Folder of this machine's caches, which all homes share; may be deleted at any time."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcore"
 
 
 def register_folder() -> Path:
-    """The folder of this machine's operator for the register of silos' accounts (`fedcore.ledger.operator.register`).
+    """The operator's folder for silos' account registers (`fedcore.ledger.operator.register`).
 
-    FEDCORE_REGISTER, of the environment of the process that opens silos, else a folder of the operating system's
-    account: the password database says where that is, since HOME is what anybody sets. No home, config, spec or message
-    has a part in it.
+    FEDCORE_REGISTER of the process that opens silos names it; else it lies in the account's home folder. That folder
+    comes from the password database, since anybody can set HOME. No home, config, spec or message can change it.
     """
     named = os.environ.get("FEDCORE_REGISTER")
     if named:
@@ -60,10 +59,10 @@ def register_folder() -> Path:
 
 
 class _Part:
-    """A folder or file at the top of a home. Whatever is not declared so is not a home's own (`Home.closed`)."""
+    """A folder or file at the top of a home; any other entry there is foreign (`Home.strange`)."""
 
     def __init__(self, *path: str, variable: str | None = None) -> None:
-        """`variable`: of the environment, may name a place elsewhere."""
+        """`variable`: an environment variable that may name another place."""
         self.name, self._path, self._variable = path[0], path, variable
 
     def __get__(self, home: Home, _: type[Home]) -> Path:
@@ -71,8 +70,7 @@ class _Part:
         return within if self._variable is None else Path(os.environ.get(self._variable, within)).absolute()
 
     def holds(self, name: str) -> bool:
-        """Whether an entry of a home is this part, or what is written beside it: locks, a journal, a file in the
-        making."""
+        """Checks whether an entry is this part or its lock, journal or partial file."""
         return name == self.name or name.startswith((f"{self.name}.", f"{self.name}-"))
 
 
@@ -88,18 +86,18 @@ class Home:
     silos = _Part("silos")
     ledgers = _Part("ledgers")
     anchors = _Part("anchors", variable="FEDCORE_ANCHORS")
-    """Anchors and keys of durable ledgers: the variable names a folder elsewhere, best on another disk."""
+    """Anchors and keys of durable ledgers; the variable names another folder, best on another disk."""
     policies = _Part("policies", variable="FEDCORE_POLICIES")
-    """Policies of the silos that this process opens; the variable names a folder elsewhere."""
+    """Policies of the silos that this process opens; the variable names another folder."""
     sigmas = _Part("cache", "sigma")
-    """Noise that was searched for before; may be deleted at any time."""
+    """Cache of calibrated noise; may be deleted at any time."""
     optima = _Part("cache", "optimum")
-    """Least losses that were searched for before; may be deleted at any time."""
+    """Cache of the least losses of problems; may be deleted at any time."""
     failures = _Part("failures")
-    """Logs of what no command foresaw."""
+    """Logs of unforeseen exceptions of commands."""
     services = _Part("services")
     shuffler = _Part("shuffler")
-    """The place of `fedcore shuffler` that names no other folder."""
+    """Default folder of `fedcore shuffler`."""
     reproductions = _Part("reproductions")
     prefect = _Part("prefect")
     mlflow_database = _Part("mlflow.db")
@@ -107,12 +105,12 @@ class Home:
 
     @classmethod
     def current(cls) -> Home:
-        """The home named by the environment variable FEDCORE_HOME, else `.fedcore` in the working folder."""
+        """The home named by the variable FEDCORE_HOME, else `.fedcore` in the working folder."""
         return cls(Path(os.environ.get("FEDCORE_HOME", ".fedcore")).absolute())
 
     @property
     def anchor(self) -> Anchor:
-        """From where places are named in ids, and in the configs that this home keeps."""
+        """Folders relative to which ids, and the configs stored in this home, name files."""
         return Anchor.of(self.root)
 
     @property
@@ -121,7 +119,7 @@ class Home:
 
     @property
     def cluster_keys(self) -> Path:
-        """Key and certificate of the Dask cluster of `fedcore up`, in a folder that only this account can enter."""
+        """Key and certificate of the Dask cluster of `fedcore up`, in a private folder."""
         return self.services / "tls" / "cluster.pem"
 
     def public(self, name: str) -> Path:
@@ -135,15 +133,17 @@ class Home:
         return f"sqlite:///{self.mlflow_database}"
 
     def check(self) -> Home:
-        """Itself, whether there is such a folder yet or not. Raises InputError if it is, or lies below, a file."""
+        """Returns itself, existing or not. Raises InputError if it is, or lies below, a file."""
         nearest = next(place for place in (self.root, *self.root.parents) if os.path.exists(place))
         if not nearest.is_dir():
             raise InputError(f"run folder {self.root}: {nearest} is a file; set FEDCORE_HOME to a folder")
         return self
 
     def make(self) -> Home:
-        """Creates the root and checks that it can be written; returns itself. Raises InputError otherwise, and leaves
-        no folder that was not there."""
+        """Creates the root, checks by a write that it is writable, and returns itself.
+
+        Raises InputError otherwise, and then removes the folders that it created.
+        """
         missing = self.check()._missing()
         try:
             make_private(self.root)
@@ -165,9 +165,10 @@ class Home:
         return self
 
     def closed(self) -> bool:
-        """Takes a home that other accounts could read from them, and says whether it was one.
+        """Makes a home private that other accounts could read; returns whether it was one.
 
-        A folder that holds anything else than a home does is not ours to change: there its own folders are private.
+        A folder with foreign entries keeps its permissions, since it is not fedcore's alone; the home's own folders
+        in it are private.
         """
         try:
             ours = not self.root.stat().st_mode & stat.S_ISVTX and not self.strange()
@@ -176,7 +177,7 @@ class Home:
         return ours and narrowed(self.root)
 
     def strange(self) -> list[str]:
-        """Names of what lies at the top of the root and is no part of a home. Raises OSError."""
+        """Names of the foreign entries at the top of the root. Raises OSError."""
         parts = [part for part in vars(Home).values() if isinstance(part, _Part)]
         return sorted(
             name
@@ -186,8 +187,7 @@ class Home:
 
     @contextmanager
     def begun(self) -> Iterator[Home]:
-        """`make`, for what is looked at before work begins: after an error a root that is new and
-        empty is gone again."""
+        """`make`, around the checks before a run: an error removes a root that is new and empty."""
         missing = self._missing()
         try:
             yield self.make()
@@ -196,7 +196,7 @@ class Home:
             raise
 
     def _missing(self) -> list[Path]:
-        """The root and the folders that it is in, as far as they are not there yet, the innermost first."""
+        """Those of the root and its parent folders that do not exist yet, the innermost first."""
         return [place for place in (self.root, *self.root.parents) if not place.exists()]
 
 
@@ -215,7 +215,7 @@ PUBLIC = frozenset(
         "kdd99",
     }
 )
-"""Public data sets whose files a person may put into a home, in a folder of this name."""
+"""Names of public data sets: a person may put their files into a home, in a folder of this name."""
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

@@ -1,4 +1,4 @@
-"""How sections of the configuration, methods and losses declare their keys, so that nobody can give nonsense."""
+"""Types and base classes of config sections, methods and losses: declared, checked keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pydantic import (
 from fedcore.printable import plain_names
 
 DECLARED = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-"""For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: unknown names and infinities are refused, and the
-docstring below a field is its description."""
+"""For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: refuses unknown names and infinities, and takes
+the docstring below a field as its description."""
 
 
 def _no_truth_value(value: Any) -> Any:
@@ -27,7 +27,8 @@ def _no_truth_value(value: Any) -> Any:
 
 
 LEAST, MOST = 1e-50, 1e50
-"""Of six such numbers the product is a float. Beyond, steps and weights overflow or vanish, and so does the model."""
+"""Bounds in size of a `Factor`: a product of six is a float. Beyond them steps, weights and models overflow or vanish.
+"""
 
 
 def _within_reach(value: float) -> float:
@@ -41,13 +42,13 @@ Whole = Annotated[int, BeforeValidator(_no_truth_value)]
 Factor = Annotated[Real, AfterValidator(_within_reach)]
 """A step, weight, bound or scale, which plans and methods multiply: 0, or from `LEAST` to `MOST` in size."""
 Count = Annotated[Whole, Field(le=2**53)]
-"""So many that a float still tells two apart."""
+"""A whole number that a float represents exactly."""
 Seed = Annotated[Whole, Field(ge=0, lt=2**63)]
-"""What draws follow from, or what counts repetitions: as databases keep whole numbers."""
+"""A seed or the number of a repetition, within the range of databases' integers."""
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """By key, what the docstring below the field says: of a class declared with `DECLARED`, and of what it inherits."""
+    """Descriptions of the keys of a class declared with `DECLARED`, inherited keys included."""
     found: dict[str, str] = {}
     for each in kind.__mro__:
         for key, field in each.__dict__.get("__pydantic_fields__", {}).items():

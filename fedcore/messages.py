@@ -1,4 +1,4 @@
-"""What travels: queries to silos, and releases, the only type that may leave one."""
+"""Messages: queries to silos, and releases, the only type that may leave one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedcore.arrays import Vector, digest, pack, unpack
 from fedcore.limits import LARGEST_AGREEMENT, LARGEST_RECEIPTS, LONGEST_ADDRESS
 
 BOUND = 1e12
-"""Largest absolute value that a query's array may hold, whatever it means; far below overflow. Models are held to the
-plan's domain besides (`fedcore.silo.question`)."""
+"""Largest absolute value in a query's arrays, whatever they mean; far below overflow. Models must also lie in the
+plan's domain (`fedcore.silo.question`)."""
 DIGEST_BYTES = 32
 PORTION = 10_000
-"""Receipts that travel together."""
+"""Receipts of one message."""
 
 _STRICT = ConfigDict(strict=True)
 _Number = Annotated[int, Field(ge=1, lt=2**63)]
@@ -30,23 +30,23 @@ _ADDRESSES = TypeAdapter(list[tuple[str, _Number, _Number]], config=_STRICT)
 
 
 def _short(head: bytes, most: int) -> bytes:
-    """What is read as JSON, some 25 times as large as objects. Raises ValueError if it is longer."""
+    """Returns JSON of at most `most` bytes, as objects some 25 times as large; else ValueError."""
     if len(head) > most:
         raise ValueError(f"{len(head)} bytes of names and addresses are more than {most}")
     return head
 
 
 def is_bounded(array: np.ndarray) -> bool:
-    """Whether all entries are numbers below `BOUND`."""
+    """Checks that all entries are numbers below `BOUND` in size."""
     return bool(np.abs(array).max(initial=0.0) < BOUND)
 
 
 @dataclass(frozen=True)
 class Query:
-    """One round's question: plain data, never code. `arrays` are what every participant receives.
+    """One round's question: plain data, never code. Every participant receives `arrays`.
 
-    `own`: by silo, further arrays that only this silo receives, under other names; empty where all are asked alike.
-    It keeps nothing that follows from its fields: a digest that came along with it would be the asker's claim.
+    `own`: by silo, further arrays under other names that only this silo receives; empty where all receive the same.
+    No field is derived from the others: a digest sent along would be an unchecked claim of the driver.
     """
 
     run: str
@@ -57,17 +57,17 @@ class Query:
     arrays: dict[str, np.ndarray] = field(repr=False)
     own: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    def asked(self, silo: str) -> dict[str, np.ndarray]:
-        """All that this silo receives."""
+    def arrays_for(self, silo: str) -> dict[str, np.ndarray]:
+        """All arrays that this silo receives."""
         return {**self.arrays, **self.own[silo]} if silo in self.own else self.arrays
 
     def digests(self, silos: Iterable[str]) -> dict[str, bytes]:
-        """By silo the SHA-256 (32 bytes) over run, plan, address and what it receives; not over who else was asked."""
+        """By silo, SHA-256 (32 bytes) of run, plan, address and its arrays, not participants."""
         common = None
         found = {}
         for silo in silos:
             if silo in self.own:
-                found[silo] = self._digest(self.asked(silo))
+                found[silo] = self._digest(self.arrays_for(silo))
                 continue
             if common is None:
                 common = self._digest(self.arrays)
@@ -79,20 +79,20 @@ class Query:
         return digest(self.run.encode(), self.plan.encode(), address, pack(arrays))
 
     def at(self, silos: Collection[str]) -> Query:
-        """The part of the question that a site with these silos needs: nobody else's own arrays."""
+        """The query without the own arrays of all other silos, for the site of these."""
         if not self.own:
             return self
         return replace(self, own={name: own for name, own in self.own.items() if name in silos})
 
     def to_bytes(self) -> bytes:
-        """The form in which it travels and is kept: a JSON line and the packed arrays, a silo's own as `name@silo`."""
+        """Byte form for messages and storage: a JSON line and packed arrays, own as `name@silo`."""
         head = [self.run, self.plan, self.phase, self.round, list(self.participants)]
         owned = {f"{name}@{silo}": array for silo, own in self.own.items() for name, array in own.items()}
         return json.dumps(head).encode() + b"\n" + pack({**self.arrays, **owned})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Query:
-        """The query that `to_bytes` wrote. Raises ValueError for all other bytes: each query has one form."""
+        """The query that `to_bytes` wrote. Raises ValueError for all other bytes."""
         if type(data) is not bytes:
             raise ValueError("a query is bytes")
         head, _, rest = data.partition(b"\n")
@@ -112,7 +112,7 @@ class Query:
 
 
 class Receipt(NamedTuple):
-    """What everybody may keep of a release: its address and digests, not its content."""
+    """Public record of a release: its address and digests, without its content."""
 
     silo: str
     phase: int
@@ -121,22 +121,22 @@ class Receipt(NamedTuple):
     payload_digest: bytes
 
 
-def kept(receipts: Iterable[Receipt]) -> bytes:
-    """Receipts in the form in which they travel and are kept: a JSON line of addresses, and their digests."""
+def packed_receipts(receipts: Iterable[Receipt]) -> bytes:
+    """Byte form of receipts for messages and storage: a JSON line of addresses, then digests."""
     listed = list(receipts)
     addresses = json.dumps([receipt[:3] for receipt in listed]).encode() + b"\n"
     return b"".join([addresses, *(digested for receipt in listed for digested in receipt[3:])])
 
 
 def portions(receipts: Iterable[Receipt]) -> Iterator[list[Receipt]]:
-    """The receipts, `PORTION` at a time: of a long run all of them would be in memory several times over."""
+    """The receipts, `PORTION` at a time, since those of a long run would fill memory."""
     waiting = iter(receipts)
     while portion := list(islice(waiting, PORTION)):
         yield portion
 
 
 def receipts_of(data: bytes) -> list[Receipt]:
-    """The receipts that `kept` wrote. Raises ValueError for other bytes."""
+    """The receipts that `packed_receipts` wrote. Raises ValueError for other bytes."""
     if type(data) is not bytes:
         raise ValueError("receipts are bytes")
     head, _, rest = data.partition(b"\n")
@@ -167,9 +167,9 @@ class Release(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Answers to one query that nobody's name is on, each float64 (d,): what a shuffler handed on, opened.
+    """Decrypted answers to one query, each float64 (d,), as a shuffler delivered them, unnamed.
 
-    In the order of their bytes, so that sums have the same bits in whatever order they were handed on.
+    They are sorted by their bytes, so that sums have the same bits in whatever order they arrived.
     """
 
     payloads: tuple[Vector, ...]
@@ -180,19 +180,18 @@ class Batch(NamedTuple):
 
 
 def bundled(query: Query, releases: Sequence[Release]) -> bytes:
-    """The releases of one site to `query` (there may be none) in the form in which they travel.
+    """Byte form of one site's releases to `query`, of which there may be none.
 
-    A JSON line (phase, round, silos), the query digests, and the payloads row after row: one buffer, where Dask would
-    serialise each array by itself, some 50 microseconds each. Digests of payloads are the reader's to compute.
+    A JSON line (phase, round, silos), the query digests, and the payloads row after row. Dask would serialise each
+    array by itself, at some 50 microseconds each. The reader computes the payloads' digests itself.
     """
     head = json.dumps([query.phase, query.round, [release.silo for release in releases]]).encode() + b"\n"
-    asked = [release.query_digest for release in releases]
-    return b"".join([head, *asked, *(release.payload.tobytes() for release in releases)])
+    queries = [release.query_digest for release in releases]
+    return b"".join([head, *queries, *(release.payload.tobytes() for release in releases)])
 
 
 def unbundled(data: bytes, *lengths: int) -> list[Release]:
-    """The releases that `bundled` wrote, of payloads that all have one of these lengths. Raises
-    ValueError for others."""
+    """The releases that `bundled` wrote. Raises ValueError unless all have one of `lengths`."""
     head, _, rest = data.partition(b"\n")
     phase, round, silos = _BUNDLE.validate_json(_short(head, LARGEST_AGREEMENT))
     digests = DIGEST_BYTES * len(silos)
@@ -200,7 +199,7 @@ def unbundled(data: bytes, *lengths: int) -> list[Release]:
     if dim not in lengths or len(rest) != digests + 8 * dim * len(silos):
         raise ValueError(f"{len(rest)} bytes are not the answers of {len(silos)} silos")
     matrix = np.frombuffer(rest, dtype=np.float64, offset=digests).reshape(len(silos), dim)
-    asked = [rest[at : at + DIGEST_BYTES] for at in range(0, digests, DIGEST_BYTES)]
-    sent = [hashlib.sha256(row.data).digest() for row in matrix]
-    each = zip(silos, asked, sent, matrix, strict=True)
-    return [Release(silo, phase, round, query, digested, row) for silo, query, digested, row in each]
+    queries = [rest[at : at + DIGEST_BYTES] for at in range(0, digests, DIGEST_BYTES)]
+    payloads = [hashlib.sha256(row.data).digest() for row in matrix]
+    each = zip(silos, queries, payloads, matrix, strict=True)
+    return [Release(silo, phase, round, query, payload, row) for silo, query, payload, row in each]

@@ -1,6 +1,6 @@
-"""Noise that was found before, on disk: a search over privacy loss distributions need not be made twice.
+"""Cache of calibrated noise on disk, which saves repeated searches over privacy loss distributions.
 
-A kept number is a guess. Whoever takes it has the accountant check it, so an old, damaged or forged file costs time,
+A stored number is only a guess: its reader has the accountant check it. So an old, damaged or forged file costs time,
 never privacy.
 """
 
@@ -19,27 +19,27 @@ from fedcore.process.private_files import make_private
 
 
 class NoiseFolder:
-    """One small file per question below `folder`, which is made when it is needed and may be deleted at any time."""
+    """One small file per calibration below `folder`, which may be deleted at any time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @classmethod
     def current(cls) -> NoiseFolder | None:
-        """That of the home of this process; None before there is a home."""
+        """The cache in this process's home; None before the home exists."""
         home = Home.current()
         return cls(home.sigmas) if home.root.is_dir() else None
 
     def get(self, question: dict[str, Any]) -> float | None:
-        """The sigma kept for this question; None if there is none that can be read."""
+        """The sigma stored for this question; None if no readable file has it."""
         try:
-            kept = json.loads(read_within(self._path(question)))
-            return float(kept["sigma"]) if kept["question"] == question else None
+            stored = json.loads(read_within(self._path(question)))
+            return float(stored["sigma"]) if stored["question"] == question else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def put(self, question: dict[str, Any], sigma: float) -> None:
-        """Keeps it, whole or not at all; a folder that cannot be written is no error."""
+        """Stores a sigma atomically; ignores a folder that cannot be written."""
         try:
             make_private(self._folder)
             with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as file:

@@ -1,9 +1,9 @@
-"""Paths of configurations: where they lead, and the name of that place in a run's identity.
+"""Paths of configurations: resolution, and the name of a file or folder in a run's identity.
 
-A path is absolute from the moment a config is read, since other processes have other working folders. In ids, and where
-a config is kept, it stands for its resolved place, whichever way it was typed: links are followed, and what lies below
-the folder that holds the home is named from there, so a project that moves with its home keeps its runs. No file is
-read: a digest of records in an id that is shown would be a release.
+Reading a config makes its paths absolute, since other processes have other working folders. Ids and stored configs
+name the resolved path, whichever way it was typed: links are followed. Paths below the folder that holds the home are
+relative to it, so a project that moves with its home keeps its runs. No file is read: a digest of records in a public
+id would be a release.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel
 
 HOME = "//"
-"""Begins the name of a place in the home; no resolved path begins so."""
+"""Prefix of the name of a path in the home; no resolved path begins so."""
 
 
 def absolute(path: str) -> str:
-    """The path from the root, in the working folder of now, as the operating system follows it. `~`: the user's home.
+    """The absolute path, from the current working folder; `~` is the user's home folder.
 
-    Raises ValueError for an empty path.
+    Follows `..` after a link as the operating system does. Raises ValueError for an empty path.
     """
     if not path.strip():
         raise ValueError("names no file and no folder: leave it out, or give a path")
@@ -34,11 +34,11 @@ def absolute(path: str) -> str:
     # `link/..` is the folder above the link's target, which taking `..` off the text misses.
     followed = os.path.realpath(path) if ".." in path.split("/") else None
     found = plain if followed is None or os.path.realpath(plain) == followed else followed
-    return "/" + found.lstrip("/")  # two slashes are one place, and POSIX lets them stay
+    return "/" + found.lstrip("/")  # POSIX leaves two slashes at the start, which `HOME` has too
 
 
 class _Mark:
-    """Tells paths from other texts among the fields of a config."""
+    """Annotation that distinguishes paths from other texts among the fields of a config."""
 
 
 LocalPath = Annotated[str, AfterValidator(absolute), _Mark()]
@@ -47,12 +47,12 @@ LocalPath = Annotated[str, AfterValidator(absolute), _Mark()]
 
 @cache
 def path_keys(section: type[BaseModel]) -> frozenset[str]:
-    """Dotted keys of all fields, of the section and what is in it, that are a `LocalPath`; lists add nothing."""
+    """Dotted keys of all `LocalPath` fields of a section and those in it; lists add no part."""
     return frozenset(_found(section, ""))
 
 
 def with_paths(values: Any, keys: frozenset[str], change: Callable[[str], str], at: str = "") -> Any:
-    """A copy of a config's plain values, nested or by dotted keys, with `change` of every text at one of `keys`."""
+    """A copy of plain config values, nested or by dotted keys, with `change` of texts at `keys`."""
     if isinstance(values, Mapping):
         return {
             key: with_paths(value, keys, change, f"{at}.{key}" if at else str(key)) for key, value in values.items()
@@ -63,13 +63,13 @@ def with_paths(values: Any, keys: frozenset[str], change: Callable[[str], str], 
 
 
 def resolved(path: str) -> str:
-    """The path of the same file or folder without links, in composed Unicode where that names it too."""
+    """The path without links, in composed Unicode (NFC) if that names the same file or folder."""
     return "/" + _composed(os.path.realpath(path)).lstrip("/")
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """The folders from which places are named: a home, and the one that holds it, both resolved."""
+    """The folders to which names are relative, resolved: a home, and its parent `project`."""
 
     home: str
     project: str
@@ -80,9 +80,9 @@ class Anchor:
         return cls(found, os.path.dirname(found))
 
     def names(self) -> Callable[[str], str]:
-        """Names places for one config: folders of hundreds of files are looked at once.
+        """A function from paths to names for one config; it resolves each folder only once.
 
-        A path's name is `//x` of x in the home, `x` of x beside it, else the resolved path.
+        A path's name is `//x` for x in the home, `x` for x in the project, else the resolved path.
         """
         folders: dict[str, str] = {}
 
@@ -101,20 +101,20 @@ class Anchor:
         return name
 
     def path(self, name: str) -> str:
-        """The path of a name; what is no name yet but absolute stays."""
+        """The path that has this name; an absolute path stays as it is."""
         if name.startswith(HOME):
             return os.path.join(self.home, name[len(HOME) :])
         return os.path.join(self.project, name)
 
 
 def _below(folder: str, path: str) -> str | None:
-    """The path from the folder; None if it is not in it."""
+    """The path relative to the folder; None if it lies outside."""
     start = folder if folder.endswith("/") else f"{folder}/"
     return path[len(start) :] if path.startswith(start) else "." if path == folder else None
 
 
 def _composed(path: str) -> str:
-    """The path in NFC, if the file system takes both for one."""
+    """The path in NFC, if the file system treats both as one."""
     if path.isascii() or unicodedata.is_normalized("NFC", path):
         return path
     other = unicodedata.normalize("NFC", path)

@@ -1,7 +1,7 @@
-"""Texts that others have written, where they enter and where they are shown.
+"""Checks of foreign texts at input, and their escapes at output.
 
-A name may be markup, a formula or an order to a terminal. Control characters are refused where a name enters; each
-place that shows a name escapes what means something there.
+A name may be markup, a formula or a command to a terminal. Control characters are refused at input. Each output
+escapes the characters that have a meaning there.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from fedcore.errors import InputError
 
 _CONTROLS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode's categories of controls, of what is drawn as nothing or turns the text around it, of halves of pairs, and of
-line and paragraph separators."""
+"""Unicode categories: controls, invisible and direction characters, surrogates, line and paragraph separators."""
 _MARKDOWN = re.compile(r"([\\`*\[\]|~$]|:(?=//)|(?<=www)\.|@|(?<![^\W_])_|_(?![^\W_]))")
-"""What begins markup inside a line, of CommonMark and of GitHub's links without brackets."""
+"""Starts of inline markup in CommonMark, and of GitHub's links without brackets."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet takes for the begin of a formula, full-width forms too (OWASP, CSV injection)."""
+"""Characters with which a formula begins in a spreadsheet, full-width forms included (OWASP, CSV injection)."""
 
 
 def control(text: str) -> str | None:
@@ -29,7 +28,7 @@ def control(text: str) -> str | None:
 
 
 def plain_name(text: str, what: str = "name") -> str:
-    """The name itself. Raises InputError naming the first control character in it."""
+    """Returns the name. Raises InputError naming the first control character in it."""
     if (found := control(text)) is not None:
         called = unicodedata.name(found, "no letter")
         raise InputError(
@@ -40,7 +39,7 @@ def plain_name(text: str, what: str = "name") -> str:
 
 
 def plain_names(value: object, what: str) -> None:
-    """Raises InputError for a control character in any text of a value, in lists and in keys of mappings too."""
+    """Raises InputError for a control character in a text of a value, lists and keys included."""
     if isinstance(value, str):
         plain_name(value, what)
     elif isinstance(value, Mapping):
@@ -53,7 +52,7 @@ def plain_names(value: object, what: str) -> None:
 
 
 def on_terminal(text: str) -> str:
-    """The text with control characters as escapes, which no terminal obeys; line ends and tabs stay."""
+    """The text with control characters as escapes; line ends and tabs stay."""
     if text.isprintable():
         return text
     return "".join(each if each in "\n\t" or control(each) is None else _escaped(each) for each in text)
@@ -65,14 +64,14 @@ def _escaped(character: str) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """The text as a page shows it that reads Markdown: no markup, no link, no HTML, one line."""
+    """The text escaped for Markdown: no markup, no link, no HTML, one line."""
     one_line = " ".join(on_terminal(text).split())
     html = one_line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKDOWN.sub(r"\\\1", html)
 
 
 def in_cell(value: object) -> object:
-    """The value of a cell of a CSV file; a text that a spreadsheet would compute begins with an apostrophe."""
+    """A cell's value for CSV; an apostrophe goes before a text that a spreadsheet would compute."""
     if not isinstance(value, str):
         return value
     text = on_terminal(value)
@@ -88,5 +87,5 @@ def _is_number(text: str) -> bool:
 
 
 def in_drawing(text: str) -> str:
-    """The text for matplotlib, which reads formulas between two dollar signs."""
+    """The text escaped for matplotlib, which reads formulas between two dollar signs."""
     return on_terminal(text).replace("$", r"\$")

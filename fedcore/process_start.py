@@ -1,4 +1,4 @@
-"""What every process of this project does first."""
+"""First steps of every process of this project."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ UNFORESEEN = 70
 
 
 def begin() -> None:
-    """The process writes privately from now on, imports nothing from its working folder, and ends with `UNFORESEEN` and
-    a traceback on standard error if nobody catches an exception."""
+    """Makes new files private, drops the working folder from imports, sets a crash's exit code.
+
+    An uncaught exception ends the process with a traceback on standard error and the exit code `UNFORESEEN`.
+    """
     write_privately()
     keep_working_folder_out()
     sys.excepthook = _end
 
 
 def _end(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
-    """Python's own exit code would be 1. Whatever ends a service in order ends it as before."""
+    """Exits with `UNFORESEEN`, not Python's 1; KeyboardInterrupt and SystemExit end as before."""
     sys.__excepthook__(kind, error, at)
     if issubclass(kind, Exception):
         with suppress(Exception):

@@ -1,6 +1,6 @@
-"""Addressed randomness: draws for every (key, address, purpose), never a sequence shared by two draws.
+"""Addressed randomness: one stream for each (key, address, purpose), none shared by two draws.
 
-Simulated and public draws come from `fedcore.draws`, and are the same on every machine. `generator` is NumPy's, for
+Simulated and public draws come from `fedcore.draws` and are the same on every machine. `generator` is NumPy's, for
 draws of guarded silos.
 """
 
@@ -15,7 +15,7 @@ from fedcore.draws.stream import Draws
 
 
 def derive(key: bytes, *address: str | int | bytes) -> bytes:
-    """32 bytes that only the holder of `key` can predict: HMAC-SHA256 over the length-prefixed address."""
+    """32 bytes that only a holder of `key` can predict: HMAC-SHA256 over the address."""
     parts = [part if isinstance(part, bytes) else f"{type(part).__name__}:{part}".encode() for part in address]
     return hmac.digest(key, digest(*parts), "sha256")
 
@@ -33,14 +33,14 @@ def draws(key: bytes, *address: str | int | bytes) -> Draws:
 def simulation_key(seed: int, repetition: int, silo: str, method: str) -> bytes:
     """Key of all draws of a simulated silo under one method.
 
-    It follows from the public seed, so it protects nobody: every artefact says so. No setting is in it, so runs that
-    differ in a setting alone share noise, samples and split.
+    The key follows from the public seed, so its noise protects no record, and every artefact states that. It depends
+    on no setting: runs that differ in a setting alone share noise, samples and split.
     """
     return derive(b"fedcore simulation", seed, repetition, silo, method)
 
 
 def public_key(seed: int) -> bytes:
-    """Key of public draws that all methods share: the first weights, and what a method draws by its own seed."""
+    """Key of public draws that all methods share: the first weights, and draws by their seeds."""
     return derive(b"fedcore public", seed)
 
 
@@ -50,9 +50,9 @@ def driver_key(seed: int, repetition: int, method: str) -> bytes:
 
 
 def participants(silos: tuple[str, ...], count: int, key: bytes, phase: int, round: int) -> tuple[str, ...]:
-    """The `count` silos of this round, uniform without replacement, in the order of `silos`; all if count equals N.
+    """The `count` silos of this round, uniform without replacement, in the order of `silos`.
 
-    A smaller count draws some of those that a larger one draws.
+    The participants of a smaller count are a subset of those of a larger one.
     """
     if count >= len(silos):
         return silos

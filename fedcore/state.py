@@ -27,7 +27,7 @@ def dump_state(state: State) -> dict[str, np.ndarray]:
 
 
 def load_state(kind: type[S], arrays: Arrays) -> S:
-    """The state that `dump_state` took apart. Raises KeyError if the arrays are of another method."""
+    """The state that `dump_state` wrote. Raises KeyError for arrays of another method."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         array = arrays[field.name]

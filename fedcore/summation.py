@@ -1,12 +1,13 @@
-"""Sums over records in float64, whose rounding is known for every number of them: blocks of rows, then a binary tree.
+"""Sums over records in float64 with a proven bound on rounding: blocks of rows, then a tree.
 
 Rows lie in blocks of B = 2^b, the last one shorter. A block is summed by any products and additions, in any order, with
-or without FMA. Sums of blocks are added in pairs, (0, 1), (2, 3), ...; an odd last one goes up as it is; and again.
-`tree_sum` makes this tree as a binary counter does, which holds one partial sum per level.
+or without FMA. Sums of blocks are added in pairs, (0, 1), (2, 3), ...; an odd last one goes up unchanged; then level by
+level. `tree_sum` builds this tree like a binary counter, which holds one partial sum per level.
 
-Theorem (ours; elementary). u = 2^-53, gamma_k = k u / (1 - k u), C a bound on the norm of each of n terms as they are
-computed with: a row's factor, already rounded, times the row. Let m = ceil(n / B) blocks, L = ceil(log2 m) levels,
-b = min(n, B), N_l = min(n, B 2^l). If two lists of terms differ in one of them, their computed sums S and S' have
+Theorem (ours; elementary). Let u = 2^-53 and gamma_k = k u / (1 - k u).
+C bounds the norm of each of n computed terms: a row's factor, already rounded, times the row.
+Let m = ceil(n / B) blocks, L = ceil(log2 m) levels, b = min(n, B), N_l = min(n, B 2^l).
+If two lists of terms differ in one of them, their computed sums S and S' have
 
     |S - S'| <= 2 C (1 + rho),    rho = b gamma_{b+k} + u (1 + gamma_{b+k+L}) (N_1 + ... + N_L),
 
@@ -14,20 +15,25 @@ b = min(n, B), N_l = min(n, B 2^l). If two lists of terms differ in one of them,
 
 k counts the roundings of a term in its block beyond its product and the b - 1 additions, before the tree or within it.
 
-Proof. 1. A computed block has sum v_i (1 + theta_i) in each coordinate, |theta_i| <= gamma_{b+k}: a term goes through
-one product, at most b - 1 additions and k more. So the error has coordinates of at most gamma_{b+k} sum |v_ij|, and by
-the triangle inequality a norm of at most gamma_{b+k} sum |v_i| <= b gamma_{b+k} C: no root of the dimension appears.
-It may point anywhere in S and in S', which makes 2 b gamma_{b+k} C. 2. All other blocks have equal bits, since a
-block's bits depend on its rows and the question alone; so have all subtrees without the changed term. 3. On the path to
-the root, level l adds equal bits c to a in S, to a' in S'. Rounding to nearest moves a coordinate by at most
-u |a_j + c_j|, hence the whole by at most u |a + c|. a and c are computed sums over at most N_l terms together, so
-|a + c| <= N_l C (1 + gamma_{b+k+L}); the two roundings may be opposite: 2 u N_l C (1 + gamma). Nothing else differs.
-4. B 2^l < n for l < L, since 2^(L-1) < m, and N_L = n: a geometric series. Where the exact terms are at most 2 C apart
-but as long as G > C, the first two roundings grow by G / C: the factor is 1 + rho G / C.
+Proof. 1. A computed block has sum v_i (1 + theta_i) in each coordinate, |theta_i| <= gamma_{b+k}. Each term goes
+through one product, at most b - 1 additions and k more roundings. So coordinates of the error are at most
+gamma_{b+k} sum |v_ij|. By the triangle inequality its norm is at most gamma_{b+k} sum |v_i| <= b gamma_{b+k} C.
+No root of the dimension appears. The error may point anywhere in S and in S', which makes 2 b gamma_{b+k} C.
 
-What it rests on: no operation mixes rows; a row's factor depends neither on other rows nor on who is in a sample (rows
-out of it stay in place, with factor 0); float64 throughout, round to nearest, no flush to zero. Products below the
-normal numbers lose less than 2^-1074 each, which bounds of at least 1e-100 do not notice.
+2. All other blocks have equal bits, since a block's bits depend on its rows and the question alone. So have all
+subtrees without the changed term.
+
+3. On the path to the root, level l adds equal bits c to a in S, to a' in S'. Rounding to nearest moves a coordinate
+by at most u |a_j + c_j|. Hence it moves the vector by at most u |a + c|. Both a and c are computed sums, over at most
+N_l terms together, so |a + c| <= N_l C (1 + gamma_{b+k+L}). The two roundings may be opposite: 2 u N_l C (1 + gamma).
+Nothing else differs.
+
+4. B 2^l < n for l < L, since 2^(L-1) < m, and N_L = n: a geometric series. If terms have norms up to G > C but are at
+most 2 C apart, the first two roundings grow by G / C. The factor is then 1 + rho G / C.
+
+Assumptions: no operation mixes rows; a row's factor does not depend on other rows or on the rest of a sample; rows out
+of a sample stay in place, with factor 0; float64 throughout, round to nearest, no flush to zero. Products below the
+normal numbers lose less than 2^-1074 each, which is negligible beside bounds of at least 1e-100.
 """
 
 from __future__ import annotations
@@ -40,17 +46,18 @@ import numpy as np
 from fedcore.arrays import Matrix, Vector
 
 BLOCK = 1024
-"""B: the most rows of a block. It decides bits: sums of more rows change with it. At 65,536 twice rho fails at 10^9."""
+"""B: the most rows of a block. Sums of more rows change their bits with it. At 65,536, 2 rho is too large at n = 10^9.
+"""
 LEAST_BLOCK = 64
-"""Rows of a block, however long they are."""
+"""The least rows of a full block, however long the rows are."""
 CACHED = 2**23
-"""Bytes of a block of records, at most, where it has more than `LEAST_BLOCK` rows: a processor's last cache."""
+"""Largest block of more than `LEAST_BLOCK` rows, in bytes: a processor's last-level cache."""
 UNIT = 2.0**-53
 """u: half of the distance from 1 to the next number."""
 
 
 def block_rows(features: int, places: int = 1) -> int:
-    """Rows of a block, from the width of records alone: B, or the largest power of two that `CACHED` holds.
+    """Rows of a block, from records' width alone: B, or the largest power of two in `CACHED`.
 
     `places`: rows of a person, which all lie in one block. Raises ValueError for more of them than the theorem's B.
     """
@@ -63,17 +70,17 @@ def block_rows(features: int, places: int = 1) -> int:
 
 
 def blocks_of(rows: int, block: int) -> list[slice]:
-    """Where the blocks of so many `rows` lie; an empty one for no rows."""
+    """Slices of the blocks of `rows` rows; one empty slice for no rows."""
     if rows <= block:
         return [slice(0, rows)]
     return [slice(start, min(start + block, rows)) for start in range(0, rows, block)]
 
 
 def tree_sum(blocks: Sequence[slice], part: Callable[[slice], Vector | Matrix]) -> Vector | Matrix:
-    """The sum of `part` over the blocks, by the tree; an array that the caller may change.
+    """Tree sum of `part` over the blocks, in an array that the caller may change.
 
-    `part` returns a block's sum, always of one shape, in an array of its own, for the slice of its rows, and is called
-    in the order of the blocks. At most one sum per level of the tree is held besides.
+    `part` maps a block's slice to its sum, always of one shape and in a new array. Calls follow the order of the
+    blocks. Memory holds at most one further sum per level of the tree.
     """
     if len(blocks) == 1:
         return part(blocks[0])

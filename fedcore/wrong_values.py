@@ -1,4 +1,4 @@
-"""What is wrong with the values of a section, a sentence for each key: what was given, and what would be right."""
+"""Sentences about a section's wrong values, one for each key: the given value, and a right one."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any, get_args
 from pydantic import BaseModel, Tag, ValidationError
 
 MOST_FAULTS = 20
-"""Keys whose faults are told at a time: of a list of a million wrong numbers the first ones say enough."""
+"""Keys in one error, since a list may have a million wrong numbers."""
 LONGEST_VALUE = 200
-"""Characters of a wrong value that are shown."""
+"""Shown characters of a wrong value."""
 
 _TAGS = {"name": "logistic", "source": "digits", "constants": "public"}
-"""Keys that tell members of unions apart, with what a section without them is."""
+"""Keys that decide the member of a union, with the member of a section that lacks the key."""
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument", "invalid_key")
 _NO_SECTION = ("model_type", "model_attributes_type", "dataclass_type", "dict_type")
 _NO_LIST = ("tuple_type", "list_type")
 _PLAIN = {
-    f"{kind}_{fault}": said
-    for kind, said in (("bool", "true or false"), ("float", "a number"), ("int", "a whole number"))
+    f"{kind}_{fault}": wanted
+    for kind, wanted in (("bool", "true or false"), ("float", "a number"), ("int", "a whole number"))
     for fault in ("type", "parsing")
 }
 _NAME = "^[A-Za-z0-9][A-Za-z0-9_.-]"
-"""How the patterns of names begin."""
+"""Start of the patterns of names."""
 
 
 def sentences(error: ValidationError, model: type[BaseModel], values: Mapping[str, Any]) -> list[str]:
-    """What is wrong, key by key, without its source: of `values` that are no `model`."""
+    """One sentence for each faulty key of `values` that are no `model`, without the source."""
     members = {*_tags_below(model), *(kind.__name__ for kind in (float, int, str, tuple))}
     faults: dict[str, list[Any]] = {}
     items: set[tuple[Any, ...]] = set()
@@ -50,16 +50,16 @@ def sentences(error: ValidationError, model: type[BaseModel], values: Mapping[st
 
 
 def _key(fault: Any, members: set[str], values: Mapping[str, Any]) -> str:
-    """The key as it is written in YAML: without the names of union members that pydantic puts in between."""
-    if fault["type"] == "invalid_key":  # its place in the mapping is the key itself, and no number of one
+    """The dotted key as YAML has it, without the names of union members that pydantic inserts."""
+    if fault["type"] == "invalid_key":  # pydantic locates it by the key itself, not by the key's number
         return ".".join(str(part) for part in fault["loc"] if part != "[key]")
     parts = (str(part) for part in fault["loc"])
-    kept = [part for part in parts if not (part in members or "[" in part or "constrained-" in part)]
-    return ".".join(_named(kept, values))
+    path = [part for part in parts if not (part in members or "[" in part or "constrained-" in part)]
+    return ".".join(_named(path, values))
 
 
 def _named(path: list[str], values: Mapping[str, Any]) -> list[str]:
-    """The path with names in place of numbers, where what is counted has a `name` (as a column, in whatever form)."""
+    """The path with names of mappings' keys, and of list items that have a `name`, for numbers."""
     here: Any = values
     named: list[str] = []
     for part in path:
@@ -72,12 +72,12 @@ def _named(path: list[str], values: Mapping[str, Any]) -> list[str]:
             step = name if isinstance(name, str) else part
         else:
             here = here.get(step) if isinstance(here, Mapping) else None
-        named.append(str(step))  # YAML takes a column that is called 2019 for a number
+        named.append(str(step))  # YAML reads the name 2019 of a column as a number
     return named
 
 
 def _sentence(key: str, faults: list[Any], values: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """Of a key that may be of several types the first fault says enough, and of the others what else is a value."""
+    """The sentence for one key, from its first type's fault and the other types' values."""
     fault, path = faults[0], key.split(".")
     key, kind, context = key or "the file", fault["type"], fault.get("ctx", {})
     if kind in _UNKNOWN:
@@ -91,7 +91,7 @@ def _sentence(key: str, faults: list[Any], values: Mapping[str, Any], model: typ
         return f"{key}.{context['discriminator'].strip(chr(39))} is missing"
     message = fault["msg"].removeprefix("Value error, ")
     if kind == "value_error":
-        # Checks over several keys name the full key themselves.
+        # The messages of checks over several keys name the full key.
         if "." in message.split(" ")[0] or key == "the file":
             return message
         value = "" if isinstance(fault["input"], dict) else f" = {_shown(fault['input'])}"
@@ -102,7 +102,7 @@ def _sentence(key: str, faults: list[Any], values: Mapping[str, Any], model: typ
 
 
 def _right(path: list[str], fault: Any, model: type[BaseModel]) -> str:
-    """What a value of another type or length should be."""
+    """Describes the right type or length for a value of a wrong one."""
     kind, given, context = fault["type"], fault["input"], fault.get("ctx", {})
     if kind in _NO_SECTION:
         tags = [tag for tag in _TAGS if tag in _siblings(path, {}, model)]
@@ -124,7 +124,7 @@ def _right(path: list[str], fault: Any, model: type[BaseModel]) -> str:
 
 
 def _or_else(faults: list[Any]) -> str:
-    """What else may stand for a key that is of several types, beside what its first fault says."""
+    """Lists the values of a key's further types, as ", or ...", after the first type's fault."""
     if not faults[0]["type"].endswith(("_type", "_parsing")):
         return ""
     words = [fault["ctx"]["expected"] for fault in faults[1:] if fault["type"] == "literal_error"]
@@ -133,7 +133,7 @@ def _or_else(faults: list[Any]) -> str:
 
 
 def _known(path: list[str], values: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """Which key may have been meant: the same in another section before one that is alike in this."""
+    """Suggests a key: the same key in another section, else a similar one in this section."""
     known, name = _siblings(path[:-1], values, model), path[-1]
     found = sections_with(name, values, model, but=None if len(path) > 1 else name)
     if found:
@@ -143,37 +143,37 @@ def _known(path: list[str], values: Mapping[str, Any], model: type[BaseModel]) -
 
 
 def sections_with(name: str, values: Mapping[str, Any], model: type[BaseModel], but: str | None = None) -> list[str]:
-    """The sections but one that have a key of this name; where `values` have some of them, these."""
+    """Sections with a key of this name, except `but`; those in `values` if there are any."""
     found = [field for field in _keys(model) if field != but and name in _siblings([field], values, model)]
     return sorted([field for field in found if field in values] or found)
 
 
-def _meant(said: object, known: str) -> str:
-    """Which of the values, quoted as pydantic lists them, may have been meant."""
-    close = _close(str(said), re.findall(r"'([^']*)'", known))
+def _meant(given: object, known: str) -> str:
+    """Suggests the most similar of the values that `known` lists in pydantic's quotes."""
+    close = _close(str(given), re.findall(r"'([^']*)'", known))
     return f"there are {known}" if close is None else f"did you mean {close}? There are {known}"
 
 
-def _close(said: str, known: Iterable[str]) -> str | None:
-    """The one that is most like what was said, in whatever case; None if none is."""
+def _close(given: str, known: Iterable[str]) -> str | None:
+    """The known word most similar to the given one, regardless of case; None if none is similar."""
     folded = {each.casefold(): each for each in known}
-    close = difflib.get_close_matches(said.casefold(), folded, 1)
+    close = difflib.get_close_matches(given.casefold(), folded, 1)
     return folded[close[0]] if close else None
 
 
 def _shown(value: Any) -> str:
-    """The value as YAML would have it, as far as people tell the difference."""
+    """The value roughly as in YAML (null, true, false), cut to `LONGEST_VALUE` characters."""
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}.."
 
 
 def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]) -> set[str]:
-    """Keys that are known in the section at `path`, for its method, loss or source."""
+    """Known keys of the section at `path`, of the method, loss or source that it names."""
     known: Any = model
     here: Any = values
     for part in path:
         field = getattr(known, "__pydantic_fields__", {}).get(part)
-        if field is None:  # an item of a list: its keys are those of the section that it is
+        if field is None:  # the number of a list item: `known` is the item's section already
             continue
         here = here.get(part) if isinstance(here, dict) else None
         options = _sections(field.annotation)
@@ -184,21 +184,21 @@ def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]
 
 
 def _sections(annotation: Any) -> list[type]:
-    """The types that an annotation is made of, in its order."""
+    """The types in an annotation, in its order."""
     if get_args(annotation):
         return [option for part in get_args(annotation) for option in _sections(part)]
     return [annotation] if isinstance(annotation, type) else []
 
 
 def _keys(section: Any) -> set[str]:
-    """The keys of a section, method or loss; what its class says of itself is none."""
+    """The keys of a section, method or loss; class variables are no keys."""
     if dataclasses.is_dataclass(section):
         return {field.name for field in dataclasses.fields(section)}
     return set(getattr(section, "model_fields", {}))
 
 
 def _tags_below(kind: Any) -> set[str]:
-    """The names, sources, tags and classes that tell members of unions apart, in all sections below this one."""
+    """Names in pydantic's locations of faults for members of unions, of this section and below."""
     if isinstance(kind, Tag):
         return {kind.tag}
     if not isinstance(kind, type):
@@ -209,6 +209,6 @@ def _tags_below(kind: Any) -> set[str]:
 
 
 def _tags(option: type) -> set[str]:
-    """The method, loss, source or origin of constants that a member of a union stands for."""
+    """Method, loss, source or origin of a union's member: the defaults of its `_TAGS` keys."""
     fields = getattr(option, "model_fields", getattr(option, "__dataclass_fields__", {}))
     return {str(fields[tag].default) for tag in _TAGS if tag in fields}

@@ -1,6 +1,6 @@
-"""What no code foresaw: kept in a log that only its owner reads, said in one sentence, with an exit code of its own.
+"""Unexpected exceptions: a log for its owner only, one sentence for the user, and an exit code.
 
-An exit code of 1 means that an audit alarmed; Python's own for an uncaught exception is the same number.
+Python's own exit code for an uncaught exception is 1, which would mean that an audit alarmed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from fedcore.home import Home
 from fedcore.process.private_files import make_private
 
 CUT_OFF = 141
-"""Exit code of a command whose reader went away, as a shell shows it of any program: 128 and the number of SIGPIPE."""
-MOST_KEPT = 50
-"""Logs in a home; the oldest make room."""
+"""Exit code of a command whose reader is gone, as of any program: 128 plus the number of SIGPIPE."""
+MOST_LOGS = 50
+"""Logs in a home; the oldest are deleted."""
 
 _SECRET = re.compile(r"(token|secret|passw|passphrase|credential|auth|key)", re.IGNORECASE)
 _IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def unforeseen(error: BaseException) -> str:
-    """The sentence for an exception that nobody foresaw, which names the log that now holds its traceback."""
-    name, path = type(error).__name__, _kept(error)
+    """Writes an unexpected exception to a log, and returns a sentence that names the log."""
+    name, path = type(error).__name__, _logged(error)
     where = "no log could be written" if path is None else f"its traceback is in {path}"
-    return f"fedcore {__version__} failed, and not by a mistake of yours that it knows ({name}); {where}"
+    return f"fedcore {__version__} failed with an unexpected error ({name}); {where}"
 
 
-def _kept(error: BaseException) -> Path | None:
-    """The log of an exception: in the home, else in a temporary file; None if neither can be written."""
+def _logged(error: BaseException) -> Path | None:
+    """Writes an exception to a log in the home, else to a temporary file; None if both fail."""
     text = (
         f"fedcore {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
         f"{datetime.now(UTC).isoformat(timespec='seconds')}\n"
@@ -48,7 +48,7 @@ def _kept(error: BaseException) -> Path | None:
     with suppress(OSError, ValueError, RuntimeError):
         folder = Home.current().failures
         make_private(folder)
-        for old in sorted(folder.glob("*.log"))[: -(MOST_KEPT - 1)]:
+        for old in sorted(folder.glob("*.log"))[: -(MOST_LOGS - 1)]:
             old.unlink(missing_ok=True)
         path = folder / f"{name}.log"
         return _written(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), path, text)
@@ -59,7 +59,7 @@ def _kept(error: BaseException) -> Path | None:
 
 
 def _written(descriptor: int, path: Path, text: bytes) -> Path:
-    """Raises OSError, and leaves no part."""
+    """Writes the text and returns the path. Raises OSError, and then leaves no file."""
     try:
         with open(descriptor, "wb") as file:
             file.write(text)
@@ -78,22 +78,22 @@ def _working_folder() -> str:
 
 
 def without_secrets(arguments: list[str]) -> list[str]:
-    """A command's arguments with *** for values whose name speaks of a secret, and for passwords in addresses."""
-    kept, hide = [], False
+    """A command's arguments with *** for values of names such as token, and passwords in addresses."""
+    shown, hide = [], False
     for each in arguments:
         name, equals, _ = each.partition("=")
         if hide and not each.startswith("-"):
-            kept.append("***")
+            shown.append("***")
         elif equals and _SECRET.search(name):
-            kept.append(f"{name}=***")
+            shown.append(f"{name}=***")
         else:
-            kept.append(_IN_ADDRESS.sub("***", each))
+            shown.append(_IN_ADDRESS.sub("***", each))
         hide = not equals and each.startswith("--") and _SECRET.search(each) is not None
-    return kept
+    return shown
 
 
 def cut_off(error: BaseException | None) -> bool:
-    """Whether it came of a reader that went away: typer and rich make an exit of their own of that."""
+    """True if the error or one of its contexts is EPIPE: the reader is gone. Typer and rich turn EPIPE into an exit."""
     while error is not None:
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             return True
@@ -102,15 +102,17 @@ def cut_off(error: BaseException | None) -> bool:
 
 
 def full(error: BaseException) -> OSError | None:
-    """The error itself, if it is that of a full device and of no file with a name: then it is an output's."""
+    """The error, if it is a full device without a file's name, thus an output's; else None."""
     if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return error
     return None
 
 
 def output_fails() -> OSError | None:
-    """Why standard output cannot be written: on a full device, what is left of it fails again. From then on it goes
-    nowhere, or Python would try once more at its end."""
+    """The error of flushing standard output, for instance a full device; None without one.
+
+    After an error, standard output goes to the null device: Python would flush it once more at exit.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Flow runs: the Prefect flow of one run, and a flow run that this process makes and carries out.
+"""The Prefect flow of one run, and flow runs that this process creates and carries out.
 
-A flow run belongs to the deployment of its kind, if there is one, so that Retry on the page goes on with it there. It
-is not submitted to it: a process of its own takes longer to start than most runs. Cancel on the page stops it. The
-flow's parameters are the sections of the config, so the page draws a form for them.
+A flow run belongs to the deployment of its kind, if there is one, so that Retry on the page resumes it there. This
+process carries it out all the same: starting another process takes longer than most runs. Cancel on the page stops it.
+The flow's parameters are the sections of the config, so the page draws a form for them.
 """
 
 from __future__ import annotations
@@ -49,27 +49,29 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
 LOOK = 2.0
-"""Seconds between two looks at whether the flow run was cancelled."""
+"""Seconds between two checks for a cancelled flow run."""
 _STOPPED = ("CANCELLING", "CANCELLED")
 
 
 def carry_out(kind: str, parameters: Mapping[str, Any], tags: Sequence[str]) -> None:
-    """Runs the flow `kind` (run or sweep) here, to its end. Its errors are raised; Ctrl-C, SIGTERM and Cancel on the
-    page leave it Cancelled."""
+    """Runs the flow `kind` (run or sweep) in this process, to its end, and raises its errors.
+
+    Ctrl-C, SIGTERM and Cancel on the page leave the flow run Cancelled.
+    """
     flow = flow_of(kind)
     with get_client(sync_client=True) as client:
         take_up(client, flow, _created(client, flow, parameters, tags), parameters)
 
 
 def take_up(client: SyncPrefectClient, flow: Any, flow_run: FlowRun, parameters: Mapping[str, Any]) -> None:
-    """Runs this flow run here, to its end; as `carry_out`."""
+    """Runs an existing flow run in this process, to its end; errors and stops as in `carry_out`."""
     from prefect.flow_engine import run_flow as run_engine
 
     with _cancellable(flow_run.id):
         try:
             run_engine(flow, flow_run=flow_run, parameters=dict(parameters))
         except BaseException as error:
-            # What the signal interrupted may have turned it into an error of its own.
+            # The interrupted code may have turned the signal's exception into another error.
             if isinstance(error, KeyboardInterrupt) or stopped_by() is not None:
                 with contextlib.suppress(Exception):  # the server may be gone
                     _cancelled(client, flow_run.id, stopped_by() or str(error) or "Ctrl-C")
@@ -86,8 +88,7 @@ def flow_of(kind: str) -> Any:
 
 
 def _created(client: SyncPrefectClient, flow: Any, parameters: Mapping[str, Any], tags: Sequence[str]) -> FlowRun:
-    """A flow run that no deployment takes up by itself: it is not scheduled. Retry on the page
-    does what is recorded."""
+    """Creates a flow run that no deployment starts, because it is not scheduled. Retry on the page runs its order."""
     from prefect.exceptions import ObjectNotFound
     from prefect.states import Pending
 
@@ -97,15 +98,15 @@ def _created(client: SyncPrefectClient, flow: Any, parameters: Mapping[str, Any]
     except ObjectNotFound:
         return client.create_flow_run(flow, parameters=plain, state=Pending(), tags=tags)
     made = client.create_flow_run_from_deployment(deployment.id, parameters=plain, state=Pending(), tags=tags)
-    Order(flow.name, plain).keep(Home.current(), "flow-run", made.id)
+    Order(flow.name, plain).record(Home.current(), "flow-run", made.id)
     return made
 
 
 @contextlib.contextmanager
 def _cancellable(flow_run: UUID) -> Iterator[None]:
-    """Sends SIGTERM to this process once the flow run is cancelled: a run is stopped as by `kill`."""
+    """Sends SIGTERM to this process once the flow run is cancelled."""
     ended = threading.Event()
-    # The settings of this thread name the server; a new thread would not have them.
+    # Read here: Prefect's settings name the server in this thread only.
     from prefect.settings import PREFECT_API_URL
 
     page = f"{PREFECT_API_URL.value()}/flow_runs/{flow_run}"
@@ -164,10 +165,10 @@ def run_flow(
     tracking: TrackingConfig = TrackingConfig(),  # noqa: B008
     sweep: str | None = None,
 ) -> RunResult:
-    """Trains one model, or takes the run of these parameters up where it stopped; returns its result.
+    """Trains one model, or resumes the run of these parameters; returns its result.
 
-    `sweep`: id of the sweep this is a cell of. Of a schedule's firing `orchestration.scheduled` says whether it is a
-    repetition of its own.
+    `sweep`: id of the sweep that the run is a cell of. In a schedule's firing, `orchestration.scheduled` selects the
+    unfinished run or a new repetition.
     """
     config = ExperimentConfig(
         name=name,
@@ -194,7 +195,7 @@ def run_flow(
 
 
 def _fired(config: ExperimentConfig, firing: Firing) -> ExperimentConfig:
-    """The config of a schedule's firing; the flow run's log says what it adds."""
+    """The config of a schedule's firing; logs what the firing adds to accounts."""
     home, repeats = Home.current(), config.orchestration.scheduled == "repetition"
     if repeats:
         runs = RecordedRuns(home)
@@ -237,7 +238,7 @@ def _trained(config: ExperimentConfig, sweep: str | None, tags: Sequence[str] = 
 
 
 def _enter(tags: Sequence[str]) -> None:
-    """Tags the flow run, through the API: `tags()` would add a call to every task run. Closes an earlier attempt."""
+    """Tags the flow run and closes task runs of an earlier attempt. `tags()` would add a call to every task run."""
     with get_client(sync_client=True) as client:
         client.update_flow_run(runtime.flow_run.id, tags=list(tags))
         if runtime.flow_run.run_count > 1:

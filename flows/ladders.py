@@ -1,4 +1,4 @@
-"""Where the ladders of a sweep with patience stand on disk: which values are abandoned, which is chosen."""
+"""States of the ladders of a sweep with patience, from the runs' states and losses on disk."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from flows.runs import read_run, store_path
 from tasks.round_metrics import judged_losses
 from tasks.run_file import read_rows
 
-Standing = Literal["chosen", "abandoned", "open", "not tried"]
+RungState = Literal["chosen", "abandoned", "open", "not tried"]
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One value of a ladder. `open`: to be run, or gone on with; `not tried`: below one that is chosen or open.
+    """One value of a ladder. State `open`: to be run or resumed; `not tried`: below a chosen or open value.
 
-    `round`: of training, after which it was abandoned, for this `reason`.
+    `round`: the round of training after which the value was abandoned, for this `reason`.
     """
 
     value: float
     run: str
-    standing: Standing
+    state: RungState
     round: int | None = None
     reason: str | None = None
     diverged: bool = False
-    told: bool = True
-    """Whether MLflow has all of it, where it is wanted."""
+    published: bool = True
+    """True if MLflow has all of the run, or the run is not tracked."""
 
 
 @dataclass(frozen=True)
 class LadderState:
-    """One ladder. `apart`: what tells it from the sweep's others."""
+    """State of one ladder. `apart`: the keys and values in which it differs from the sweep's other ladders."""
 
     key: str
     apart: dict[str, Any]
@@ -49,25 +49,25 @@ class LadderState:
 
     @property
     def chosen(self) -> Rung | None:
-        return next((rung for rung in self.rungs if rung.standing == "chosen"), None)
+        return next((rung for rung in self.rungs if rung.state == "chosen"), None)
 
     @property
     def decided(self) -> bool:
-        """Whether a value is chosen, or all are abandoned."""
-        return all(rung.standing != "open" for rung in self.rungs)
+        """True if a value is chosen or all are abandoned."""
+        return all(rung.state != "open" for rung in self.rungs)
 
     @property
     def complete(self) -> bool:
-        """Decided, and MLflow has all of it."""
-        return self.decided and all(rung.told for rung in self.rungs)
+        """True if the ladder is decided and MLflow has all of its runs."""
+        return self.decided and all(rung.published for rung in self.rungs)
 
     def as_json(self) -> dict[str, Any]:
-        """What is chosen (None: nothing), what was abandoned, when and why, what is open, and what was not tried."""
+        """The chosen value (or None), abandoned ones with round and reason, open and untried ones."""
         chosen = self.chosen
         shown = ("value", "run", "round", "reason", "diverged")
-        by: dict[Standing, list[Rung]] = {}
+        by: dict[RungState, list[Rung]] = {}
         for rung in self.rungs:
-            by.setdefault(rung.standing, []).append(rung)
+            by.setdefault(rung.state, []).append(rung)
         return {
             "key": self.key,
             "apart": self.apart,
@@ -80,19 +80,19 @@ class LadderState:
         }
 
 
-def standings(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[LadderState]:
+def ladder_states(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[LadderState]:
     """All ladders of the sweep, none without patience. Raises InputError for a run that this patience cannot judge."""
     rule, runs = config.patience, runs or RecordedRuns(home)
-    return [] if rule is None else [_standing(home, rule, ladder, runs) for ladder in config.ladders()]
+    return [] if rule is None else [_ladder_state(home, rule, ladder, runs) for ladder in config.ladders()]
 
 
-def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: RecordedRuns) -> LadderState:
+def _ladder_state(home: Home, rule: PatienceConfig, ladder: Ladder, runs: RecordedRuns) -> LadderState:
     rungs: list[Rung] = []
-    above: Standing = "abandoned"
+    above: RungState = "abandoned"
     for value, cell in zip(ladder.values, ladder.cells, strict=True):
         if above == "abandoned":
             rungs.append(rung_of(home, rule, value, cell, runs))
-            above = rungs[-1].standing
+            above = rungs[-1].state
         else:
             rungs.append(Rung(value, runs.run(cell), "not tried"))
     return LadderState(rule.key, ladder.apart, tuple(rungs))
@@ -101,56 +101,61 @@ def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: RecordedRu
 def rung_of(
     home: Home, rule: PatienceConfig, value: float, cell: ExperimentConfig, runs: RecordedRuns | None = None
 ) -> Rung:
-    """A value whose turn it is. Raises InputError where its run has ended and the rule cannot judge it.
+    """State of a value below abandoned ones only. Raises InputError if the rule cannot judge its ended run.
 
-    The rule decides by the losses that are kept, whoever ran it: one that was finished may be abandoned all the same.
+    The rule judges the stored losses, whichever sweep ran the run, so a finished run's value may be abandoned.
     """
     run = run_id(cell) if runs is None else runs.run(cell)
     record = read_run(home, run)
     here = Rung(value, run, "open")
     if record is None or record.state not in ("FINISHED", "ABANDONED"):
         return here
-    told = record.tracked or not cell.tracking.mlflow
+    published = record.tracked or not cell.tracking.mlflow
     ended = record.abandoned
     verdict = verdict_on(home, rule, cell, run) if ended is None or not ended.diverged else ended
     if verdict is not None:
         return replace(
-            here, standing="abandoned", round=verdict.round, reason=verdict.reason, diverged=verdict.diverged, told=told
+            here,
+            state="abandoned",
+            round=verdict.round,
+            reason=verdict.reason,
+            diverged=verdict.diverged,
+            published=published,
         )
     if ended is not None:
         raise InputError(f"{ended.refusal} (this sweep's patience would not have abandoned it there)")
-    return replace(here, standing="chosen", told=told)
+    return replace(here, state="chosen", published=published)
 
 
 def verdict_on(home: Home, rule: PatienceConfig, cell: ExperimentConfig, run: str | None = None) -> Verdict | None:
-    """The rule's verdict on the run of a cell by the losses in its checkpoint; `run`: its id, if not that of now.
+    """The rule's verdict on a cell's run, by the losses in its checkpoint. `run`: its id, if a former one.
 
-    Raises InputError if some are not there.
+    Raises InputError if losses are missing.
     """
     run = run_id(cell) if run is None else run
     return rule.verdict(list(judged_losses(run, make_plan(cell), rule, read_rows(store_path(home, run)))))
 
 
 def tried_cells(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[ExperimentConfig]:
-    """The cells that the sweep has come to: all of them without patience."""
+    """Cells that the sweep has reached: all but those not tried; without patience, all."""
     cells, runs = list(config.cells()), runs or RecordedRuns(home)
     if config.patience is None:
         return cells
     found = {
-        rung.run for ladder in standings(home, config, runs) for rung in ladder.rungs if rung.standing != "not tried"
+        rung.run for ladder in ladder_states(home, config, runs) for rung in ladder.rungs if rung.state != "not tried"
     }
     return [cell for cell in cells if runs.run(cell) in found]
 
 
-def said_of_choice(config: SweepConfig, results: Iterable[RunResult]) -> list[RunResult]:
-    """The results as a sweep shows them: with how patience chose them, beside what is said of their noise."""
+def with_choice(config: SweepConfig, results: Iterable[RunResult]) -> list[RunResult]:
+    """The results as a sweep shows them: their noise statements include patience's choice."""
     if config.patience is None:
         return list(results)
-    return [config.patience.said_of(result) for result in results]
+    return [config.patience.with_statement(result) for result in results]
 
 
 def check_looks(config: SweepConfig) -> None:
-    """Raises InputError if a cell has fewer rounds than the first look of patience."""
+    """Raises InputError if a cell's training ends before the first look of patience."""
     if config.patience is None:
         return
     for cell in config.cells():

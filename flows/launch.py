@@ -1,6 +1,6 @@
-"""A run or a sweep that a command starts: its checks, and the flow that this process carries out for it.
+"""Starts a run or a sweep for a command: checks it, and carries out its flow in this process.
 
-The flow uses the Prefect server and the Dask cluster of `fedcore up` where they are up, else its own.
+The flow uses the Prefect server and the Dask cluster of `fedcore up` if they are up, else its own.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from flows.driver.preconditions import check_cluster, check_policies, check_shuf
 from flows.driver.signals import stopped_by
 from flows.ladders import check_looks, tried_cells
 from flows.launch_notices import (
+    notify,
+    notify_always,
+    notify_other_environment,
+    notify_pages,
+    notify_restarts,
     other_code,
-    say,
-    say_anew,
-    say_in_any_case,
-    say_other_environment,
-    say_where,
     unfinished,
 )
 from flows.pages.links import is_missing, mlflow_page, sweep_page
@@ -63,19 +63,19 @@ if TYPE_CHECKING:
     from flows.driver.session import Session
 
 PATIENCE = 30.0
-"""Seconds for a driver's last events to reach the Prefect server, before the driver lets go of it."""
+"""Seconds for a driver's last events to reach the Prefect server, before the driver releases it."""
 
 server_lost = False
-"""Whether the Prefect server died under this driver. Prefect would try for minutes, at exit, to send it events."""
+"""True if the Prefect server died under this driver. Prefect would try for minutes, at exit, to send it events."""
 
 
 def launch_run(
     config: ExperimentConfig, console: Console | None, sweep: str | None = None, yes: bool = False
 ) -> RunResult:
-    """The result of the run, started, continued, or found finished. `console`: where progress is shown. `yes`: starts
-    a large one without asking (`flows.confirm`).
+    """Starts or resumes the run, unless it is finished, and returns its result.
 
-    Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
+    `console`: shows progress. `yes`: starts a large run without confirmation (`flows.confirm`). Raises InputError
+    before any work for a user's mistake; SiloError, BusyError while it runs.
     """
     home = Home.current()
     runs = RecordedRuns(home)
@@ -86,16 +86,16 @@ def launch_run(
         finished += f"{other_code([record.result])}{data_note(home, run, config)}"
         if run != run_id(config):
             same = f"{run} is of the same parameters, {UNDER_FORMER}"
-            say_in_any_case(console, f"{same}, and {finished}{runs.doubt([config])}")
+            notify_always(console, f"{same}, and {finished}{runs.doubt([config])}")
         elif record.complete:
-            say(console, f"{run} is {finished}")
+            notify(console, f"{run} is {finished}")
         if record.complete:
             return record.result
     if record is None:
         refuse_if_damaged(home, run)
-        say_anew(console, runs.stopped([config]))
+        notify_restarts(console, runs.stopped([config]))
     else:
-        say_other_environment(home, console, record)
+        notify_other_environment(home, console, record)
     with home.begun():
         make_plan(config)
         if record is not None and record.abandoned is not None:
@@ -115,20 +115,20 @@ def launch_run(
     done = read_run(home, run)
     if done is None or done.result is None:
         raise InputError(unfinished(home, [config]))
-    say_where(home, console, [config], lambda pages: mlflow_page(home, pages, run))
+    notify_pages(home, console, [config], lambda pages: mlflow_page(home, pages, run))
     return done.result
 
 
 def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False) -> SweepOutcome:
-    """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
+    """Runs the unfinished cells of the sweep and returns its outcome; errors as `launch_run`."""
     home = Home.current()
     cells, runs = config.cells(), RecordedRuns(home)
     refuse_unless(yes, home, not_begun(home, cells, runs), config.patience is not None)
     check_looks(config)
     if (taken := runs.taken_over(cells)) is not None:
-        say_in_any_case(console, taken)
+        notify_always(console, taken)
     if not is_complete(home, config, runs) or is_missing(home, sweep_id(config), cells):
-        say_anew(console, runs.stopped(cells))
+        notify_restarts(console, runs.stopped(cells))
         with home.begun():
             for cell in cells:
                 make_plan(cell)
@@ -143,28 +143,30 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
             driver(home, shown, "sweep", cells) as start,
         ):
             start(sweep_id(config), config.model_dump(mode="json"))
-        done, most, _ = progress(home, config, runs)
-        if done < most:
+        ended, most, _ = progress(home, config, runs)
+        if ended < most:
             raise InputError(unfinished(home, tried_cells(home, config, runs)))
-        say_where(home, console, cells, lambda pages: sweep_page(home, pages, sweep_id(config)))
+        notify_pages(home, console, cells, lambda pages: sweep_page(home, pages, sweep_id(config)))
     else:
         other = other_code(finished_results(home, config, runs))
-        what = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
-        say(console, f"{sweep_id(config)}: all {what}{other}")
-        if not (home.sweeps / sweep_id(config) / "sweep.json").exists():  # its cells were those of other sweeps
+        done = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
+        notify(console, f"{sweep_id(config)}: all {done}{other}")
+        if not (home.sweeps / sweep_id(config) / "sweep.json").exists():  # other sweeps ran its cells
             try:
                 home.make()
                 save_sweep_folder(home, config)
                 if results := finished_results(home, config, runs):
                     write_report(home, sweep_id(config), results, config.patience, settings(config, runs.run))
-            except InputError as unwritten:  # of a full disk: what is there is shown all the same
-                say(console, f"the sweep is not kept: {unwritten}")
+            except InputError as unwritten:  # a full disk: the results are shown nevertheless
+                notify(console, f"the sweep is not stored: {unwritten}")
     return sweep_outcome(home, config, finished_results(home, config, runs), runs)
 
 
 def save_sweep_folder(home: Home, config: SweepConfig) -> None:
-    """Writes the sweep's folder before its first cell starts, so that it can be resumed from then on; a folder that is
-    there stays as it is, since another driver may have it."""
+    """Writes the sweep's folder before its first cell starts, so that the sweep can be resumed.
+
+    An existing folder stays unchanged, since another driver may hold it.
+    """
     (home.sweeps / sweep_id(config)).mkdir(parents=True, exist_ok=True)
     try:
         load_saved(home, sweep_id(config))
@@ -174,17 +176,17 @@ def save_sweep_folder(home: Home, config: SweepConfig) -> None:
 
 @contextlib.contextmanager
 def _complete_without_server(console: Console | None, complete: Callable[[], bool]) -> Iterator[None]:
-    """Prints a sentence where the Prefect server is lost once all results are on disk; before that, raises."""
+    """Turns ServiceError into a printed sentence, if all results are on disk."""
     try:
         yield
     except ServiceError as error:
         if not complete():
             raise
-        say(console, f"all results are complete and kept; {error}")
+        notify(console, f"all results are complete and stored; {error}")
 
 
 def _complete_here(home: Home, config: ExperimentConfig) -> bool:
-    """Whether the run is complete. Raises BusyError if that is another driver's doing, which took it over."""
+    """True if the run is complete. Raises BusyError if another driver took it over and completed it."""
     complete, run = all_complete(home, [config]), RecordedRuns(home).run(config)
     driver = read_meta(store_path(home, run)).get("pid")
     if complete and driver not in (None, str(os.getpid())):
@@ -194,11 +196,11 @@ def _complete_here(home: Home, config: ExperimentConfig) -> bool:
 
 @contextlib.contextmanager
 def driver(home: Home, progress: RunsProgress, kind: Kind, cells: Sequence[ExperimentConfig]) -> Iterator[Any]:
-    """Yields `start(id, parameters)`, which carries out the flow `kind` of the run or sweep of this id."""
-    # Prefect's tracebacks stay off the terminal; its page has them. The sentence is printed at the end.
+    """Yields `start(id, parameters)`, which carries out the flow `kind` of a run or sweep."""
+    # Prefect's page shows tracebacks; the terminal shows only the error's sentence, at the end.
     leave_out_unusable_proxies()
     os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
-    logging.raiseExceptions = False  # a log line that the server does not take stays off the terminal
+    logging.raiseExceptions = False  # no traceback for a log line that the server refuses
     server = start_prefect_server(home)
     try:
         from flows.driver.session import Session
@@ -208,12 +210,12 @@ def driver(home: Home, progress: RunsProgress, kind: Kind, cells: Sequence[Exper
             if all(cell.cluster == cells[0].cluster for cell in cells):
                 session.cluster.warm(cells[0].cluster)
             if not server.shared:
-                progress.say("starting the Prefect server")
+                progress.show_note("starting the Prefect server")
             with prefect_settings(home, server.wait()), ServerKeeper(home, server):
                 from flows.services.stale import close_stale_flow_runs
 
                 close_stale_flow_runs(home)
-                progress.say(None)
+                progress.show_note(None)
 
                 def start(name: str, parameters: Mapping[str, Any]) -> None:
                     from flows.flow_runs import carry_out
@@ -231,7 +233,7 @@ def driver(home: Home, progress: RunsProgress, kind: Kind, cells: Sequence[Exper
         except InputError:  # a process of another account has its port
             lost = True
         if lost:
-            # The run needs no server to be complete; its last events have nowhere to go.
+            # A run is complete without the server; only its last events are lost.
             logging.disable(logging.CRITICAL)
             global server_lost
             server_lost = True
@@ -240,20 +242,24 @@ def driver(home: Home, progress: RunsProgress, kind: Kind, cells: Sequence[Exper
 
 @contextlib.contextmanager
 def held_beside(home: Home, name: str, kind: Kind) -> Iterator[None]:
-    """Holds a run or sweep for the block, in which this process drives it, from before its flow run is made until that
-    has ended. Raises BusyError as `drive_lock`."""
+    """Holds the lock of a run or sweep from before its flow run is created until that has ended.
+
+    This process can drive the run or sweep within the block. Raises BusyError as `drive_lock`.
+    """
     with drive_lock(home, name, kind) as lock:
-        let_go = lock.keep()
+        release = lock.hold()
     try:
         yield
     finally:
-        let_go()
+        release()
 
 
 @contextlib.contextmanager
 def failure_of(session: Session) -> Iterator[None]:
-    """Raises the failure of the session's last run, if there is one, in place of Prefect's error: for Prefect, the flow
-    run of a driver that was paused may be over."""
+    """Raises the failure of the session's last run, if there is one, in place of Prefect's error.
+
+    Prefect may have ended the flow run of a driver that was paused.
+    """
     try:
         yield
     except BaseException:
@@ -264,7 +270,7 @@ def failure_of(session: Session) -> Iterator[None]:
 
 
 def drain_events() -> None:
-    """Ends Prefect's senders of events and logs, which would go on sending to this server after the next one starts."""
+    """Ends Prefect's senders of events and logs, which would still send after the next start."""
     from prefect.events.worker import EventsWorker
 
     EventsWorker.drain_all(timeout=PATIENCE)

@@ -19,53 +19,53 @@ from tasks.binding import other_environment
 from tasks.run_file import read_meta
 
 
-def say(console: Console | None, text: str, soft_wrap: bool = False) -> None:
-    """Prints, if there is a console. `soft_wrap`: leaves a long line whole, as a link has to be."""
+def notify(console: Console | None, text: str, soft_wrap: bool = False) -> None:
+    """Prints the text, if there is a console. `soft_wrap`: leaves a long line whole, as links need."""
     if console is not None:
         console.print(text, highlight=False, soft_wrap=soft_wrap)
 
 
-def say_in_any_case(console: Console | None, text: str) -> None:
-    """On standard error where standard output is JSON: what is charged once more, or is of another run."""
-    say(console or Terminal(stderr=True), text)
+def notify_always(console: Console | None, text: str) -> None:
+    """Prints the text, without a console on standard error: for new charges, or another run's result."""
+    notify(console or Terminal(stderr=True), text)
 
 
-def say_anew(console: Console | None, stopped: Sequence[RunRecord]) -> None:
-    """Names stopped runs of former ids, whose parameters begin anew."""
+def notify_restarts(console: Console | None, stopped: Sequence[RunRecord]) -> None:
+    """Prints the stopped runs of former ids, whose parameters begin anew."""
     if stopped:
-        say_in_any_case(console, begins_anew(stopped))
+        notify_always(console, begins_anew(stopped))
 
 
-def say_other_environment(home: Home, console: Console | None, record: RunRecord) -> None:
-    """Names what differs here from where an unfinished run began, if that may change the last bits of sums."""
+def notify_other_environment(home: Home, console: Console | None, record: RunRecord) -> None:
+    """Prints differences from an unfinished run's environment that may change last bits of sums."""
     if record.result is None and (differs := other_environment(read_meta(store_path(home, record.run)))) is not None:
-        say(console, f"{record.run} goes on where last bits of sums may differ ({differs}): as private, other bits")
+        notify(console, f"{record.run} goes on where last bits of sums may differ ({differs}): as private, other bits")
 
 
-def say_where(
+def notify_pages(
     home: Home,
     console: Console | None,
     configs: Sequence[ExperimentConfig],
     in_mlflow: Callable[[dict[str, str]], str | None],
 ) -> None:
-    """Prints the addresses of the pages; `in_mlflow` finds that of the runs, from the addresses of the services."""
+    """Prints the addresses of the pages. `in_mlflow`: the runs' page in MLflow, by the addresses of the services."""
     pages, served = browse(home)
     first = "" if served else "`make up`, then "
     if any(config.tracking.mlflow for config in configs):
-        say(console, f"browse the runs in MLflow:    {first}{in_mlflow(pages) or pages['mlflow']}", True)
-    say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs", True)
+        notify(console, f"browse the runs in MLflow:    {first}{in_mlflow(pages) or pages['mlflow']}", True)
+    notify(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs", True)
     if not status(home).get("deployments", {"alive": True})["alive"]:
-        say(console, "the deployments of `fedcore up` ended: schedules and Retry on the page wait for `fedcore up`")
+        notify(console, "the deployments of `fedcore up` ended: schedules and Retry on the page wait for `fedcore up`")
 
 
 def other_code(results: Sequence[RunResult]) -> str:
-    """A warning if results were made by another version of the code than the present one."""
+    """A warning if another version of the code made the results; else empty."""
     other = {result.code for result in results} - {code_version()}
     return f"; made by code {', '.join(sorted(other))}, this is {code_version()}" if other else ""
 
 
 def unfinished(home: Home, cells: list[ExperimentConfig]) -> str:
-    """Why cells are not finished, in a sentence."""
+    """Sentence on the cells that are not finished, with the first one's reason."""
     runs = RecordedRuns(home)
     open_cells = [(runs.run(cell), runs.record(cell)) for cell in cells]
     ended = ("FINISHED", "ABANDONED")

@@ -1,8 +1,8 @@
-"""The lock of a run, a sweep or a release of statistics. Whoever changes what is said of one holds it.
+"""Lock of a run, a sweep or a release of statistics, for every change of its recorded state.
 
-A driver has it alone, from before its flow run is made, while it drives, and until MLflow has what was told of the run:
-a status that is on its way is nobody else's to write. Who looks has a share of it: looks go side by side, a driver
-waits until they end, and none is taken for a driver. The operating system drops a lock with its process.
+A driver has the lock exclusively, from before its flow run is created until MLflow has all data of the run. Until then
+no other process may write the run's status. Observers take shared locks: they run side by side, a driver waits until
+they end, and none is mistaken for a driver. The operating system drops a lock with its process.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tasks.run_file import read_meta
 Kind = Literal["run", "sweep", "statistics"]
 
 LOOK = 0.5
-"""Seconds that a driver waits for a lock before it asks whether another driver has it, or somebody who looks."""
+"""Seconds that a driver waits for a lock before it checks whether another driver has it."""
 LOOKED = 30.0
-"""Seconds that a driver waits for those who look: they read a checkpoint, and write an end to MLflow or Prefect."""
+"""Seconds that a driver waits for observers, which write an end to MLflow or Prefect."""
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-"""Of a run or a sweep: what databases and servers say of one becomes a path by this only."""
+"""Id of a run or a sweep. An id from a database or a server must match before it becomes part of a path."""
 
 
 def store_path(home: Home, run: str) -> Path:
@@ -40,53 +40,53 @@ def store_path(home: Home, run: str) -> Path:
 
 @dataclass
 class RunLock:
-    """A lock that this process has. `driven`: somebody here drives; `kept`: how many hold on to it beside."""
+    """A lock that this process has. `driven`: by a driver of this process; `holders`: number of further holders."""
 
     path: Path
     lock: FileLock
     driven: bool = False
-    kept: int = 0
+    holders: int = 0
 
-    def keep(self) -> Callable[[], None]:
-        """Holds on to it when its driver lets go, until what is returned is called, by any thread."""
-        left = True
+    def hold(self) -> Callable[[], None]:
+        """Adds a holder, for whom the lock outlives its driver. Returns its release, which any thread can call."""
+        held = True
         with _GUARD:
-            self.kept += 1
+            self.holders += 1
 
-        def let_go() -> None:
-            nonlocal left
+        def release() -> None:
+            nonlocal held
             with _GUARD:
-                if left:
-                    left = False
-                    self.kept -= 1
+                if held:
+                    held = False
+                    self.holders -= 1
                     self.drop()
 
-        return let_go
+        return release
 
     def drop(self) -> None:
-        """Lets go if nobody here needs it."""
+        """Releases the lock once it has no driver and no holder in this process."""
         with _GUARD:
-            if not self.driven and not self.kept:
-                _mine.pop(self.path, None)
+            if not self.driven and not self.holders:
+                _held.pop(self.path, None)
                 self.lock.release()
 
 
 _DRIVEN: tuple[Kind, ...] = ("run", "sweep")
 _GUARD = threading.RLock()
-_mine: dict[Path, RunLock] = {}
+_held: dict[Path, RunLock] = {}
 
 
 @contextmanager
 def drive_lock(home: Home, name: str, kind: Kind = "run") -> Iterator[RunLock]:
-    """Holds a run, a sweep or a release of statistics for this driver.
+    """Locks a run, a sweep or a release of statistics for this driver, within the block.
 
-    Raises BusyError if another driver has it (for a run: with its process), InputError if the folder is not writable.
+    Raises BusyError if another driver has it (naming a run's process), InputError if the folder is not writable.
     """
     path = _path(home, name, kind)
     if (held := _taken_again(home, name, kind, path)) is None:
-        lock = _acquired(home, name, kind, path)  # unguarded: others here let go of theirs meanwhile
+        lock = _acquired(home, name, kind, path)  # unguarded: other threads release theirs meanwhile
         with _GUARD:
-            held = _mine[path] = RunLock(path, lock, driven=True)
+            held = _held[path] = RunLock(path, lock, driven=True)
     try:
         yield held
     finally:
@@ -96,9 +96,9 @@ def drive_lock(home: Home, name: str, kind: Kind = "run") -> Iterator[RunLock]:
 
 
 def _taken_again(home: Home, name: str, kind: Kind, path: Path) -> RunLock | None:
-    """The lock that this process has kept since it drove last; None if it has none."""
+    """The lock that a holder in this process has since the last driver; None without one. Raises BusyError."""
     with _GUARD:
-        if (held := _mine.get(path)) is not None:
+        if (held := _held.get(path)) is not None:
             if held.driven:
                 raise _busy(home, name, kind)
             held.driven = True
@@ -118,8 +118,8 @@ def _acquired(home: Home, name: str, kind: Kind, path: Path) -> FileLock:
                 raise _busy(home, name, kind)
             if time.monotonic() > end:
                 raise BusyError(
-                    f"{kind} {name}: nobody drives it, but another process has looked at it for {LOOKED:g} s to say "
-                    "how it ended; start it again once that process has ended"
+                    f"{kind} {name}: no driver has it, but another process has looked at it for {LOOKED:g} s to "
+                    "record its end; start it again once that process has ended"
                 )
     except OSError as error:
         raise InputError(
@@ -136,14 +136,13 @@ def _busy(home: Home, name: str, kind: Kind) -> BusyError:
 
 @contextmanager
 def unless_driven(home: Home, name: str, kind: Kind = "run") -> Iterator[bool]:
-    """Keeps drivers from a run or a sweep for the block if none has it, and says whether; makes no folder and waits for
-    nobody.
+    """Yields true, with a shared lock, if no driver has the run or sweep; else yields false.
 
-    A driver that begins meanwhile waits: what is done in the block is short. Of a folder that is gone nobody can have
-    the lock. An id that is none of ours is not ours to hold.
+    Makes no folder and does not wait. A driver that starts meanwhile waits, so the block must be short. True without a
+    lock if the folder is gone; false for an id that is not fedcore's.
     """
     path = _path(home, name, kind)
-    if not ID.fullmatch(name) or path in _mine:
+    if not ID.fullmatch(name) or path in _held:
         yield False
         return
     if not path.parent.is_dir():
@@ -161,20 +160,19 @@ def unless_driven(home: Home, name: str, kind: Kind = "run") -> Iterator[bool]:
 
 
 def is_driven(home: Home, run: str) -> bool:
-    """Whether a living process drives this run or sweep, or still tells MLflow of it. Looking keeps nobody else from
-    looking."""
+    """True if a living process drives this run or sweep, or still writes it to MLflow."""
     return any(_is_locked(_path(home, run, kind)) for kind in _DRIVEN)
 
 
 def refuse_if_driven(home: Home, run: str) -> None:
-    """Raises BusyError naming the process that drives the run, if there is one."""
+    """Raises BusyError that names the process, if one drives the run."""
     if is_driven(home, run):
         raise _busy(home, run, "run")
 
 
 @contextmanager
 def held_undriven(home: Home, run: str) -> Iterator[None]:
-    """Keeps drivers from a run for the block. Raises BusyError naming the process that drives it, if there is one."""
+    """Excludes drivers of a run within the block. Raises BusyError that names the process, if one drives it."""
     with unless_driven(home, run) as held:
         if not held and ID.fullmatch(run):
             raise _busy(home, run, "run")
@@ -186,7 +184,7 @@ def _path(home: Home, name: str, kind: Kind) -> Path:
 
 
 def _is_locked(path: Path) -> bool:
-    if path in _mine:
+    if path in _held:
         return True
     try:
         os.close(_share(path))
@@ -198,8 +196,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _share(path: Path, made: int = 0) -> int:
-    """An open file with a share of its lock, which closing drops. Raises OSError where a driver has it, or it cannot be
-    opened."""
+    """Opens the lock's file with a shared lock, which closing drops. Raises OSError, also if a driver has the lock."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | made, 0o644)
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Publishes a run to MLflow and its folder: its configuration at the start, result and privacy cost at the end."""
+"""Publishes a run to MLflow and its folder: config at the start, result and privacy cost at the end."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ _MEASURED = (
 
 
 class RunPublication:
-    """The publication of one run. `sweep`: its id, if the run is a cell; `name`: of the run in MLflow; `patience`: the
-    rule by which that sweep chooses."""
+    """Publication of one run. `name`: of the run in MLflow.
+
+    For a cell, `sweep` is the sweep's id and `patience` its rule of choice.
+    """
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class RunPublication:
         return self._session.track(experiment, self._name, params, tags | self._shown(self._statement(None)))
 
     def _shown(self, statement: Mapping[str, str]) -> dict[str, str]:
-        """The statement as tags of the run, and as the description on its page."""
+        """Tags of the run: the statement, and the description on its page in MLflow."""
         note = in_markdown(statement["privacy.statement"])
         if self._patience is not None:
             note += f" {in_markdown(self._patience.statement)}."
@@ -75,12 +77,12 @@ class RunPublication:
         return {**statement, "mlflow.note.content": note}
 
     def write(self, result: RunResult | AbandonedRun) -> None:
-        """The files of a run that has ended, but for its model."""
+        """Writes the files of a run that has ended, except its model."""
         for name, text in self._texts(result).items():
             write_atomically(self._session.home.runs / result.run / name, text.encode())
 
     def write_all(self, result: RunResult, w: np.ndarray) -> None:
-        """The files of a run that is finished."""
+        """Writes the files of a finished run, with its model."""
         self.write(result)
         self._write_model(w, result)
 
@@ -90,7 +92,7 @@ class RunPublication:
         write_atomically(path, jsonable({**weights, **self._statement(result)}))
 
     def finish(self, tracker: TrackedRun, w: np.ndarray, result: RunResult) -> None:
-        """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
+        """Sends result, files, model and privacy statement to MLflow's writer."""
         classes = self._experiment.config.data.label_values
         recall = recall_metrics(result.test_recall or {}, classes)
         held_out = {} if result.at_last is None else evaluation_metrics(result.at_last, classes)
@@ -108,19 +110,19 @@ class RunPublication:
         self._session.finished(self._experiment.run)
 
     def finish_again(self, store: RunStore, result: RunResult) -> None:
-        """Publishes all of a finished run again: its driver ended before MLflow had it all."""
+        """Publishes a finished run again, whose driver ended before MLflow had all of it."""
         tracker, training = self._again(store)
         self.finish(tracker, training.model, result)
 
     def abandon(self, tracker: TrackedRun, ended: AbandonedRun) -> None:
-        """Ends the run in MLflow, which has no ABANDONED: KILLED, with a tag that says why, and without a model."""
+        """Ends the run in MLflow without a model: KILLED with a reason, for lack of an ABANDONED state."""
         tracker.set_tags({"fedcore.abandoned": ended.sentence})
         spent = {} if ended.epsilon_spent is None else {"epsilon_spent": number_up(ended.epsilon_spent)}
         tracker.finish("KILLED", {"rounds": float(ended.round), **spent}, self._texts(ended))
         self._session.finished(self._experiment.run)
 
     def abandon_again(self, store: RunStore, ended: AbandonedRun) -> None:
-        """Publishes all of an abandoned run again."""
+        """Publishes an abandoned run again."""
         tracker, _ = self._again(store)
         self.abandon(tracker, ended)
 
@@ -133,19 +135,19 @@ class RunPublication:
 
     @property
     def _registered(self) -> str | None:
-        """Name of the registered model that the run's becomes a version of; a model without privacy never does."""
+        """Name of the registered model; None for a model without privacy, or by the config."""
         config = self._experiment.config
         wanted = {"cells": True, "runs": self.sweep is None, "none": False}[config.tracking.register_models]
         return config.name if wanted and config.privacy.trust != "none" else None
 
     def _statement(self, result: RunResult | None) -> dict[str, str]:
-        """The privacy statement of the run; with a result, it covers what silos' operators have declared too."""
+        """Privacy statement of the run; with a result, including declarations of silos' operators."""
         experiment, silos = self._experiment, () if result is None else result.silos
         chosen = {} if self._patience is None else {"privacy.choice": self._patience.statement}
         return privacy_tags(experiment.config, experiment.plan, experiment.statistics, silos) | chosen
 
     def _texts(self, result: RunResult | AbandonedRun) -> dict[str, str]:
-        """The run's files, which are also its artifacts in MLflow."""
+        """Texts of the run's files, which are also its artifacts in MLflow, by name."""
         experiment = self._experiment
         return {
             "config.yaml": yaml_block(shown_experiment(experiment.config, self._session.home.anchor)),
@@ -158,6 +160,6 @@ class RunPublication:
 
 
 def _metrics(result: RunResult) -> dict[str, float]:
-    """The result as metrics; MLflow's pages show all digits of one, so what was spent is rounded up."""
+    """The result as metrics. MLflow's pages show all digits, so epsilons and delta are rounded up."""
     measured = {key: float(value) for key in _MEASURED if (value := getattr(result, key)) is not None}
     return measured | {key: number_up(value) for key in _SPENT if (value := getattr(result, key)) is not None}

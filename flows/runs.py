@@ -23,7 +23,7 @@ from flows.run_lock import store_path as store_path
 from tasks.run_file import is_damaged, read_meta, read_progress
 
 REFUSALS = ("cap", "policy")
-"""Codes with which a silo refuses a run by its charges and its plan alone, before any answer, and for good."""
+"""Codes of a silo's final refusals: by a run's charges and plan alone, before any answer."""
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]
 M = TypeVar("M", bound=BaseModel)
@@ -31,9 +31,9 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its folder tells it. A RUNNING run whose driver is gone is KILLED: it can be resumed.
+    """State of a run, read from its folder. A RUNNING run whose driver is gone is KILLED: it can be resumed.
 
-    `abandoned`: of one that a sweep's patience has ended, which goes on no more.
+    `abandoned`: record of a run that a sweep's patience has ended, which cannot be resumed.
     """
 
     run: str
@@ -47,22 +47,22 @@ class RunRecord:
     sweep: str | None
     tracked: bool
     began: datetime
-    """When it was started first; of runs that version 0.2 made, when its folder was last changed."""
+    """Time of the first start; for runs of version 0.2, of the last change of the folder."""
     abandoned: AbandonedRun | None = None
 
     @property
     def complete(self) -> bool:
-        """Finished, and MLflow has all of it (where it is wanted)."""
+        """True if the run is finished and MLflow has all of it, or it is not tracked."""
         return self.result is not None and (self.tracked or not self.config.tracking.mlflow)
 
 
 def statistics_path(home: Home, statistics: str) -> Path:
-    """The checkpoint of a release of statistics, which runs may share."""
+    """Path of the checkpoint of a release of statistics, which runs may share."""
     return home.statistics / statistics / "checkpoint.sqlite"
 
 
 def refuse_if_damaged(home: Home, run: str) -> None:
-    """Raises InputError if a run's checkpoint is there and cannot be read as one, which `read_run` takes for none."""
+    """Raises InputError for a damaged checkpoint, for which `read_run` returns None."""
     path = store_path(home, run)
     if is_damaged(path):
         raise InputError(
@@ -80,7 +80,7 @@ def read_run(home: Home, run: str) -> RunRecord | None:
     check_schema(f"run {run}", meta.get("schema"))
     state: State = meta.get("state", "RUNNING")  # type: ignore[assignment]
     if state == "RUNNING" and not is_driven(home, run):
-        meta = read_meta(path) or meta  # it may have ended, and let go of its lock, since it was read
+        meta = read_meta(path) or meta  # the run may have ended and released its lock since the first read
         state = meta.get("state", "RUNNING")  # type: ignore[assignment]
         state = "KILLED" if state == "RUNNING" else state
     progress = read_progress(path)
@@ -90,8 +90,8 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         phase=progress[0] if progress else None,
         round=progress[1] if progress else None,
         rounds=int(meta.get("rounds", 0)),
-        config=_kept(lambda text: loaded_experiment(json.loads(text), home.anchor), meta["parameters"], run),
-        result=_kept(RunResult.model_validate_json, meta["result"], run) if "result" in meta else None,
+        config=_stored(lambda text: loaded_experiment(json.loads(text), home.anchor), meta["parameters"], run),
+        result=_stored(RunResult.model_validate_json, meta["result"], run) if "result" in meta else None,
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),
         tracked="tracked" in meta,
@@ -100,8 +100,8 @@ def read_run(home: Home, run: str) -> RunRecord | None:
     )
 
 
-def _kept(read: Callable[[str], M], text: str, run: str) -> M:
-    """What a checkpoint keeps of a run. Raises InputError for values that another version took."""
+def _stored(read: Callable[[str], M], text: str, run: str) -> M:
+    """Value that a checkpoint stores of a run. Raises InputError for values of another version."""
     try:
         return read(text)
     except ValidationError as error:
@@ -119,7 +119,7 @@ def _began(path: Path, meta: dict[str, str]) -> datetime:
 
 
 def read_abandoned(home: Home, run: str) -> AbandonedRun | None:
-    """What is kept of an abandoned run; None of any other. Raises InputError for a run of an older schema."""
+    """Record of an abandoned run; None for any other. Raises InputError for a run of an older schema."""
     meta = read_meta(store_path(home, run))
     if (found := _abandoned(meta, run)) is not None:
         check_schema(f"run {run}", meta.get("schema"))
@@ -127,33 +127,36 @@ def read_abandoned(home: Home, run: str) -> AbandonedRun | None:
 
 
 def _abandoned(meta: dict[str, str], run: str) -> AbandonedRun | None:
-    return _kept(AbandonedRun.model_validate_json, meta["abandoned"], run) if meta.get("state") == "ABANDONED" else None
+    return (
+        _stored(AbandonedRun.model_validate_json, meta["abandoned"], run) if meta.get("state") == "ABANDONED" else None
+    )
 
 
 def is_refused(home: Home, run: str) -> bool:
-    """Whether a silo refused the run before any answer, and nobody started it anew since."""
+    """True if a silo refused the run before any answer, and the run was not started again."""
     return "refused" in read_meta(store_path(home, run))
 
 
 def is_begun(home: Home, run: str) -> bool:
-    """Whether the run was started and may have answers."""
+    """True if the run was started and may have answers."""
     meta = read_meta(store_path(home, run))
     return "parameters" in meta and "refused" not in meta
 
 
 def read_result(home: Home, run: str) -> RunResult | None:
-    """The result of a finished run: `read_run` without what only an unfinished one needs. Raises
-    InputError as it does."""
+    """Result of a finished run, read faster than by `read_run`; None for any other. Raises InputError as `read_run`."""
     meta = read_meta(store_path(home, run))
     if "parameters" not in meta or "result" not in meta:
         return None
     check_schema(f"run {run}", meta.get("schema"))
-    return _kept(RunResult.model_validate_json, meta["result"], run)
+    return _stored(RunResult.model_validate_json, meta["result"], run)
 
 
 def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
-    """Records of all runs, the newest last, and ids of those of an older schema, which are not read. Raises InputError
-    if the home is a file."""
+    """Records of all runs, the newest last, and ids of runs of an older schema, which are not read.
+
+    Raises InputError if the home is a file.
+    """
     records: list[RunRecord] = []
     older: list[str] = []
     if not home.check().runs.is_dir():
@@ -171,18 +174,20 @@ def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
 
 
 def damaged_runs(home: Home, known: Collection[str]) -> list[str]:
-    """Ids of runs beside those that are known, which `all_runs` passes over since their checkpoints are damaged."""
+    """Ids of runs with damaged checkpoints, which `all_runs` leaves out. `known`: ids that are not checked."""
     names = sorted(path.name for path in home.runs.iterdir()) if home.runs.is_dir() else []
     return [name for name in names if name not in known and is_damaged(store_path(home, name))]
 
 
 _NAMED = 8
-"""Ids that an error names."""
+"""Most ids that an error names."""
 
 
 def find(home: Home, name: str) -> tuple[str, Kind]:
-    """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError, which names all that begin
-    so, or the newest of many."""
+    """Full id and kind of a run or sweep, by its id or an unambiguous beginning.
+
+    Raises InputError for an ambiguous beginning; the message names the newest matching ids.
+    """
     home.check()
     if not name.strip():
         raise InputError("the id is empty; `fedcore runs` lists ids, and a beginning of one is enough")

@@ -21,7 +21,7 @@ from fedcore.home import Home
 from flows.cells.flow_runs import CellFlowRun, CellFlowRuns, state_of
 from flows.driver.session import Session
 from flows.driver.signals import stoppable, stopped_by
-from flows.ladders import rung_of, said_of_choice
+from flows.ladders import rung_of, with_choice
 from flows.pages.flow_run import flow_tags, outcome
 from flows.pages.links import flow_page
 from flows.pages.names import shown_name
@@ -40,9 +40,9 @@ from tasks.statistics import release
 from tasks.training import Training
 
 CELLS_IN_STEP = 32
-"""Cells that go in step, each with its records in an order of its own at the sites."""
+"""Most cells that run in step; for each, the sites hold the records in an order of its own."""
 LARGEST = 2**29
-"""Bytes of all records that are in such orders at a time."""
+"""Most bytes of records that the cells in step hold."""
 
 
 @flow(name="sweep", flow_run_name="{name}", persist_result=False, retries=0)
@@ -53,11 +53,10 @@ def sweep_flow(
     grid: dict[str, list[Any]] | None = None,
     patience: PatienceConfig | None = None,
 ) -> dict[str, Any]:
-    """Runs all cells that are not finished, with patience those that it comes to; returns the ids of what came out, and
-    writes the report.
+    """Runs the unfinished cells, with patience those that it reaches; writes the report; the ids.
 
-    A cell that fails does not stop the others; the sweep then fails at its end and names them. Of a schedule's firing
-    `orchestration.scheduled` of the cells says whether it is a repetition of its own.
+    A cell that fails does not stop the others; the sweep then fails at its end and names the first. In a schedule's
+    firing, `orchestration.scheduled` of the cells selects unfinished cells or a new repetition.
     """
     config = SweepConfig(name=name, base=base or {}, variants=variants, grid=grid or {}, patience=patience)
     try:
@@ -70,7 +69,7 @@ def sweep_flow(
 
 
 def _fired(config: SweepConfig, firing: Firing) -> SweepConfig:
-    """What a firing runs, told in its log."""
+    """The config of a schedule's firing; logs what the firing adds to accounts."""
     home, repeats = Home.current(), config.repeats
     if repeats:
         first = config.cells()[0].repetition
@@ -100,10 +99,10 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
         try:
             begun = _Cells(session, flows, sweep, planned, patience, publication.settings)
             runs = ((run_id(chain[0]), calls) for chain, calls in begun.chains(config))
-            with closing(in_step(runs, _together(cells))) as ending:
+            with closing(in_step(runs, _count_in_step(cells))) as ending:
                 for _, made in ending:
                     if made is None:
-                        continue  # of a ladder no value survived
+                        continue  # a ladder without a surviving value
                     if isinstance(made, RunResult):
                         results[made.run] = made
                     elif stopped_by() is None and isinstance(made, EXPECTED):
@@ -113,7 +112,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
             status = "FAILED" if failures else "FINISHED"
         finally:
             finished = [results[run] for run in map(runs_of.run, cells) if run in results]
-            finished = said_of_choice(config, finished)
+            finished = with_choice(config, finished)
             report = write_report(home, sweep, finished, config.patience, publication.settings) if finished else None
             publication.finish(status, report, finished)  # type: ignore[arg-type]
             session.hold_until_published(lock)
@@ -122,9 +121,9 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
             chains = f"{len(cells)} cells" if patience is None else f"{len(config.ladders())} ladders"
             first, count = min(failures, key=_may_be_mended), f"{len(failures)} of {chains}"
             if isinstance(first, SiloError):
-                # Not the input is to be mended: the exit code tells the two apart.
-                said = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
-                raise SiloError(first.silo, first.code, said)
+                # SiloError, because its exit code differs from that of a mistake in the input.
+                sentence = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
+                raise SiloError(first.silo, first.code, sentence)
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
         write_ladders(home, config, runs_of)
         if report is not None:
@@ -133,21 +132,23 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
 
 
 def _may_be_mended(failure: Exception) -> bool:
-    """False of a refusal for good: the sweep ends by it, whatever else failed, and a schedule with it."""
+    """False for a silo's final refusal, which is reported first, because it pauses a schedule."""
     return not (isinstance(failure, SiloError) and failure.code in REFUSALS)
 
 
 def by_records(cells: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
-    """The cells, those that ask the same records one after another: their silos are opened once."""
+    """The cells, grouped by their records, so that silos are opened once per group."""
     groups: dict[str, list[ExperimentConfig]] = {}
     for cell in cells:
         groups.setdefault(cell.model_dump_json(include={"data", "model", "seed"}), []).append(cell)
     return [cell for group in groups.values() for cell in group]
 
 
-def _together(cells: Sequence[ExperimentConfig]) -> int:
-    """How many cells go in step. Calls to workers gain from it, function calls do not; a durable ledger is held by the
-    sites of one run at a time."""
+def _count_in_step(cells: Sequence[ExperimentConfig]) -> int:
+    """Number of cells that run in step: 1 without workers, or with durable ledgers.
+
+    Only calls to workers gain from more. The sites of one run at a time hold a durable ledger.
+    """
     first = cells[0].cluster
     if not all(cell.cluster == first and cell.privacy.ledger == "memory" for cell in cells) or first.backend != "dask":
         return 1
@@ -157,7 +158,7 @@ def _together(cells: Sequence[ExperimentConfig]) -> int:
 
 
 class _Cells:
-    """Cells of one sweep as calls, each with a flow run of its own."""
+    """Cells of one sweep as sequences of calls, each cell with a flow run of its own."""
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class _Cells:
         self._planned, self._varied = planned, varied
 
     def chains(self, config: SweepConfig) -> Iterator[tuple[Sequence[ExperimentConfig], Calls[RunResult | None]]]:
-        """What goes side by side: cells, or ladders of cells that go one after another."""
+        """Chains that run side by side: single cells, or ladders, whose cells run in order."""
         if self._patience is None:
             for cell in by_records(config.cells()):
                 yield (cell,), self._cell(cell)
@@ -183,20 +184,20 @@ class _Cells:
             yield ladder.cells, self._ladder(ladder, self._patience)
 
     def _ladder(self, ladder: Ladder, rule: PatienceConfig) -> Calls[RunResult | None]:
-        """The result of the largest value that survives; None if none does."""
+        """Result of the largest value that survives; None if none does."""
         home = self._session.home
         for value, cell in zip(ladder.values, ladder.cells, strict=True):
             rung = rung_of(home, rule, value, cell, self._session.recorded_runs)
-            if rung.standing == "open" or not rung.told:
+            if rung.state == "open" or not rung.published:
                 with contextlib.suppress(AbandonedError):
                     yield from self._cell(cell)
                 rung = rung_of(home, rule, value, cell, self._session.recorded_runs)
-            if rung.standing == "chosen":
+            if rung.state == "chosen":
                 return read_result(home, rung.run)
         return None
 
     def _cell(self, cell: ExperimentConfig) -> Calls[RunResult]:
-        """The result of a cell: the recorded one, or that of a run with a flow run of its own."""
+        """Result of a cell: the recorded one, or that of a run with a flow run of its own."""
         run = self._session.recorded_runs.run(cell)
         record = read_run(self._session.home, run)
         if record is not None and record.complete and record.result is not None:
@@ -214,7 +215,7 @@ class _Cells:
                 sweep=sweep,
                 name=name,
                 flow_run=flow_page(session.pages, shown.id),
-                release=lambda *asked: _release(shown, *asked),
+                release=lambda *arguments: _release(shown, *arguments),
                 patience=self._patience,
             )
             if cell.tracking.mlflow:
@@ -228,7 +229,7 @@ class _Cells:
 
 
 def _rounds(training: Training, flows: CellFlowRuns, shown: CellFlowRun, rounds_as_tasks: bool) -> Calls[None]:
-    """All rounds that are left, phase by phase."""
+    """Carries out the remaining rounds, phase by phase."""
     while (phase := training.phase) is not None:
         with shown.task(f"phase {phase}", "phase") as task:
             while training.phase == phase:
@@ -240,9 +241,9 @@ def _rounds(training: Training, flows: CellFlowRuns, shown: CellFlowRun, rounds_
                 flows.write()
 
 
-def _release(shown: CellFlowRun, *asked: Any) -> Any:
+def _release(shown: CellFlowRun, *arguments: Any) -> Any:
     with shown.task("moments", "moments"):
-        return release(*asked)
+        return release(*arguments)
 
 
 def _tag(sweep: str, tags: Sequence[str]) -> None:

@@ -1,13 +1,14 @@
-"""What a whole sweep costs each silo: its cells ask the same records, so their costs add up.
+"""Account of each silo over a whole sweep: its cells use the same records, so their costs add up.
 
-The server sees every cell's transcript: showing only the best cell saves nothing towards it.
+The server sees every cell's transcript, so showing only the best cell saves no budget.
 
-Cells that were in the sweep before its first answer are one plan, composed by its loss distribution, whatever became of
-them: to stop early is to process what the whole plan shows, so a cell that failed, was stopped or is to come counts in
-full. One that a silo refused before any answer, by charges alone, is left out. Cells that somebody or something chose
-after a look (added to a finished sweep, tried by patience, fired by a schedule) are no plan: there mu^2 of those that
-were begun add up, as caps by `gdp` have it. That would count samples as full batches; so, where cells sample, all that
-patience may try are the plan. Which of the two holds is known before the first answer: never the smaller afterwards.
+One plan: cells that were in the sweep before its first answer are composed by their loss distribution. To stop early is
+to post-process the whole plan's transcript: a cell that failed, was stopped or is still to come counts in full. A cell
+that a silo refused before any answer, by charges alone, is not counted.
+
+No plan: cells that were chosen after a look, by a person, by patience or by a schedule. Then mu^2 of the begun cells
+add up, as for caps by `gdp`. That rule counts samples as full batches. If cells sample, all values that patience may
+try are therefore the plan. The rule is fixed before the first answer; the smaller total is never chosen afterwards.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ from flows.runs import is_begun, is_refused, read_abandoned, read_result, read_r
 from tasks.run_file import read_receipts
 
 FEW = 8
-"""Sizes of silos up to which a plan is composed in every way, and on the finest grid."""
+"""Most sizes of silos for which a plan is composed in every way, and on the finest grid."""
 
 
 @dataclass(frozen=True)
 class _Charged:
-    """What one cell, or a release that cells share, may have revealed of a silo of n records."""
+    """Releases of a silo of n records in one cell, or in statistics that cells share (`shared`).
+
+    `in_full`: the cell has not ended, and counts in full.
+    """
 
     n: int
     events: tuple[GaussianRelease, ...]
@@ -56,7 +60,7 @@ class _Charged:
 
 
 _Account = tuple[str, int | None, str]
-"""The records, the seed that dealt them, and the silo."""
+"""Key of an account: the records, the seed that dealt them, and the silo."""
 
 
 def sweep_totals(
@@ -65,22 +69,21 @@ def sweep_totals(
     results: Iterable[RunResult] = (),
     runs: RecordedRuns | None = None,
 ) -> list[SiloTotal]:
-    """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas: those
-    of cells that were chosen over time.
+    """Accounts of all silos over begun cells that are chosen over time, at their smallest delta.
 
-    Statistics that cells share are counted once, and as soon as their release was begun. A cell that is not finished
-    counts in full, like a plan that a silo has reserved; one that was abandoned is closed and counts with what it
-    released, and one that a silo refused before any answer with nothing. `results`: those of finished cells that the
-    caller has read; `runs`: which runs are those of the cells. Without a home, what all cells will cost that are yet
-    to begin.
+    Without a home, all cells count as if they were still to begin. `results`: of finished cells, if the caller has read
+    them; `runs`: lookup of the cells' runs.
 
-    Each run splits a silo's records anew, so the worst shards may share a record: mu^2 of the runs add
-    (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
-    an upper bound. Generated silos are told apart by the seed that dealt their records; for
-    `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
+    An unfinished cell counts in full, like a plan that a silo has reserved. An abandoned one is closed and counts with
+    its releases. One that a silo refused before any answer counts with nothing. Shared statistics count once, as soon
+    as their release was begun.
 
-    A run counts by the sizes that it was charged with, whatever its files hold now (`charged_plans`). Raises
-    UnknownTotalError where these cannot be had.
+    Each run splits a silo's records anew, so the worst shards may share a record. Therefore mu^2 of the runs add (Dong,
+    Roth and Su 2022, Corollary 3.3). Answers about secret samples count as answers about all records, an upper bound.
+    Generated silos have an account per seed that dealt their records. The images of `digits` and `mnist` are the same
+    under every seed: an image's total is the sum over seeds.
+
+    A run counts by the sizes that it was charged with (`charged_plans`). Raises UnknownTotalError if they are unknown.
     """
     charges, units, refused = _charges(home, cells, results, runs, planned=False)
 
@@ -98,13 +101,11 @@ def planned_totals(
     chosen: bool = False,
     runs: RecordedRuns | None = None,
 ) -> list[SiloTotal]:
-    """The account of every silo over all cells of a sweep that is one plan, at the smallest of their deltas; [] as long
-    as none was begun.
+    """Accounts of all silos over a sweep that is one plan, at the smallest delta of its cells.
 
-    `chosen`: by losses of others, on which then depends what a cap has room for: cells that it refused count in full.
-
-    An upper bound by `accounting.fixed_plan`; where silos have many sizes, on a coarser grid and without its envelope,
-    or it would take minutes. `results`, `runs`, errors: as for `sweep_totals`.
+    An upper bound by `accounting.fixed_plan`. If silos have many sizes, it uses a coarser grid and no envelope, to save
+    minutes. [] before the first cell has begun. `chosen`: cells are chosen by losses of others. A cap's refusal then
+    depends on losses, so refused cells count in full. `results`, `runs`, errors: as for `sweep_totals`.
     """
     charges, units, refused = _charges(home, cells, results, runs, planned=True, refusals=chosen)
     questions = {(one.n, one.delta) for charged in charges.values() for one in charged}
@@ -147,10 +148,10 @@ def _charges(
     planned: bool,
     refusals: bool = False,
 ) -> tuple[dict[_Account, list[_Charged]], dict[str, str], int]:
-    """What each account is charged for, the unit of each data set, and how many cells were refused before any answer.
+    """Charges by account, units by data set, and the number of cells refused before any answer.
 
-    `planned`: all cells but those that were refused, if one was begun; else those that were begun. `refusals`: those
-    that were refused, too.
+    `planned`: charges all cells except refused ones, once one was begun; else only those that were begun. `refusals`:
+    charges refused cells too.
     """
     charges: dict[_Account, list[_Charged]] = {}
     units: dict[str, str] = {}
@@ -172,12 +173,12 @@ def _charges(
             if silos is None and (abandoned := read_abandoned(home, run)) is not None:
                 ended = abandoned.silos
                 silos = None if planned else ended
-            # The release before a run of a former id has a former id, too, which only a result says.
+            # The release before a run of a former id has a former id too, which only a result names.
             started = cell.released is not None and run != run_id(cell) and is_begun(home, run)
         statistics = result.statistics if result is not None and result.statistics else statistics_id(cell)
         before = make_statistics_plan(cell) if home is None else charged_statistics(home, statistics, cell)
         begun = home is None or statistics_path(home, statistics).exists() or started
-        # Without noise it belongs to cells without noise, which are told of by themselves.
+        # A release without noise belongs to cells without noise, which are counted separately.
         if before is not None and (begun or planned) and statistics not in counted and before.problem.budget.private:
             counted.add(statistics)
             any_begun = any_begun or begun
@@ -217,18 +218,17 @@ def _spent(
     silos: Sequence[SiloResult] | None,
     in_full: dict[str, tuple[GaussianRelease, ...]],
 ) -> dict[str, tuple[GaussianRelease, ...]]:
-    """Per silo what a begun run released: by its receipts if it has ended (`silos`), else all that it may have
-    (`in_full`)."""
+    """Releases of a begun run by silo: its receipts if it has ended (`silos`), else `in_full`."""
     rounds = {silo.silo: silo.releases for silo in silos or ()}
-    # A silo that answered in every round released what the plan has, whoever else was drawn.
+    # A silo that answered in every round released all of the plan.
     if all(count == plan.rounds for count in rounds.values()):
         return in_full
     by_silo: dict[str, list[GaussianRelease]] = {name: [] for name in in_full}
     for receipt in read_receipts(store_path(home, run)):
         if receipt.silo not in by_silo or not plan.has(receipt.phase, receipt.round):
-            return in_full  # not this run's file, or not as it was written
+            return in_full  # not this run's file, or a damaged one
         by_silo[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
-    # Fewer receipts than releases: the file is not whole, and a silo is taken to have answered in every round.
+    # Fewer receipts than releases: the file is incomplete, and the silo counts as if it answered in every round.
     return {
         name: tuple(events) if len(events) == rounds.get(name) else in_full[name] for name, events in by_silo.items()
     }

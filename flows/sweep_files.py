@@ -1,4 +1,4 @@
-"""A sweep on disk: its id, its kept config, the results of its finished cells. No engine is imported here."""
+"""A sweep on disk: its id, its saved config, and the results of its finished cells. Imports no engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.stored.configs import loaded_sweep, stored_sweep
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.ladders import said_of_choice, standings, tried_cells
+from flows.ladders import ladder_states, tried_cells, with_choice
 from flows.recorded.charged_plans import UnknownTotalError
 from flows.recorded.former_ids import RecordedRuns
 from flows.recorded.former_runs import FormerRuns
@@ -32,26 +32,27 @@ from tasks.result_file import jsonable, write_atomically
 
 
 def sweep_id(config: SweepConfig) -> str:
-    """The sweep's id: its name and 12 hex digits of the SHA-256 of its cells' canonical parameters, and of the patience
-    that it has, if any."""
+    """The sweep's name and 12 hex digits of the SHA-256 of its cells' parameters and patience."""
     chosen = [] if config.patience is None else [config.patience.model_dump_json()]
     cells = json.dumps([canonical(cell) for cell in config.cells()] + chosen)
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
 
 
 def recorded_runs(home: Home, sweep: str, config: SweepConfig, found: FormerRuns | None = None) -> RecordedRuns:
-    """Which runs are those of a kept sweep's cells: by their former ids where its own id is a former one. `found`: what
-    is looked for once for several sweeps."""
+    """Lookup of the runs of a saved sweep's cells, by former ids if the sweep has one.
+
+    `found`: a search that several sweeps share.
+    """
     return RecordedRuns(home, None if sweep_id(config) == sweep else sweep, found)
 
 
-def kept_id(config: SweepConfig, runs: RecordedRuns | None) -> str:
-    """Under which id the home keeps the sweep, or would."""
+def saved_id(config: SweepConfig, runs: RecordedRuns | None) -> str:
+    """Id of the sweep's folder in the home, which may be a former one."""
     return sweep_id(config) if runs is None or runs.former_sweep is None else runs.former_sweep
 
 
 def refuse_former_sweep(home: Home, config: SweepConfig, runs: RecordedRuns) -> None:
-    """Raises InputError for a kept sweep with cells to run, which would go on under another id than its own."""
+    """Raises InputError for an unfinished sweep of a former id, which cannot be resumed."""
     if (sweep := runs.former_sweep) is None:
         return
     done, most, counted = progress(home, config, runs)
@@ -64,19 +65,20 @@ def refuse_former_sweep(home: Home, config: SweepConfig, runs: RecordedRuns) -> 
 
 
 def save_sweep(home: Home, config: SweepConfig, flow_run: str | None = None) -> None:
-    """Keeps the sweep's config, for `resume` and `report`, which of its cells were begun before it was kept first, and
-    the flow run that drives it."""
+    """Writes the sweep's config, with `begun_earlier` and its flow run, for `resume` and `report`."""
     earlier = begun_earlier(home, config)
-    kept = {"schema": SCHEMA, "sweep": stored_sweep(config, home.anchor), "earlier": earlier, "flow_run": flow_run}
-    write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
+    saved = {"schema": SCHEMA, "sweep": stored_sweep(config, home.anchor), "earlier": earlier, "flow_run": flow_run}
+    write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(saved))
 
 
 def begun_earlier(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[str]:
-    """Runs of the sweep, and releases that they need, which were begun before the sweep was kept first: whoever added
-    the others to them may have looked. Where no file says, all that are begun."""
+    """Runs of the sweep, and releases for them, that were begun before the sweep was saved first.
+
+    A person may have added the other cells after a look at these. Without a file, all begun runs and releases.
+    """
     with contextlib.suppress(OSError, ValueError):
-        kept = json.loads(read_within(home.sweeps / kept_id(config, runs) / "sweep.json"))
-        earlier = kept.get("earlier") if isinstance(kept, dict) else None
+        saved = json.loads(read_within(home.sweeps / saved_id(config, runs) / "sweep.json"))
+        earlier = saved.get("earlier") if isinstance(saved, dict) else None
         if isinstance(earlier, list) and all(isinstance(each, str) for each in earlier):
             return earlier
     cells, runs = config.cells(), runs or RecordedRuns(home)
@@ -88,8 +90,11 @@ def begun_earlier(home: Home, config: SweepConfig, runs: RecordedRuns | None = N
 def all_totals(
     home: Home, config: SweepConfig, results: Sequence[RunResult], runs: RecordedRuns | None = None
 ) -> list[SiloTotal]:
-    """What the sweep costs the silos: as one plan where all cells were in it before the first answer; by mu^2 of those
-    that were begun where some were added, or patience chooses among full batches. `results`: of its finished cells."""
+    """The silos' accounts over the sweep. `results`: of its finished cells.
+
+    By one plan if all cells were in the sweep before the first answer. By mu^2 of the begun cells if some were added
+    later, or patience chooses among full batches.
+    """
     runs = runs or RecordedRuns(home)
     if not begun_earlier(home, config, runs) and (config.patience is None or _samples(config)):
         return planned_totals(home, config.cells(), results, config.patience is not None, runs)
@@ -99,11 +104,11 @@ def all_totals(
 def totals_or_reason(
     home: Home, config: SweepConfig, results: Sequence[RunResult], runs: RecordedRuns | None = None
 ) -> tuple[list[SiloTotal], str]:
-    """`all_totals`, and the sentence about them: where they cannot be told, none and why."""
+    """`all_totals` and a sentence on them; if they are unknown, [] and the reason."""
     try:
         totals = all_totals(home, config, results, runs)
-    except UnknownTotalError as untold:
-        return [], str(untold)
+    except UnknownTotalError as unknown:
+        return [], str(unknown)
     return totals, totals_sentence(totals)
 
 
@@ -116,20 +121,20 @@ def write_ladders(home: Home, config: SweepConfig, runs: RecordedRuns | None = N
     """Writes ladders.json into the folder of a sweep with patience."""
     if config.patience is None:
         return
-    kept = {
+    saved = {
         "patience": config.patience.model_dump(mode="json"),
         "statement": config.patience.statement,
-        "ladders": [ladder.as_json() for ladder in standings(home, config, runs)],
+        "ladders": [ladder.as_json() for ladder in ladder_states(home, config, runs)],
     }
-    write_atomically(home.sweeps / kept_id(config, runs) / "ladders.json", jsonable(kept))
+    write_atomically(home.sweeps / saved_id(config, runs) / "ladders.json", jsonable(saved))
 
 
 def load_saved(home: Home, sweep: str) -> SweepConfig:
-    """A kept sweep. Raises InputError if its file is gone or damaged, or of an older schema."""
+    """Config of a saved sweep. Raises InputError if its file is gone or damaged, or of an older schema."""
     path = home.sweeps / sweep / "sweep.json"
     try:
-        kept = json.loads(read_within(path))
-        schema, config = kept.get("schema"), kept.get("sweep")
+        saved = json.loads(read_within(path))
+        schema, config = saved.get("schema"), saved.get("sweep")
     except (OSError, ValueError, AttributeError):
         raise _damaged(sweep, path) from None
     check_schema(f"sweep {sweep}", schema)
@@ -140,10 +145,10 @@ def load_saved(home: Home, sweep: str) -> SweepConfig:
 
 
 def driven_by(home: Home, sweep: str) -> str | None:
-    """Id of the flow run that drove a kept sweep last; None if no file says."""
+    """Id of the flow run that drove a saved sweep last; None if no file names one."""
     with contextlib.suppress(OSError, ValueError):
-        kept = json.loads(read_within(home.sweeps / sweep / "sweep.json"))
-        flow_run = kept.get("flow_run") if isinstance(kept, dict) else None
+        saved = json.loads(read_within(home.sweeps / sweep / "sweep.json"))
+        flow_run = saved.get("flow_run") if isinstance(saved, dict) else None
         return flow_run if isinstance(flow_run, str) else None
     return None
 
@@ -153,58 +158,57 @@ def _damaged(sweep: str, path: Path) -> InputError:
 
 
 def finished_results(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> list[RunResult]:
-    """Results of the cells that are finished, in the order of the cells; with patience of those that are chosen."""
+    """Results of the finished cells, in order of the cells; with patience, of the chosen ones."""
     runs = runs or RecordedRuns(home)
     found = [runs.run(cell) for cell in config.cells()]
     if config.patience is not None:
-        chosen = {ladder.chosen.run for ladder in standings(home, config, runs) if ladder.chosen is not None}
+        chosen = {ladder.chosen.run for ladder in ladder_states(home, config, runs) if ladder.chosen is not None}
         found = [run for run in found if run in chosen]
     results = (read_result(home, run) for run in found)
-    return said_of_choice(config, [result for result in results if result is not None])
+    return with_choice(config, [result for result in results if result is not None])
 
 
 def all_complete(home: Home, cells: Sequence[ExperimentConfig], runs: RecordedRuns | None = None) -> bool:
-    """Whether every cell is finished and MLflow has all of it."""
+    """True if every cell is finished and MLflow has all of it."""
     return all(map((runs or RecordedRuns(home)).is_done, cells))
 
 
 def is_complete(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> bool:
-    """Whether every cell is finished, with patience every ladder decided, and MLflow has all of it."""
+    """True if all cells are finished (with patience, ladders decided) and MLflow has all of it."""
     if config.patience is not None:
-        return all(ladder.complete for ladder in standings(home, config, runs))
+        return all(ladder.complete for ladder in ladder_states(home, config, runs))
     return all_complete(home, config.cells(), runs)
 
 
 def is_decided(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> bool:
-    """Whether no cell is left to run, whatever MLflow has of them."""
+    """True if no cell is left to run, even if MLflow lacks some of them."""
     done, most, _ = progress(home, config, runs)
     return done == most
 
 
 def is_over(home: Home, config: SweepConfig) -> bool:
-    """Whether nothing of the sweep is left that could go on: `is_complete`, but for cells that were stopped under
-    former ids."""
+    """True if no cell can be resumed: `is_complete`, except for cells stopped under former ids."""
     runs, cells = RecordedRuns(home), config.cells()
     if config.patience is None:
         return all(map(runs.is_over, cells))
     stopped = {run_id(record.config) for record in runs.stopped(cells)}
-    found = standings(home, config, runs)
+    found = ladder_states(home, config, runs)
     return all(
-        ladder.complete or any(rung.standing == "open" and rung.run in stopped for rung in ladder.rungs)
+        ladder.complete or any(rung.state == "open" and rung.run in stopped for rung in ladder.rungs)
         for ladder in found
     )
 
 
 def progress(home: Home, config: SweepConfig, runs: RecordedRuns | None = None) -> tuple[int, int, str]:
-    """How many of how many are done, and what is counted: finished cells, with patience decided ladders."""
+    """Number done, number of all, and the unit: finished cells, or with patience decided ladders."""
     if config.patience is not None:
-        found = standings(home, config, runs)
+        found = ladder_states(home, config, runs)
         return sum(ladder.decided for ladder in found), len(found), "ladders decided"
     return len(finished_results(home, config, runs)), len(config.cells()), "cells finished"
 
 
 def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
-    """Every kept sweep with its `progress`; but for those of an older schema, or that cannot be judged any more."""
+    """Every saved sweep with its `progress`, without those that cannot be read or judged."""
     sweeps = sorted(path.name for path in home.sweeps.iterdir()) if home.sweeps.is_dir() else []
     found: list[tuple[str, int, int, str]] = []
     former = FormerRuns(home)
@@ -222,9 +226,9 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
 def sweep_outcome(
     home: Home, config: SweepConfig, results: Sequence[RunResult], runs: RecordedRuns | None = None
 ) -> SweepOutcome:
-    """The outcome of a sweep with these finished results. Raises InputError if there is none, nor a decided ladder."""
+    """Outcome of a sweep with these finished results. Raises InputError without a result and a decided ladder."""
     runs = runs or RecordedRuns(home)
-    sweep, ladders = kept_id(config, runs), tuple(standings(home, config, runs))
+    sweep, ladders = saved_id(config, runs), tuple(ladder_states(home, config, runs))
     if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")
     cells = config.cells()

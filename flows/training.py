@@ -1,4 +1,4 @@
-"""One run, from its checkpoint to its end. A first start, a resume and a retry take this same path."""
+"""One run, from its checkpoint to its end: one path for a first start, a resume and a retry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tasks.tracking.tracker import TrackedRun
 from tasks.training import Training
 
 EXPECTED = (InputError, SiloError, BusyError)
-"""Errors whose sentence is all that a user needs."""
+"""Errors that a user sees as their sentence, without a traceback."""
 
 
 def train(
@@ -45,11 +45,13 @@ def train(
     flow_run: dict[str, str] | None = None,
     release: Release = release,
 ) -> RunResult:
-    """The result of the run; `rounds` carries out what is left of it, or makes the calls that do, `release` the
-    statistics before it, if any. `name`: what MLflow calls it; None: `shown_name`.
+    """Starts or resumes a run and returns its result; that of a finished run at once.
 
-    A finished run is not run again: its recorded result is returned. Raises InputError, SiloError, BusyError; the
-    run's state on disk and in MLflow says how it ended (FINISHED, FAILED, or KILLED if it was interrupted).
+    `rounds`: carries out the remaining rounds, or returns the calls that do. `release`: carries out a release of
+    statistics before the run. `name`: of the run in MLflow; None: `shown_name`.
+
+    Raises InputError, SiloError, BusyError. The run's state on disk and in MLflow is then FINISHED, FAILED, or KILLED
+    if it was interrupted.
     """
     return alone(train_calls(config, session, rounds, sweep=sweep, name=name, flow_run=flow_run, release=release))
 
@@ -65,21 +67,21 @@ def train_calls(
     release: Release = release,
     patience: PatienceConfig | None = None,
 ) -> Calls[RunResult]:
-    """`train`, stopping at each call that silos have to answer.
+    """`train` as a generator that yields each call to silos.
 
-    Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos. One that
-    was finished under a former id is not run again either; where one was stopped under such an id, only a command
-    begins it anew, and prints so: elsewhere InputError.
+    Raises AbandonedError if `patience` ends the run, now or before: its state is ABANDONED, and silos close it. A run
+    that was finished under a former id is not run again. After one that was stopped under a former id, only a command
+    begins anew, with a notice; other callers get InputError.
     """
     name = shown_name(config) if name is None else name
     for stopped in () if session.commanded else session.recorded_runs.stopped([config]):
         refuse_former(stopped)
     run = session.recorded_runs.run(config)
     with drive_lock(session.home, run) as lock:
-        # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
-        # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
+        # With ledgers in memory, rounds lost in a power cut are computed again, to the same bits. Without waits for a
+        # disk, a writing thread would cost training more than the writing itself, by turns at the interpreter.
         durable = config.privacy.ledger == "sqlite"
-        # And a shuffler keeps the batch of the newest round only: no question may be older.
+        # A shuffler stores the batch of the newest round only, so no question may be older.
         wait = config.orchestration.checkpoint == "each-round" or not durable or config.shuffler is not None
         store = RunStore(store_path(session.home, run), wait=wait, durable=durable)
         try:
@@ -104,13 +106,13 @@ def train_calls(
                 **(flow_run or {}),
             )
             try:
-                # Silos may have to release statistics first; a run that is stopped there can be resumed like any other.
+                # Silos may have to release statistics here; a run that is stopped meanwhile can be resumed as usual.
                 experiment = session.experiment(config, release)
             except BaseException as error:
                 _end_by(error, store, None, lambda: again or (first and not known.anywhere()))
                 raise
-            # The run's folder may have been deleted since: a ledger that knows the run says so. Those of these versions
-            # are read before the run is written there; others, of which there may be many, only after a refusal.
+            # The run's folder may have been deleted after answers; then a ledger has the run. Ledgers of the present
+            # versions are read here, before the run is written to them; the possibly many others only after a refusal.
             versions = {source.name: source.version for source in experiment.dataset.sources}
             at_first = first and not known.at(versions)
             publication = RunPublication(experiment, session, sweep, name, flow_run or {}, patience)
@@ -128,7 +130,7 @@ def train_calls(
 def _recorded(
     config: ExperimentConfig, session: Session, store: RunStore, run: str, name: str, patience: PatienceConfig | None
 ) -> RunResult | None:
-    """The result of a finished run; None for a run that has not ended. Publishes what MLflow lacks of an ended run.
+    """Result of a finished run; None for a run that has not ended. Publishes what MLflow lacks of an ended run.
 
     Raises AbandonedError for a run that patience ended.
     """
@@ -153,7 +155,7 @@ def _recorded(
 
 
 def _known(config: ExperimentConfig, session: Session, run: str) -> KnownRun:
-    """What durable ledgers may know of the run; those behind an address are elsewhere, out of reach."""
+    """Lookup of the run in durable ledgers of this home; those of a remote cluster are out of reach."""
     if config.privacy.ledger != "sqlite":
         return KnownRun(session.home.ledger_folders, (), run)
     silos = (silo.name for silo in make_plan(config).problem.silos)
@@ -188,8 +190,8 @@ def _train_calls(
                 publication.abandon(tracker, ended)
         else:
             result = yield from training.last_calls()
-            if patience is not None:  # the choice looked at this run too
-                result = patience.said_of(result)
+            if patience is not None:  # the choice depends on this run's losses too
+                result = patience.with_statement(result)
             files = partial(publication.write_all, result, training.model)
             store.set_meta(files, result=json.dumps(result.as_json()), state="FINISHED")
             if tracker is not None:
@@ -209,7 +211,7 @@ def _never() -> bool:
 
 
 def _end_by(error: BaseException, store: RunStore, tracker: TrackedRun | None, fresh: Callable[[], bool]) -> None:
-    """`fresh`: whether no silo can have answered yet; one that refuses the run then keeps it from costing anything."""
+    """Records the run's end by an error. `fresh`: true if no silo can have answered, so a refused run costs nothing."""
     if stopped_by() is not None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         _end(store, tracker, "KILLED", f"stopped by {stopped_by() or type(error).__name__}")
     else:
@@ -223,7 +225,7 @@ def _end(store: RunStore, tracker: TrackedRun | None, state: str, message: str, 
     with contextlib.suppress(InputError):
         try:
             store.set_meta(state=state, message=message, refused=refused)
-        except BusyError:  # the run is another driver's now, which records how it ends
+        except BusyError:  # another driver has the run now, and records its end
             return
     if tracker is not None:
         tracker.finish(state)  # type: ignore[arg-type]

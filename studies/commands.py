@@ -44,8 +44,8 @@ def list_(as_json: AsJson = False) -> None:
     for each in found:
         console.print(str(each["name"]), style="bold", highlight=False)
         published = "published" if each["published"] else "not published"
-        said = f"  {each['title']} ({each['paper']}); about {each['minutes']} minutes; {published}"
-        console.print(said, highlight=False, markup=False)
+        line = f"  {each['title']} ({each['paper']}); about {each['minutes']} minutes; {published}"
+        console.print(line, highlight=False, markup=False)
 
 
 @app.command()
@@ -116,28 +116,28 @@ def compare(
     if not files.results.exists():
         raise InputError(f"study {name} is not published; `python -m studies run {name} --publish` publishes it")
     rows, provenance = read_results(files.results), read_provenance(files.provenance)
-    asked = comparable(name, provenance, rows, figure or [])
-    figures, left_out = load_study(name, home, (), asked if figure else ())
-    figures = [(each, sweep) for each, sweep in figures if each.name in asked]
+    compared = comparable(name, provenance, rows, figure or [])
+    figures, left_out = load_study(name, home, (), compared if figure else ())
+    figures = [(each, sweep) for each, sweep in figures if each.name in compared]
     count, differ = 0, list[Any]()
     for each, sweep in figures:
         made, found = compare_figure(each, sweep, rows, trials, files, None if as_json else console)
         count, differ = count + made, differ + found
     if not as_json:
-        _say([difference.sentence for difference in differ])
-        _say([f"{name}: {count} values of {len(figures)} figures made again, {len(differ)} differ"])
+        _print([difference.sentence for difference in differ])
+        _print([f"{name}: {count} values of {len(figures)} figures made again, {len(differ)} differ"])
     if left_out is not None:
         errors.print(left_out, highlight=False, markup=False, soft_wrap=True)
     if as_json:
-        told = {"figures": [each.name for each, _ in figures], "values": count}
-        print(json.dumps(told | {"differences": [each.sentence for each in differ]}, indent=2))
+        report = {"figures": [each.name for each, _ in figures], "values": count}
+        print(json.dumps(report | {"differences": [each.sentence for each in differ]}, indent=2))
     if not count:
         raise InputError(f"study {name}: no value could be made again")
     if differ:
         raise typer.Exit(1)
 
 
-def _say(sentences: Sequence[str]) -> None:
+def _print(sentences: Sequence[str]) -> None:
     for sentence in sentences:
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
@@ -148,16 +148,16 @@ def _show(drawn: Any) -> None:
 
     figure, folder = drawn.figure, drawn.folder
     over_epsilon = figure.table is None and not figure.curves
-    what = f": {figure.points.metric}, mean and half width of its 95 % interval" if over_epsilon else ""
-    console.print(f"\n{figure.title}{what}\n", highlight=False)
-    _say([(folder / "table.md").read_text()])
+    measure = f": {figure.points.metric}, mean and half width of its 95 % interval" if over_epsilon else ""
+    console.print(f"\n{figure.title}{measure}\n", highlight=False)
+    _print([(folder / "table.md").read_text()])
     if (folder / "along.md").exists() and figure.along:
-        _say([(folder / "along.md").read_text()])
+        _print([(folder / "along.md").read_text()])
     show_ladders(drawn.outcome)
-    _say([drawn.outcome.statement, f"plot and tables: {folder}"])
+    _print([drawn.outcome.statement, f"plot and tables: {folder}"])
 
 
 def _as_json(drawn: Any) -> dict[str, Any]:
     outcome = drawn.outcome
-    told = {"folder": str(drawn.folder), "sweep": outcome.sweep, "statement": outcome.statement}
-    return told | {key: value for key, value in outcome.as_json().items() if key in ("patience", "ladders")}
+    report = {"folder": str(drawn.folder), "sweep": outcome.sweep, "statement": outcome.statement}
+    return report | {key: value for key, value in outcome.as_json().items() if key in ("patience", "ladders")}

@@ -9,7 +9,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from flows.recorded.former_ids import RecordedRuns
-from studies.figures.along import draw_ways, ways
+from studies.figures.along import cost_curves, draw_cost_curves
 from studies.figures.chosen import Choice
 from studies.figures.curves import curves
 from studies.figures.drawn_curves import draw_curves
@@ -31,8 +31,8 @@ def draw(
 ) -> Path:
     """Writes plot, table.json and table.md of a figure into `reproductions/<name>/<figure>` and returns the folder.
 
-    A table has no plot. With patience there are results of the chosen cells alone. Raises InputError for results that
-    do not make the figure.
+    A table has no plot. With patience only the chosen cells have results. Raises InputError for results that do not
+    make the figure.
     """
     came, runs = {result.run for result in results}, RecordedRuns(home)
     cells = [cell for cell in cells if runs.run(cell) in came]
@@ -52,9 +52,10 @@ def draw(
             rows = rows_of(home, figure.name, cells, results, made, found, chosen)
             write_atomically(folder / "rows.json", jsonable([row.model_dump(mode="json") for row in rows]))
         metric = figure.points.metric
-        told = [
-            draw_ways(folder, metric, at, figure.title, ways(home, metric, at, cells, results)) for at in figure.along
+        tables = [
+            draw_cost_curves(folder, metric, at, figure.title, cost_curves(home, metric, at, cells, results))
+            for at in figure.along
         ]
-        if told:
-            write_atomically(folder / "along.md", "\n".join(told).encode())
+        if tables:
+            write_atomically(folder / "along.md", "\n".join(tables).encode())
     return folder

@@ -46,8 +46,11 @@ def run_figures(
     console: Console | None,
     yes: bool,
 ) -> Iterator[Drawn]:
-    """Runs what is not finished of each figure, and draws it. `console`: where progress is shown. `yes`: begin it
-    however large it is. Raises InputError, before any run for a user's mistake."""
+    """Runs each figure's unfinished cells, and draws the figure.
+
+    `console`: shows progress. `yes`: starts a large run without confirmation. Raises InputError; for a user's mistake
+    before any run.
+    """
     tried = {figure.name: load_trials(name, figure, overrides) for figure, _ in figures}
     cells = [cell for figure, sweep in figures for cell in largest(figure, sweep, tried[figure.name])]
     refuse_unless(yes, home, not_begun(home, cells))
@@ -71,8 +74,10 @@ def _run_figure(
 
 
 def _tried(home: Home, sweep: SweepConfig, console: Console | None) -> tuple[list[RunResult], list[str]]:
-    """Results of all cells of a sweep that tries settings, and the runs that failed. Raises InputError if another end
-    than these two came to a run."""
+    """Results of all cells of a sweep that tries settings, and the runs that failed.
+
+    Raises InputError for a run that neither finished nor failed.
+    """
     try:
         return launch_sweep(sweep, console, yes=True).results, []
     except InputError:
@@ -82,6 +87,6 @@ def _tried(home: Home, sweep: SweepConfig, console: Console | None) -> tuple[lis
         states = {run: read_run(home, run) for run in missing}
         if not missing or any(record is None or record.state != "FAILED" for record in states.values()):
             raise
-        said = f"{len(missing)} runs failed on simulated silos; their settings are not chosen"
-        (console or errors).print(said, highlight=False)
+        text = f"{len(missing)} runs failed on simulated silos; their settings are not chosen"
+        (console or errors).print(text, highlight=False)
         return results, sorted(missing)

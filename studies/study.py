@@ -1,4 +1,4 @@
-"""A study: the figures of a paper, each a sweep whose grid may hold hyperparameters to choose, and their drawing.
+"""A study: the figures of a paper, each a sweep whose grid may contain hyperparameters to choose.
 
 `studies/conf/<name>/figures.yaml` registers a study.
 """
@@ -45,26 +45,26 @@ STUDIES = Path(__file__).with_name("conf")
 
 
 class FigureConfig(Section):
-    """One figure: an error against epsilon, one curve per method, unless it is a table or curves over rounds."""
+    """A figure: points with one curve per method, or a table, or curves over rounds."""
 
     name: str = Field(pattern=r"^[a-z0-9-]+$")
     title: str
     baseline: str | None = None
-    """A curve, from which the differences of the others in the same trials are shown too."""
+    """A curve from which the others' differences in the same trials are shown."""
     sweep: str
-    """Path of the sweep's file, from the folder of this one."""
+    """Path of the sweep's file, relative to this file's folder."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """Keys of an experiment, with dots, put into the sweep's base."""
+    """Keys of an experiment, with dots, set in the sweep's base."""
     grid: dict[str, list[Any]] = Field(default_factory=dict)
     """Lists of values by dotted key, added to the grid of each of the sweep's variants."""
     images: Flavour | None = None
-    """Of images in IDX files; left out while there is no folder of this name in the home to hold them."""
+    """Images in IDX files; the figure is left out if the home has no folder of this name."""
     records: Literal["insurance"] | FileTable | None = None
-    """Of a table in files; left out while there is no folder of this name in the home to hold it."""
+    """A table in files; the figure is left out if the home has no folder of this name."""
     points: PointsConfig = PointsConfig()
-    """Which error is drawn against epsilon, and what tells curves of one method apart."""
+    """The points' error and axis, and the keys that distinguish curves of one method."""
     chosen: ChosenConfig | None = None
-    """Of settings that are chosen on simulated silos, before the figure's own runs."""
+    """Choice of settings on simulated silos, before the figure's own runs."""
     along: tuple[float, ...] = ()
     """Epsilons at which the error along the runs is drawn too; needs tracking.evaluate_every: 1."""
     table: TableConfig | None = None
@@ -78,11 +78,11 @@ class StudyConfig(Section):
 
     title: str
     paper: str
-    """Authors and year of the paper that the study reproduces, or of which it compares the methods."""
+    """Authors and year of the paper that the study reproduces, or whose methods it compares."""
     minutes: int = Field(ge=1)
     """Rough duration of the whole study on one core."""
     advice: bool = False
-    """Whether the rows behind `fedcore advise` are those of this study."""
+    """True if this study gives the rows behind `fedcore advise`."""
     figures: tuple[FigureConfig, ...] = Field(min_length=1)
 
 
@@ -104,10 +104,10 @@ def read_study(name: str) -> StudyConfig:
 def load_study(
     name: str, home: Home, overrides: Sequence[str] = (), only: Sequence[str] = ()
 ) -> tuple[list[tuple[FigureConfig, SweepConfig]], str | None]:
-    """The figures of a study with their sweeps, and which are left out and why (None: none).
+    """The figures of a study with their sweeps, and a text that lists left-out figures with reasons, or None.
 
-    Overrides go to every sweep and win over a figure's own. `only`: names of figures; none: all. Raises InputError,
-    also for files that are not there if their figure, or their folder (`data.folder`), was asked for by name.
+    Overrides apply to every sweep and win over a figure's own keys. `only`: names of figures; none: all. A figure
+    whose files are missing is left out. Raises InputError; for missing files if `only` or `data.folder` names them.
     """
     config = read_study(name)
     names = [figure.name for figure in config.figures]
@@ -124,7 +124,7 @@ def load_study(
         if needed is not None:
             folder = Path(given) if given else home.public(needed)
             try:
-                keys |= _files(figure, str(folder))  # the error of a missing file, before any cell is run
+                keys |= _files(figure, str(folder))  # raises for a missing file before any cell is run
             except InputError as error:
                 if folder.is_dir() or given or figure.name in only:
                     raise
@@ -133,19 +133,19 @@ def load_study(
         base = None if figure.chosen is None else figure.chosen.data
         sweep = _sweep(name, figure, figure.name, keys, overrides, base)
         drawn.append((figure, sweep if figure.chosen is not None else sweep.over(figure.grid)))
-    return drawn, "\n".join(f"left out: {', '.join(left)}; {why}" for why, left in without.items()) or None
+    return drawn, "\n".join(f"left out: {', '.join(left)}; {reason}" for reason, left in without.items()) or None
 
 
 @dataclass(frozen=True)
 class Trials:
-    """What is tried on simulated silos before a figure's own runs: the methods with their settings, and their sweep."""
+    """Trials on simulated silos before a figure's own runs: methods with their candidate settings, and the sweep."""
 
     methods: SweepConfig
     sweep: SweepConfig
 
 
 def load_trials(name: str, figure: FigureConfig, overrides: Sequence[str] = ()) -> Trials | None:
-    """None for a figure without settings to choose. Raises InputError, as `load_study`."""
+    """The trials of a figure; None if it has no settings to choose. Raises InputError as `load_study`."""
     if figure.chosen is None:
         return None
     methods = _sweep(name, figure, f"{figure.name}-simulated", figure.set, overrides, figure.chosen.simulated)
@@ -161,8 +161,10 @@ def choose(
     results: Sequence[RunResult],
     failed: Sequence[str] = (),
 ) -> tuple[SweepConfig, list[Choice]]:
-    """The figure's sweep with the settings that `results`, of the trials, choose, which settings.json and settings.md
-    in the figure's folder tell. `failed`: runs of the trials without a result. Raises InputError."""
+    """The figure's sweep with the settings chosen by the trials' `results`, and the choices. Raises InputError.
+
+    Writes them to settings.json and settings.md in the figure's folder. `failed`: runs of the trials without a result.
+    """
     if figure.chosen is None:
         return target, []
     made = choices(trials.methods, figure.grid, figure.chosen, results, failed, RecordedRuns(home).run)
@@ -174,14 +176,14 @@ def choose(
 
 
 def largest(figure: FigureConfig, target: SweepConfig, trials: Trials | None) -> tuple[ExperimentConfig, ...]:
-    """All that drawing the figure may run. Of settings yet to be chosen the first ones stand for all."""
+    """All cells that drawing the figure may run; the first settings represent those yet to be chosen."""
     if trials is None:
         return target.cells()
     return trials.sweep.cells() + with_choices(target, figure.grid, first_choices(target, figure.grid)).cells()
 
 
 def figure_folder(home: Home, name: str, figure: FigureConfig) -> Path:
-    """Where a home keeps what was drawn of a figure."""
+    """A home's folder of a figure's plots and tables."""
     return home.reproductions / name / figure.name
 
 
@@ -196,7 +198,7 @@ def _sweep(
 
 
 def _files(figure: FigureConfig, folder: str) -> dict[str, Any]:
-    """Keys of `data` for a figure of files, which are looked at. Raises InputError."""
+    """Keys of `data` for a figure of files. Raises InputError for missing or wrong files."""
     if figure.images is not None:
         load_labels(folder, figure.images)
         return {"data.source": "mnist", "data.flavour": figure.images, "data.folder": folder}

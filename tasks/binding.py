@@ -1,4 +1,4 @@
-"""Binding a run's checkpoint to what decides its bits, and saying what has changed since."""
+"""Binding of a run's checkpoint to the inputs that decide its bits, and the check when the run is resumed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedcore.experiment.stored.binding import changed, environment, versions, wa
 from tasks.run_store import RunStore
 
 KEY, FILES = "files_key", "files"
-"""Under which a checkpoint keeps a random key, and by silo the digest of its file under it."""
-_NAMED = 5  # silos that a sentence names
+"""Meta keys of a checkpoint: a random HMAC key, and the digest of each silo's file under that key."""
+_NAMED = 5  # most silos that a message names
 
 
 def bind(store: RunStore, experiment: Experiment) -> None:
-    """Binds a new checkpoint to config, plan, constants, records and versions, or checks that these are the same.
+    """Binds a new checkpoint to config, plan, constants, records and versions; checks an older one against them.
 
-    Raises InputError that says what has changed and what is left to do; SiloError for a silo's file that is gone.
+    Raises InputError that names the change and the remedies; SiloError for a silo's file that is gone.
     """
     config, known = experiment.config, store.meta()
     now = {
@@ -35,7 +35,7 @@ def bind(store: RunStore, experiment: Experiment) -> None:
         **versions(),
     }
     if experiment.run != run_id(config):
-        del now["config"]  # it has ended under a former id, which is of other paths
+        del now["config"]  # the run ended under a former id, computed from other paths
     if (digest := experiment.dataset.constants) is not None:
         now["constants"] = digest
     if not isinstance(config.data, FilesData):
@@ -56,30 +56,31 @@ def bind(store: RunStore, experiment: Experiment) -> None:
 
 
 def other_files(meta: Mapping[str, str], sources: Sequence[SiloSource]) -> list[str]:
-    """Silos whose files hold other bytes than when the run of this checkpoint was begun, as far as it knows.
+    """Silos whose files differ from the digests in this checkpoint; a silo without a digest is not compared.
 
     Raises SiloError for a file that cannot be read.
     """
-    key, kept = bytes.fromhex(meta.get(KEY, "")), json.loads(meta.get(FILES, "{}"))
-    return [source.name for source in sources if source.name in kept and _keyed(key, source) != kept[source.name]]
+    key, recorded = bytes.fromhex(meta.get(KEY, "")), json.loads(meta.get(FILES, "{}"))
+    return [
+        source.name for source in sources if source.name in recorded and _keyed(key, source) != recorded[source.name]
+    ]
 
 
 def named(silos: Sequence[str]) -> str:
-    """The silos as words, a few of many."""
+    """The silos' names for a message, at most five."""
     more = f" and {len(silos) - _NAMED} more" if len(silos) > _NAMED else ""
     return f"silo{'s' * (len(silos) > 1)} {', '.join(silos[:_NAMED])}{more}"
 
 
 def other_environment(meta: Mapping[str, str]) -> str | None:
-    """What differs between where the run of this checkpoint was begun and here, as words; None: nothing."""
+    """Differences between the environment where the run was begun and this one, as text; None if there is none."""
     begun, here = json.loads(meta.get("environment", "{}")), environment()
     differ = [f"{key} {begun[key]}, here {here[key]}" for key in here if begun.get(key, here[key]) != here[key]]
     return "; ".join(differ) or None
 
 
 def _looks_at_files(config: ExperimentConfig) -> bool:
-    """Whether silos' files are compared here: of guarded silos their register does it, and a
-    driver does not read them."""
+    """True if the driver compares silos' files; guarded silos' own registers do it, and no driver reads those."""
     return isinstance(config.data, FilesData) and config.privacy.noise != "guarded"
 
 

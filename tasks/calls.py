@@ -1,7 +1,7 @@
-"""What a run asks of its silos, as calls that somebody else carries out: alone, or together with those of other runs.
+"""Calls of runs to their silos, and the drivers that carry them out: of one run alone, or of several in step.
 
-A run is a generator of calls: it stops at each of them and goes on with the answer. So several runs can go round by
-round in step, and what they ask of the same site travels as one message.
+A run is a generator of calls: it stops at each of them and goes on with the answer. So several runs advance round by
+round together, and their calls to the same site travel as one message.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Calls = Generator[Call, Any, T]
 
 
 class Stopwatch:
-    """Seconds of a run's own: those between its calls, and its shares of the calls."""
+    """Seconds that a run uses: those between its calls, and its share of each call."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -62,7 +62,7 @@ class Stopwatch:
 
 
 def alone(calls: Calls[T]) -> T:
-    """Carries out a run by itself, and returns what it returns."""
+    """Carries out one run by itself and returns its result."""
     try:
         call = next(calls)
         while True:
@@ -78,11 +78,10 @@ def alone(calls: Calls[T]) -> T:
 
 
 def in_step(runs: Iterable[tuple[K, Calls[T]]], width: int) -> Generator[tuple[K, T | Exception], None, None]:
-    """Carries out runs, at most `width` at a time in step; yields each with its result, or what it raised, as it ends.
+    """Carries out runs, at most `width` at a time in step; yields each with its result, or its exception, as it ends.
 
-    They go in two waves: while one is with its sites, the answers to the other are dealt with here. The next run begins
-    when one has ended. What stops this generator (a signal, a caller who leaves) stops every run at its call, the same
-    way.
+    They go in two waves: while the sites answer one, this process handles the answers to the other. The next run begins
+    when one has ended. What stops this generator (a signal, a caller who leaves) also stops every run at its call.
     """
     waiting = iter(runs)
     waves: list[_Wave[K, T]] = [_Wave(size) for size in (width - width // 2, width // 2) if size]
@@ -101,7 +100,7 @@ def in_step(runs: Iterable[tuple[K, Calls[T]]], width: int) -> Generator[tuple[K
 
 @dataclass
 class _Wave(Generic[K, T]):
-    """Runs, at most `size`, whose calls go out together. `going`: each with its call, in the order of their begin."""
+    """Runs, at most `size`, whose calls are sent together. `going`: each run with its call, oldest run first."""
 
     size: int
     going: dict[int, tuple[K, Calls[T], Call]] = field(default_factory=dict)
@@ -109,7 +108,7 @@ class _Wave(Generic[K, T]):
     answers: Callable[[], list[Any]] = list
 
     def go_on(self, waiting: Iterator[tuple[K, Calls[T]]]) -> Generator[tuple[K, T | Exception], None, None]:
-        """Gives its runs their answers, begins others in the place of those that end, and asks what all of them ask."""
+        """Gives each run its answer, replaces runs that end by waiting ones, and sends the next calls of all."""
         for number, answered in zip(list(self.going), self.answers(), strict=True):
             key, calls, _ = self.going[number]
             ended, answer = _step(calls, answered)
@@ -128,11 +127,11 @@ class _Wave(Generic[K, T]):
             else:
                 self.going[self.begun] = key, calls, answer
                 self.begun += 1
-        self.answers = _asked([call for _, _, call in self.going.values()])
+        self.answers = _sent([call for _, _, call in self.going.values()])
 
 
 def _step(calls: Calls[Any], answered: Any) -> tuple[bool, Any]:
-    """Gives a run its answer: whether it has ended, and its result, what it raised, or its next call."""
+    """Gives a run its answer; returns False and its next call, or True and its result or exception if it has ended."""
     try:
         return False, calls.throw(answered) if isinstance(answered, Exception) else calls.send(answered)
     except StopIteration as end:
@@ -147,21 +146,23 @@ def _stop(calls: Calls[Any], error: BaseException) -> None:
             calls.close()
         else:
             calls.throw(error)
-    except BaseException:  # its own end of the same kind; the caller raises the first
+    except BaseException:  # the run ends with an error of the same kind; the caller raises the first one
         return
 
 
-def _asked(calls: Sequence[Call]) -> Callable[[], list[Any]]:
-    """Makes the calls, those of backends that go together at once; what it returns waits for them, and returns of each
-    call its answer, or what it raised."""
+def _sent(calls: Sequence[Call]) -> Callable[[], list[Any]]:
+    """Sends the calls, as one batch for each `batch_group` of backends.
+
+    The returned function waits for them; its list has the answer to each call, or the exception that it raised.
+    """
     groups: dict[Any, list[int]] = {}
     for place, call in enumerate(calls):
-        company = getattr(call.backend, "company", None)
-        groups.setdefault(place if company is None else company, []).append(place)
+        group = getattr(call.backend, "batch_group", None)
+        groups.setdefault(place if group is None else group, []).append(place)
     out: list[tuple[list[int], float, Callable[[], list[Any]]]] = []
-    for company, places in groups.items():
-        if type(company) is int:
-            out.append((places, 0.0, partial(_alone, calls[company])))
+    for group, places in groups.items():
+        if type(group) is int:
+            out.append((places, 0.0, partial(_alone, calls[group])))
             continue
         began = time.perf_counter()
         mine = [calls[place] for place in places]

@@ -1,7 +1,7 @@
 """Prefect's view of a run: each phase a task, and each round a task inside it.
 
-Tasks run in the driver and hold no result: what a run has done is in its checkpoint and nowhere else. A task is never
-retried by Prefect itself; a failed run is resumed as a whole.
+Tasks run in the driver and hold no result: only the checkpoint records a run's progress. Prefect never retries a
+task; a failed run is resumed as a whole.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tasks.statistics import release
 from tasks.training import Training
 
 ROUND_TASKS, RUN_TASKS = 1_000, 10_000
-"""`orchestration.tasks: auto` makes rounds tasks up to this many in a sweep, and in a run by itself: each costs the
-server 9 to 26 ms and 4 KB of its memory, and nobody looks at so many."""
+"""Most rounds that `orchestration.tasks: auto` makes tasks, in a sweep and in a single run. Each task costs Prefect's
+server 9 to 26 ms and 4 KB of memory."""
 
 _PLAIN: dict[str, Any] = {"cache_policy": NO_CACHE, "persist_result": False, "retries": 0, "log_prints": False}
 
@@ -35,13 +35,13 @@ def round_task(training: Training, phase: int, round: int) -> None:
 
 @task(name="moments", task_run_name="moments", **_PLAIN)
 def release_task(run: StatisticsRun, backend: Backend, store: RunStore) -> StatisticsResult:
-    """The release of statistics before a run, if it is not finished."""
+    """The release of statistics before a run, begun or resumed."""
     return release(run, backend, store)
 
 
 @task(name="phase", task_run_name="phase {phase}", **_PLAIN)
 def phase_task(training: Training, phase: int, rounds_are_tasks: bool) -> None:
-    """All rounds of a phase that are left."""
+    """The remaining rounds of a phase."""
     while training.phase == phase:
         if rounds_are_tasks:
             round_task(training, phase, training.round)
@@ -51,10 +51,10 @@ def phase_task(training: Training, phase: int, rounds_are_tasks: bool) -> None:
 
 
 def _forget_round() -> None:
-    """Lets go of what Prefect keeps of a task until the one around it ends, or the flow.
+    """Frees what Prefect would hold of a round's task until the task or flow around it ends.
 
-    Its transaction, 20 KB, to be committed or undone with all others: a round holds no result, has no hook, and is
-    never undone. And which assets it had, of which we have none.
+    That is a transaction of 20 KB, to be committed or rolled back with all others, and a list of assets. A round has
+    no result, no hook and no asset, and is never rolled back.
     """
     if (around := get_transaction()) is not None:
         around.children.clear()
@@ -63,5 +63,5 @@ def _forget_round() -> None:
 
 
 def rounds_are_tasks(choice: str, rounds: int, most: int = ROUND_TASKS) -> bool:
-    """Whether each round becomes a task, for `orchestration.tasks` and the rounds of the whole flow."""
+    """True if each round becomes a task, given `orchestration.tasks` and the number of rounds of the whole flow."""
     return choice == "round" or (choice == "auto" and rounds <= most)

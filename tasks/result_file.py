@@ -1,4 +1,4 @@
-"""Files of results: replaced as a whole or not at all, JSON as it is read by people."""
+"""Atomic writing of result files, and their indented JSON."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def jsonable(value: Any) -> bytes:
-    """Indented JSON with a newline at the end. NaN and infinities as `json` writes them."""
+    """Indented JSON with a newline at the end, NaN and infinities as `json` writes them."""
     return plain_json(value, indent=2) + b"\n"

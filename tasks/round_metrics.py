@@ -1,4 +1,4 @@
-"""What is measured of a run's rounds, what MLflow is told of them, and the losses among it by which patience judges."""
+"""Metrics of a run's rounds: traffic, public and simulated measures, their tracking, and patience's losses."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tasks.statement import phase_budget, phase_parameters
 from tasks.tracking.tracker import TrackedRun
 
 MESSAGES = "shuffler/messages"
-"""Of a shuffled round: how many came in its batch."""
+"""Number of messages in the batch of a shuffled round."""
 TRAIN_LOSS = "simulation/train_loss"
 """NOT PRIVATE: the mean loss over all silos' records."""
 MOST_WAITING = 10_000
-"""Entries that wait for MLflow in memory, of a kilobyte each. Rounds that come then are read from the checkpoint later,
-once half of these are written."""
+"""Most entries, of a kilobyte each, that wait in memory for MLflow. Later rounds are read from the checkpoint, once
+half of these are written."""
 
 
 class Traffic:
@@ -49,7 +49,7 @@ class Traffic:
         sent, received = self._floats
         here = phase.at(query.round)
         sent += came * here.question.sent(self._plan.problem.objective.dim)
-        received += sum(array.size for name in query.participants for array in query.asked(name).values())
+        received += sum(array.size for name in query.participants for array in query.arrays_for(name).values())
         self._floats = sent, received
         values = {
             "communication/floats_up": float(sent),
@@ -68,7 +68,7 @@ class Traffic:
 
 
 def is_evaluated(experiment: Experiment, query: Query) -> bool:
-    """Whether the config asks for an evaluation after this round; the last one of a phase always is."""
+    """True if the config asks for an evaluation after this round; the last round of a phase is always evaluated."""
     plan, tracking = experiment.plan, experiment.config.tracking
     position = plan.position(query.phase, query.round)
     due = query.round % tracking.evaluate_every == 0 and position > tracking.evaluate_from * plan.rounds
@@ -76,8 +76,7 @@ def is_evaluated(experiment: Experiment, query: Query) -> bool:
 
 
 def public_metrics(experiment: Experiment, query: Query, w: Vector | None) -> dict[str, float]:
-    """What the rounds up to this one cost, where that is shown; and how the model `w`, if there is one, does on test
-    data."""
+    """Epsilons spent up to this round, where they are shown, and test loss and error of the model `w`, if any."""
     plan, values = experiment.plan, dict[str, float]()
     if plan.problem.budget.private and is_shown(plan, query.phase, query.round):
         spent = spent_so_far(plan, experiment.statistics, query.phase, query.round)
@@ -93,7 +92,7 @@ def public_metrics(experiment: Experiment, query: Query, w: Vector | None) -> di
 
 
 def simulation_metrics(config: ExperimentConfig, parts: Sequence[tuple[int, float, float]]) -> dict[str, float]:
-    """NOT PRIVATE: over all silos, of each its records, the sum of their losses and how many are classified wrong."""
+    """NOT PRIVATE: mean loss and error over all silos. `parts`: each silo's records, sum of losses and errors."""
     records = sum(part[0] for part in parts)
     values = {TRAIN_LOSS: sum(part[1] for part in parts) / records}
     if config.model.loss.labels.classes:
@@ -109,9 +108,9 @@ def training_round(plan: Plan, phase: int, round: int) -> int:
 def judged_losses(
     run: str, plan: Plan, rule: PatienceConfig, rows: Iterable[tuple[int, int, Mapping[str, float]]]
 ) -> Iterator[tuple[int, float]]:
-    """Round of training and loss of all that patience looks at; `rows`: phase, round, values, in their order.
+    """Training round and loss wherever patience looks. `rows`: phase, round and values, in order.
 
-    Raises InputError if there is none where it looks: the run was begun without patience.
+    Raises InputError if a row has no loss where patience looks: the run was begun without patience.
     """
     for phase, round, values in rows:
         number = training_round(plan, phase, round)
@@ -126,7 +125,7 @@ def judged_losses(
 
 
 class Judge:
-    """Where patience stands with a run. `verdict`: None while it goes on."""
+    """The state of patience for one run. `verdict`: None while the run goes on."""
 
     def __init__(self, run: str, plan: Plan, rule: PatienceConfig) -> None:
         self._run, self._plan, self._rule = run, plan, rule
@@ -134,24 +133,24 @@ class Judge:
         self.verdict: Verdict | None = None
 
     def resume(self, rows: Iterable[tuple[int, int, Mapping[str, float]]]) -> None:
-        """Takes up the losses of completed rounds. Raises InputError if there is none where patience looks."""
+        """Reads the losses of completed rounds. Raises InputError if one is missing where patience looks."""
         self._spell, self.verdict = Spell(self._rule), None
         for round, loss in judged_losses(self._run, self._plan, self._rule, rows):
             self.verdict = self.verdict or self._spell.look(round, loss)
 
     def looks(self, query: Query) -> bool:
-        """Whether it needs the training loss after this round."""
+        """True if patience needs the training loss after this round."""
         return not self._plan.phases[query.phase - 1].evaluates and self._rule.is_due(self._round(query))
 
     def look(self, query: Query, values: Mapping[str, float]) -> None:
-        """Takes a round's values. Raises AbandonedError if they end the run."""
+        """Judges a round's values. Raises AbandonedError if they end the run."""
         if not self.looks(query):
             return
         if (verdict := self._spell.look(self._round(query), values[TRAIN_LOSS])) is not None:
             self._abandon(verdict)
 
     def diverged(self, query: Query, reason: str) -> NoReturn:
-        """Raises AbandonedError: in this round there came no model."""
+        """Raises AbandonedError: this round gave no finite model."""
         self._abandon(Verdict(self._round(query), reason, diverged=True))
 
     def _abandon(self, verdict: Verdict) -> NoReturn:
@@ -162,17 +161,17 @@ class Judge:
         return training_round(self._plan, query.phase, query.round)
 
 
-class Told:
-    """The rounds of one run as they are told; nothing without a tracker. `checkpoint`: the run's file.
+class TrackedRounds:
+    """Sends the rounds of one run to the tracker, if there is one. `checkpoint`: the run's file.
 
-    `metrics` of a round is told before the round is in the checkpoint, so those of a phase's last round never wait.
+    A round's metrics are sent before the round is in the checkpoint, so those of a phase's last round never wait.
     """
 
     def __init__(self, experiment: Experiment, tracker: TrackedRun | None, checkpoint: Path) -> None:
         self._plan, self._experiment, self.tracker = experiment.plan, experiment, tracker
         self._checkpoint = checkpoint
         self._left: tuple[int, int, int] | None = None
-        """Phase, first and last round that were not told yet."""
+        """Phase, first and last round that were left out."""
 
     def begin(self, phase: Phase) -> None:
         if self.tracker is not None:
@@ -190,7 +189,7 @@ class Told:
         self.tracker.metrics(phase, round, values, self._plan.position(phase, round))
 
     def catch_up(self) -> None:
-        """Has the rounds told that were left out, all of which are in the checkpoint, or about to be."""
+        """Sends the rounds that were left out; the checkpoint has them, or will have them soon."""
         if self._left is not None:
             phase, first, last = self._left
             self._read(phase, first, last - first + 1)
@@ -202,7 +201,7 @@ class Told:
             self.tracker.end_phase(phase.index, phase_budget(phase), model)
 
     def again(self, done: Mapping[int, int], models: Mapping[int, Vector], begun: int | None) -> None:
-        """All that was completed once more. `done`: rounds by phase; `begun`: the phase that some are done of."""
+        """Sends everything that is completed once more. `done`: rounds by phase; `begun`: the phase in progress."""
         for phase in self._plan.phases:
             rounds = done.get(phase.index, 0)
             if rounds or phase.index == begun:
@@ -212,7 +211,7 @@ class Told:
                 self.end(phase, models[phase.index])
 
     def _read(self, phase: int, first: int, rounds: int) -> None:
-        """Has so many rounds from this one on told, of which the writer reads a few at a time."""
+        """Sends `rounds` rounds from `first` on, which the tracker's thread reads in portions."""
         if self.tracker is not None and rounds:
             rows = partial(rows_of_phase, self._checkpoint, phase, first, rounds)
             self.tracker.metrics_of(phase, rows, self._plan.position(phase, 0))

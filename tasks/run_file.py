@@ -1,4 +1,4 @@
-"""A run's checkpoint as it is looked at beside its driver: by lists of runs, progress and totals."""
+"""Readings of a run's checkpoint by processes other than its driver: lists of runs, progress and totals."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ RECEIPTS = "SELECT kept FROM receipts ORDER BY phase, round"
 
 
 def mark(path: Path, **values: str) -> None:
-    """Adds meta values to the file of a run that has ended, unless somebody has deleted it. Raises InputError if it
-    cannot be written."""
+    """Adds meta values to the file of an ended run; a deleted file stays deleted.
+
+    Raises InputError if it cannot be written.
+    """
     if not path.exists():
         return
     try:
-        # mode=rw: a file that is deleted meanwhile is not made anew, empty.
+        # mode=rw: a file that is deleted meanwhile is not created again, empty.
         address = f"{path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0)) as db:
-            db.execute("PRAGMA synchronous = NORMAL")  # a mark that a power cut takes is made again
+            db.execute("PRAGMA synchronous = NORMAL")  # a mark that a power cut loses is written again
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
     except sqlite3.Error as error:
         raise InputError(f"run folder {path.parent}: the checkpoint cannot be written ({error})") from None
@@ -32,7 +34,7 @@ def mark(path: Path, **values: str) -> None:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All that is done in the block, or nothing of it; for a connection that begins no transactions by itself."""
+    """Commits the whole block or rolls it back; for a connection that begins no transactions by itself."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -50,7 +52,7 @@ def read_meta(path: Path) -> dict[str, str]:
 
 
 def read_progress(path: Path) -> tuple[int, int] | None:
-    """(phase, round) that comes next in a run's file."""
+    """Phase and round that come next, from a run's file; None if it has none."""
     found = _read_only(path, "SELECT phase, round FROM progress")
     return found[0] if found else None
 
@@ -68,9 +70,9 @@ def read_rows(path: Path) -> list[tuple[int, int, dict[str, float]]]:
 
 
 def rows_of_phase(path: Path, phase: int, first: int, rounds: int) -> Iterator[tuple[int, dict[str, float]]]:
-    """Round and values of so many completed rounds of a phase, from the first one on; one after another.
+    """Round and values of `rounds` completed rounds of a phase, from `first` on.
 
-    Raises sqlite3.Error if the file cannot be read, and if a round is not in it, for a driver may be about to write it.
+    Raises sqlite3.Error if the file cannot be read, or lacks a round: its driver may be about to write it.
     """
     query = "SELECT round, vals FROM metrics WHERE phase = ? AND round >= ? ORDER BY round LIMIT ?"
     found = 0
@@ -83,7 +85,7 @@ def rows_of_phase(path: Path, phase: int, first: int, rounds: int) -> Iterator[t
 
 
 def read_receipts(path: Path) -> list[Receipt]:
-    """Releases that a run's file knows of; none of a row that is damaged."""
+    """Receipts in a run's file, without those of damaged rows."""
     found: list[Receipt] = []
     for (row,) in _read_only(path, RECEIPTS):
         with suppress(ValueError):
@@ -92,8 +94,7 @@ def read_receipts(path: Path) -> list[Receipt]:
 
 
 def is_damaged(path: Path) -> bool:
-    """Whether the file is there and no database, or a broken one. One that a disk or another process keeps from being
-    read is not."""
+    """True if the file is there and no intact database; False if a disk or another process prevents reading."""
     if not path.is_file() or not path.stat().st_size:
         return False
     try:
@@ -106,7 +107,7 @@ def is_damaged(path: Path) -> bool:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a run's file says how the run stands: False of one that is there, and nobody can read now or any more."""
+    """False if the file is there and cannot be read, now or ever, so the run's state is unknown."""
     return not path.is_file() or not path.stat().st_size or _tried(path, "SELECT key FROM meta") is not None
 
 
@@ -120,8 +121,8 @@ def _tried(path: Path, query: str) -> list[Any] | None:
     try:
         return _rows(f"{path.absolute().as_uri()}?mode=ro", query)
     except sqlite3.OperationalError:
-        # To read a file with a log SQLite makes an index of the log, for which a full disk has no room. Where there is
-        # nothing in the log, as of a run that has ended, the file alone says all.
+        # SQLite writes an index of the log before it reads a file that has one; a full disk has no room for it. If the
+        # log is empty, as after a run's end, the file alone is complete.
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
             return None

@@ -15,7 +15,7 @@ from fedcore.planning.plan import Plan
 from tasks.mlflow.keys import keys_of
 
 MOST_COLUMNS = 100
-"""Of a schema that MLflow's page shows column by column; a longer one is in config.yaml."""
+"""Most columns of a schema that MLflow's page shows one by one; a longer schema is in config.yaml only."""
 
 
 _SPENT = (
@@ -31,13 +31,11 @@ _SPENT = (
 )
 """Totals of a plan that MLflow's page shows rounded up."""
 
-
 DIGITS = 16
-"""Of a data set's version on MLflow's page; all silos' own are in their manifests."""
-
+"""Length of a data set's version on MLflow's page; the manifests have all silos' versions in full."""
 
 MOST_CHARACTERS = 500
-"""Of a list among the parameters; all of it is in config.yaml."""
+"""Longest list among the parameters; config.yaml has the whole list."""
 
 
 def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, Any]:
@@ -59,8 +57,8 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
         del flat["data.features"]
         named = keys_of((column.name for column in described), "data.features.{}")
         for column in described:
-            said = column.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-            flat[named[column.name]] = json.dumps(said)
+            options = column.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+            flat[named[column.name]] = json.dumps(options)
     totals = plan_as_json(plan, statistics)["totals"]
     walk("plan", totals | {key: shown_up(totals[key], 6) for key in _SPENT if totals.get(key) is not None})
     if statistics is not None:
@@ -71,7 +69,7 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
 
 
 def _cut(text: str) -> str:
-    """At most `MOST_CHARACTERS`; of what is longer the end is a digest, so that others do not look the same."""
+    """The text, at most `MOST_CHARACTERS`; a longer one ends in its digest, so that different texts stay different."""
     if len(text) <= MOST_CHARACTERS:
         return text
     digest = f" ... {len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"

@@ -1,4 +1,4 @@
-"""The result of a run that has ended, from its ledgers, its metrics and its last model."""
+"""The result of an ended run, from its ledgers, its metrics and its last model."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def run_result(
     w: np.ndarray,
     evaluations: Sequence[HeldOut],
 ) -> RunResult:
-    """The result as plain values; whoever calls has compared ledgers with the plan (`fedcore.federation.comparison`).
+    """The result as plain values; the caller has compared ledgers with the plan (`fedcore.federation.comparison`).
 
-    `accounts`: what the ledgers say, silo by silo. `receipts`: of all releases that came, none in a shuffled run.
-    `rows`: of all rounds, in their order. `w`: (d,), the last model. `evaluations`: of held-out records.
+    `accounts`: one per silo, from its ledger. `receipts`: of all releases received, none in a shuffled run. `rows`:
+    of all rounds, in order. `w`: (d,), the last model. `evaluations`: of held-out records.
     """
     plan, config = experiment.plan, experiment.config
     budget, before, course = plan.problem.budget, experiment.statistics, _Course(plan, rows)
@@ -93,7 +93,7 @@ def abandoned_run(
     verdict: Verdict,
     sweep: str | None,
 ) -> AbandonedRun:
-    """What there is of a run that patience ended: of what it released, arguments as for `run_result`."""
+    """The record of a run that patience ended, with the privacy that it spent; arguments as for `run_result`."""
     composed = _composed(experiment, accounts, receipts)
     return AbandonedRun.model_validate(
         {
@@ -138,9 +138,9 @@ def _silos(
 
 
 def _composed(experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt]) -> dict[str, float]:
-    """What the run has cost each silo, together with the statistics that its constants come from, if there are any.
+    """Each silo's epsilon of the run, composed with that of the statistics released before it, if any.
 
-    Of training the releases that took place, which `compare` has found in the ledger.
+    Only training releases that took place count; `compare` has found them in the ledger.
     """
     plan, before = experiment.plan, experiment.statistics
     if before is None:
@@ -152,9 +152,9 @@ def _composed(experiment: Experiment, accounts: Sequence[SiloAccount], receipts:
 def _released(
     plan: Plan, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt]
 ) -> dict[str, list[GaussianRelease]]:
-    """Events of what was received from each silo."""
+    """Accounting events of the releases received, by silo."""
     events: dict[str, list[GaussianRelease]] = {account.silo: [] for account in accounts}
-    alike: dict[GaussianRelease, GaussianRelease] = {}  # one object for all rounds that ask the same
+    alike: dict[GaussianRelease, GaussianRelease] = {}  # one object for all rounds with equal events
     for receipt in receipts:
         event = plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round)
         events[receipt.silo].append(alike.setdefault(event, event))
@@ -162,7 +162,7 @@ def _released(
 
 
 class _Course:
-    """What a result says of a run's rounds, gone through once: there may be too many to hold.
+    """Sums and tails of a run's rounds for its result, read in one pass: all rounds may not fit in memory.
 
     `last`: values of the last round of training.
     """
@@ -181,13 +181,12 @@ class _Course:
 
     @property
     def tail(self) -> float:
-        """Mean test error of the evaluated rounds among the last tenth of all: less of one round's
-        noise than the last."""
+        """Mean test error of the evaluated rounds among the last tenth, less noisy than the last round's alone."""
         return float(np.mean([error for error in self._late if error is not None]))
 
 
 def _whole_silo(plan: Plan) -> dict[str, float | None]:
-    """What a result says of the second target; nothing where there is none."""
+    """The fields of a result about the whole-silo target; empty without one."""
     target, epsilon = plan.problem.budget.whole_silo, plan.epsilon_whole_silo
     if target is None or epsilon is None:
         return {}

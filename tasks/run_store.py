@@ -1,9 +1,9 @@
 """The checkpoint of a run: one SQLite file per run, one transaction per round.
 
-The transaction before a round's query is sent holds the state, that very query, and the metric rows and receipts of the
-round before. It is atomic and, where silos keep durable ledgers, on disk when it returns; a file of our own with temp,
-fsync and rename would have to do the same for three growing lists. The file is bound to what decides the run's bits
-(`tasks.binding`); a run is resumed by the same or not at all.
+Before a round's query is sent, one transaction stores the state, that query, and the metric rows and receipts of the
+round before. It is atomic and, where silos have durable ledgers, on disk when it returns. (Files replaced by rename
+would have to do the same for three growing lists.) `tasks.binding` binds the file to the inputs that decide the run's
+bits; a run is resumed with equal inputs only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import numpy as np
 
 from fedcore.arrays import pack, unpack
 from fedcore.errors import BusyError, InputError
-from fedcore.messages import Query, Receipt, kept, receipts_of
+from fedcore.messages import Query, Receipt, packed_receipts, receipts_of
 from fedcore.state import State, dump_state, load_state
 from tasks.run_file import transaction
 
 PORTION = 256
 """Rounds that are read at a time."""
 MOST_PENDING = 256
-"""Transactions that may wait for the thread; then the caller does."""
+"""Most transactions that wait for the thread; after that the caller waits."""
 T = TypeVar("T")
 S = TypeVar("S", bound=State)
 
@@ -50,7 +50,7 @@ COMMIT;
 
 @dataclass(frozen=True)
 class MetricRow:
-    """Values of one completed round, as they are logged."""
+    """Logged values of one completed round."""
 
     phase: int
     round: int
@@ -60,9 +60,9 @@ class MetricRow:
 class RunStore:
     """Reads and writes one run's file, for one caller at a time.
 
-    `wait`: each call returns when its transaction is done; otherwise they go to a thread of the store's own, writes are
-    queued, and their errors are raised by the next call or by `close`. `durable`: a transaction that is done outlives a
-    power cut too; otherwise only the end of its process, and the file is never torn.
+    `wait`: each call returns when its transaction is done. Otherwise the store's own thread carries them out, writes
+    are queued, and the next call or `close` raises their errors. `durable`: a completed transaction survives a power
+    cut; otherwise it survives the end of its process. The file is never torn.
     """
 
     def __init__(self, path: Path, wait: bool = True, durable: bool = True) -> None:
@@ -82,9 +82,9 @@ class RunStore:
         return db
 
     def take_lease(self) -> tuple[int, bool]:
-        """The number of this driver's lease of the run (`fedcore.silo.lease`), and whether it is the run's first.
+        """Takes a lease of the run (`fedcore.silo.lease`) for this driver; returns its number and if it is the first.
 
-        From then on nothing is written by whoever took one before: raises BusyError there. Called under the run's lock.
+        From then on a driver with an older lease gets BusyError when it writes. Called under the run's lock.
         """
 
         def work() -> tuple[int, bool]:
@@ -99,8 +99,7 @@ class RunStore:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction of the run's newest driver. Raises BusyError for another: it was paused,
-        and another took over."""
+        """A transaction of the run's newest driver. Raises BusyError for an older one, which was paused."""
         with transaction(self._db):
             if self._lease is not None:
                 found = dict(self._db.execute("SELECT key, value FROM meta WHERE key IN ('lease', 'pid')"))
@@ -115,8 +114,11 @@ class RunStore:
         return self._call(self._meta)
 
     def set_meta(self, first: Callable[[], None] | None = None, /, **values: str | int | float | None) -> None:
-        """Writes values (as text); None removes a key. `first`: what is written elsewhere, by the run's newest driver
-        alone: nobody takes a lease meanwhile."""
+        """Writes values (as text); None removes a key.
+
+        `first` runs inside the transaction, so only the run's newest driver runs it, and no other takes a lease
+        meanwhile.
+        """
         gone = [(key,) for key, value in values.items() if value is None]
         given = {key: str(value) for key, value in values.items() if value is not None}
 
@@ -137,9 +139,9 @@ class RunStore:
         receipts: Sequence[Receipt] = (),
         model: tuple[int, np.ndarray] | None = None,
     ) -> None:
-        """One transaction: state, the query that comes next, and what the round before produced (`receipts` are its).
+        """Stores state and next query, with metrics and receipts of the round before, in one transaction.
 
-        `model`: (phase, w) where the round before was the last of its phase.
+        `model`: (phase, w) if the round before was the last of its phase.
         """
         blobs = pack(dump_state(state)), None if query is None else query.to_bytes()
 
@@ -155,7 +157,9 @@ class RunStore:
                     )
                 if receipts:
                     address = receipts[0].phase, receipts[0].round
-                    self._db.execute("INSERT OR REPLACE INTO receipts VALUES (?, ?, ?)", (*address, kept(receipts)))
+                    self._db.execute(
+                        "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?)", (*address, packed_receipts(receipts))
+                    )
                 if model is not None:
                     self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?)", (model[0], pack({"w": model[1]})))
 
@@ -163,7 +167,7 @@ class RunStore:
             self._call(work)
         else:
             self._raise_finished()
-            if len(self._pending) >= MOST_PENDING:  # a disk that is slower than rounds would fill the memory
+            if len(self._pending) >= MOST_PENDING:  # with a disk slower than rounds, the queue would fill the memory
                 wait(self._pending[:1])
                 self._raise_finished()
             self._pending.append(self._thread.submit(work))
@@ -184,20 +188,20 @@ class RunStore:
             raise InputError(f"checkpoint {self.path} is damaged and cannot be resumed: {error}") from None
 
     def metric_rows(self) -> Iterator[MetricRow]:
-        """Of all completed rounds, in their order."""
+        """Rows of all completed rounds, in order."""
         return (MetricRow(phase, round, json.loads(values)) for phase, round, values in self._stored("metrics", "vals"))
 
     def newest_row(self) -> MetricRow | None:
-        """Of the last completed round."""
+        """Row of the last completed round; None if there is none."""
         found = self._newest("metrics", "vals")
         return None if found is None else MetricRow(found[0], found[1], json.loads(found[2]))
 
     def done(self) -> dict[int, int]:
-        """Completed rounds by phase, of phases that have some."""
+        """Number of completed rounds, by phase."""
         return dict(self._rows("SELECT phase, COUNT(*) FROM metrics GROUP BY phase"))
 
     def receipts(self) -> Iterator[Receipt]:
-        """All that were saved, in the order of rounds. Raises InputError at one that is damaged."""
+        """All saved receipts, in the order of rounds. Raises InputError at a damaged one."""
         for _, _, row in self._stored("receipts", "kept"):
             try:
                 found = receipts_of(row)
@@ -206,7 +210,7 @@ class RunStore:
             yield from found
 
     def newest_receipts(self) -> tuple[int, int] | None:
-        """Phase and round of those that were saved last."""
+        """Phase and round of the receipts saved last; None if there are none."""
         found = self._newest("receipts", "kept")
         return None if found is None else found[:2]
 
@@ -215,7 +219,7 @@ class RunStore:
         return {phase: unpack(w)["w"] for phase, w in self._rows("SELECT phase, w FROM models")}
 
     def _stored(self, table: str, column: str) -> Iterator[tuple[int, int, Any]]:
-        """Phase, round and what is kept of each, a portion at a time: of a long run all would take gigabytes."""
+        """Phase, round and this column of each row, read in portions: a long run's rows take gigabytes."""
         after = "WHERE (phase, round) > (?, ?) ORDER BY phase, round LIMIT ?"
         query = f"SELECT phase, round, {column} FROM {table} {after}"
         rows = self._rows(query, 0, 0, PORTION)
@@ -231,7 +235,7 @@ class RunStore:
         return self._call(lambda: self._db.execute(query, values).fetchall())
 
     def close(self) -> None:
-        """Waits for what is queued. Raises the first error of a queued write."""
+        """Waits for queued writes and closes the file. Raises the first error of a queued write."""
         if self._thread is None:
             self._db.close()
             return

@@ -1,4 +1,4 @@
-"""What is said of a run wherever it is shown: parameters, budgets and the privacy statement of its models."""
+"""Shown parameters, budgets and metrics of a run, and the privacy statement of its models."""
 
 from __future__ import annotations
 
@@ -22,28 +22,26 @@ from tasks.tracking.run_writer import DatasetInput
 
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
-
 MOST_NAMES = 8
-"""Of silos in a statement, which is a tag."""
-
+"""Most silos that a statement names; it is a tag of limited length."""
 
 HIGH = "_high"
-"""Ends the key of an interval's upper end: the longest of a measure's keys."""
+"""Suffix of the key of an interval's upper end: the longest of a measure's keys."""
 
 
 def phase_parameters(phase: Phase) -> dict[str, Any]:
-    """Public numbers of a phase, under the names of the papers' tables."""
+    """Public numbers of a phase, named as in the papers' tables."""
     settings = {
         key: value if isinstance(value, int | float | str) else json.dumps(value)
         for key, value in phase.settings.items()
     }
-    # The papers' K: records of an answer, or of methods with local steps these.
+    # The papers' K is the batch of an answer; for methods with local steps it is the number of steps.
     letters = (
         {"K_i": phase.batch} if phase.schedule.answers == 1 else {"K": phase.schedule.answers, "batch_i": phase.batch}
     )
-    asked = {"asks": phase.question.kind} if phase.evaluates else {}
+    question = {"asks": phase.question.kind} if phase.evaluates else {}
     return {
-        **asked,
+        **question,
         **letters,
         **_of_parts(phase),
         "n_i": phase.n,
@@ -64,7 +62,7 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
 
 
 def _of_parts(phase: Phase) -> dict[str, Any]:
-    """Of rounds that ask something else than a phase's others: what, how often, and with how much noise."""
+    """Parameters of a phase's further kinds of rounds: question, number, noise multiplier and clip."""
     found: dict[str, Any] = {"asks": phase.question.kind} if phase.parts else {}
     for kind in phase.kinds[1:] if phase.parts else ():
         name = "local steps" if kind.schedule.in_turn else kind.question.kind
@@ -75,7 +73,7 @@ def _of_parts(phase: Phase) -> dict[str, Any]:
 
 
 def phase_budget(phase: Phase) -> dict[str, float]:
-    """The phase's privacy budget as metrics; what is infinite (no noise) is left out."""
+    """The phase's privacy budget as metrics, without infinite values (no noise)."""
     values = {
         "privacy/epsilon_target": phase.noise.target if phase.noise.target is not None else math.inf,
         "privacy/epsilon_accounted": phase.epsilon_accounted,
@@ -88,28 +86,30 @@ def phase_budget(phase: Phase) -> dict[str, float]:
 
 
 def evaluation_metrics(found: HeldOut, classes: Sequence[str | int] | None) -> dict[str, float]:
-    """What held-out records say, as metrics under `evaluation/`, with the ends of their intervals. `classes`: all that
-    there are, whether records have them or not: a class keeps its key."""
+    """Held-out measures as metrics under `evaluation/`, with the ends of their intervals.
+
+    `classes`: all classes, also those that no held-out record has, so that a class always has the same key.
+    """
     measures = {"error": found.error, "majority_error": found.majority_error, "auc": found.auc}
     values: dict[str, float] = {}
     named = keys_of([*map(str, classes or ()), *found.recall], f"evaluation/classes/{{}}/recall{HIGH}", parts=False)
     of_silos = keys_of(found.silos, f"evaluation/silos/{{}}/error{HIGH}", parts=False)
-    told = [(f"evaluation/{name}", interval) for name, interval in measures.items() if interval is not None]
-    told += [(named[label].removesuffix(HIGH), interval) for label, interval in found.recall.items()]
-    told += [(of_silos[silo].removesuffix(HIGH), interval) for silo, interval in found.silos.items()]
-    for key, interval in told:
+    intervals = [(f"evaluation/{name}", interval) for name, interval in measures.items() if interval is not None]
+    intervals += [(named[label].removesuffix(HIGH), interval) for label, interval in found.recall.items()]
+    intervals += [(of_silos[silo].removesuffix(HIGH), interval) for silo, interval in found.silos.items()]
+    for key, interval in intervals:
         values |= {key: interval.value, f"{key}_low": interval.low, f"{key}{HIGH}": interval.high}
     return values
 
 
 def recall_metrics(recall: Mapping[str, float], classes: Sequence[str | int] | None) -> dict[str, float]:
-    """Recall on test data by class, as metrics under `test_recall/`. `classes`: as above."""
+    """Recall on test data by class, as metrics under `test_recall/`. `classes`: as for `evaluation_metrics`."""
     named = keys_of([*map(str, classes or ()), *recall], "test_recall/{}")
     return {named[label]: value for label, value in recall.items()}
 
 
 def dataset_input(experiment: Experiment) -> DatasetInput:
-    """What MLflow shows of the run's data: name, digest of the silos' versions, public sizes, names of columns."""
+    """MLflow's entry for the run's data: name, digest of the silos' versions, public sizes, names of columns."""
     dataset, sizes = experiment.dataset, [silo.n for silo in experiment.plan.problem.silos]
     versions = sorted((source.name, source.version) for source in dataset.sources)
     profile: dict[str, int | str] = {
@@ -129,9 +129,9 @@ def dataset_input(experiment: Experiment) -> DatasetInput:
 def privacy_tags(
     config: ExperimentConfig, plan: Plan, statistics: Plan | None = None, silos: Iterable[SiloResult] = ()
 ) -> dict[str, str]:
-    """The privacy statement of a run's models; with `statistics`, of what silos released before it and in it.
+    """The privacy statement of a run's models, as tags; `statistics`: the plan of the release before it, if any.
 
-    `silos`: what their ledgers said at its end.
+    `silos`: their results at the run's end, from their ledgers.
     """
     if config.privacy.trust == "none":
         return {"privacy.trust": "none", "privacy.statement": NO_NOISE}
@@ -145,7 +145,7 @@ def privacy_tags(
             f"{shown_up(training)}), composed,"
         )
         parts = {"privacy.epsilon_statistics": shown_up(before, 6), "privacy.epsilon_training": shown_up(training, 6)}
-    adjacency, whose = _unit(config)
+    adjacency, unit = _unit(config)
     shuffled = ""
     if plan.problem.trust.shuffle is not None and plan.epsilon_shuffled is not None:
         parts["privacy.epsilon_shuffled"] = shown_up(plan.epsilon_shuffled, 6)
@@ -175,14 +175,14 @@ def privacy_tags(
         "privacy.noise": stamp(config),
         "privacy.statement": (
             f"{condition} {sent} {where} is ({shown_up(epsilon)}, {shown_up(delta, 3)})-differentially "
-            f"private for each of {their} {whose}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
+            f"private for each of {their} {unit}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
             f"same records add up. {_declared(silos)}{stamp(config)}."
         ),
     }
 
 
 def whole_silo(plan: Plan) -> str:
-    """The guarantee for all records of a silo together, as a sentence that ends in a space; empty without a target."""
+    """The guarantee for a silo's whole data set, as a sentence that ends in a space; empty without a target."""
     target, epsilon = plan.problem.budget.whole_silo, plan.epsilon_whole_silo
     if target is None or epsilon is None:
         return ""
@@ -193,8 +193,7 @@ def whole_silo(plan: Plan) -> str:
 
 
 def _declared(silos: Iterable[SiloResult]) -> str:
-    """Declarations of operators, which cannot be verified, as a sentence that ends in a space;
-    empty if there are none."""
+    """Operators' unverified declarations of disjoint persons, as a sentence that ends in a space; empty if none."""
     names = [silo.silo for silo in silos if silo.disjoint]
     if not names:
         return ""
@@ -217,7 +216,7 @@ def _whole_silo(plan: Plan) -> dict[str, str]:
 
 
 def _unit(config: ExperimentConfig) -> tuple[str, str]:
-    """The neighbouring relation, and whose each guarantee is."""
+    """The adjacency relation, and the unit that each guarantee protects."""
     if config.person is None:
         return "replace-one record of one silo, sizes public", "records (replace-one)"
     column = f"column {config.person!r}"

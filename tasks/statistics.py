@@ -1,8 +1,8 @@
-"""The release of statistics before a run, from wherever its checkpoint is, and the constants that follow from it.
+"""The release of statistics before a run, begun or resumed, and the constants computed from it.
 
-It takes the path of every release: plan, approval, cap, ledger. Its query depends on public numbers alone and is stored
-before it leaves; a silo that has answered sends the same bytes again. A finished release is never asked for again, by
-any run: what is computed from it is a post-processing.
+The release takes the path of every release: plan, approval, cap, ledger. Its query depends on public numbers alone and
+is stored before it is sent; a silo that has answered sends the same bytes again. No run repeats a finished release:
+the constants are post-processing.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tasks.run_store import RunStore
 
 
 def is_released(path: Path) -> bool:
-    """Whether the checkpoint at `path` is of a release that is finished."""
+    """True if the checkpoint at `path` holds a finished release."""
     return read_meta(path).get("state") == "FINISHED"
 
 
 def release(run: StatisticsRun, backend: Backend, store: RunStore) -> StatisticsResult:
-    """Asks every silo once, compares ledgers with the plan, closes the run there; returns the result.
+    """Queries every silo once, compares ledgers with the plan, closes the run there; returns the result.
 
     Raises SiloError of a silo that refuses, or whose ledger shows more than the plan; InputError for a checkpoint of
-    another plan or other silos. Other code may go on where ledgers are durable: what silos have sent is in them.
+    another plan or other silos. Where ledgers are durable, other code may resume: the ledgers hold the sent answers.
     """
     context, method = run.context, run.method
     state: Any
@@ -78,10 +78,9 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> Statistics
 
 
 def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> Released | Eigenvalues:
-    """The constants of a finished release: `StatisticsRun.constants`, checked against what its checkpoint holds.
+    """The constants of a finished release, `StatisticsRun.constants`, checked against its checkpoint.
 
-    Raises InputError if the moments are not those that were released, or the recorded constants not those that were
-    first computed from them.
+    Raises InputError if the moments differ from the released ones, or the constants from those first computed.
     """
     _bind(run, store)
     meta, loaded = store.meta(), store.load(run.method.state)
@@ -110,7 +109,7 @@ def _bind(run: StatisticsRun, store: RunStore) -> None:
     """Binds the checkpoint to the plan and the silos; raises InputError if it is bound to others."""
     meta, mine = store.meta(), {"plan": run.plan.digest, "silos": run.dataset.name}
     if run.config.privacy.ledger == "memory" and meta.get("state") != "FINISHED":
-        # Such a ledger forgets an answer that no checkpoint has yet; other arithmetic could compute it to other bits.
+        # A ledger in memory loses an answer that no checkpoint has yet; other arithmetic could give it other bits.
         mine |= versions()
     older = meta.get("state") != "FINISHED" and "code" in meta and "arithmetic" not in meta
     if older and run.config.privacy.ledger == "memory":

@@ -1,4 +1,4 @@
-"""The tracking store of an MLflow URI: the one place that chooses how MLflow is written."""
+"""The tracking store of an MLflow URI. Only this module chooses the implementation that writes MLflow."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tasks.tracking.run_writer import LeftBehind, TrackingStore
 
 
 def tracking_store(uri: str, artifacts: Path, cache: Path | None = None) -> TrackingStore:
-    """A store that writes MLflow's tables directly, which takes an SQLite file of one version of its schema.
+    """A store that writes MLflow's tables directly; it requires an SQLite file of one version of MLflow's schema.
 
-    `cache`: folder of templates of models, which may be deleted at any time; None: beside `artifacts`.
+    `cache`: folder of model templates, which may be deleted at any time; None: beside `artifacts`.
     """
     return MlflowStore(uri, artifacts, artifacts.parent / "cache" / "models" if cache is None else cache)
 
 
 def close_stale(uri: str, left: LeftBehind) -> list[str]:
-    """As `TrackingStore.close_stale`; a store that is not there stays so. Raises what MLflow raises.
+    """Calls `TrackingStore.close_stale`; a missing store is not created. Raises what MLflow raises.
 
-    `left`: holds a run or sweep by its id while its status is written; None of one that a living process has.
+    `left`: locks a run or sweep while its status is written; gives None for one that a living process has.
     """
     path = sqlite_path(uri)
     if path is not None and not path.exists():

@@ -1,4 +1,4 @@
-"""Where models of 0.2 look for the step that prepares their records."""
+"""Import path at which models saved by version 0.2 find the step that prepares their records."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One run in progress: rounds, checkpoints and metrics; at the end its ledgers are compared with the plan and closed.
+"""A run in progress: rounds, checkpoints and metrics; at the end its ledgers are compared with the plan and closed.
 
-Order of a round: the state and the query that comes next are on disk before the query leaves; the silos answer; the
-answers are folded into the state. A killed run starts again at the stored query and sends those same bytes, so each
-site computes at most that one round again, and from the same keys, to the same bits.
+Order of a round: the state and the next query are stored on disk; the query is sent; the silos answer; the answers
+are folded into the state. A killed run starts again at the stored query and sends the same bytes. So each site repeats
+at most that one round, with the same keys and to the same bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ from fedcore.planning.phase import Phase
 from fedcore.silo.account import SiloAccount
 from tasks.binding import bind
 from tasks.calls import Calls, Stopwatch, alone
-from tasks.round_metrics import MESSAGES, Judge, Told, Traffic, is_evaluated, public_metrics, simulation_metrics
+from tasks.round_metrics import (
+    MESSAGES,
+    Judge,
+    TrackedRounds,
+    Traffic,
+    is_evaluated,
+    public_metrics,
+    simulation_metrics,
+)
 from tasks.run_result import abandoned_run, run_result
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import evaluation_metrics
@@ -38,7 +46,7 @@ Progress = Callable[[str, int, int], None]
 class Training:
     """A run between its first and its last round. Not thread-safe: one driver, one thread.
 
-    `patience`: by which it may be abandoned; `verdict` then says so, and `last_calls` gives way to `abandon_calls`.
+    `patience`: the rule that may abandon the run. It then sets `verdict`, and `abandon_calls` replaces `last_calls`.
     """
 
     def __init__(
@@ -53,7 +61,7 @@ class Training:
         self.experiment = experiment
         self._backend = backend
         self._store = store
-        self._told = Told(experiment, tracker, store.path)
+        self._tracked = TrackedRounds(experiment, tracker, store.path)
         self._progress = progress
         self._course = experiment.context
         self._shuffled = experiment.plan.problem.trust.shuffle is not None
@@ -65,7 +73,7 @@ class Training:
         self._judge = None if patience is None else Judge(experiment.run, experiment.plan, patience)
 
     def load(self) -> None:
-        """Takes up the run where its checkpoint is, or at its beginning. Raises InputError."""
+        """Loads the run's checkpoint, or begins the run. Raises InputError."""
         bind(self._store, self.experiment)
         loaded = self._store.load(self._method.state)
         if loaded is None:
@@ -80,7 +88,7 @@ class Training:
             self._judge.resume((row.phase, row.round, row.values) for row in self._store.metric_rows())
 
     def start(self) -> None:
-        """`load`, then opens the silos and tells MLflow again what it may have missed. Raises InputError, SiloError."""
+        """Loads the run, opens the silos and sends MLflow what it may have missed. Raises InputError, SiloError."""
         self.load()
         if self.experiment.plan.problem.trust.shuffle is not None and not hasattr(self.backend, "batch"):
             raise InputError("privacy.trust = shuffler: no shuffler is between silos and driver: nothing is sent")
@@ -88,18 +96,18 @@ class Training:
         self.backend.restore(self.experiment.run, self._receipts)
         self.track_again()
         if self._query is not None:
-            self._tell_progress(self._query.phase, self._query.round - 1)
+            self._report_progress(self._query.phase, self._query.round - 1)
 
     @property
     def backend(self) -> Backend:
-        """Where the silos are. Raises RuntimeError for a finished run, which needs none."""
+        """The backend of the silos. Raises RuntimeError for a run that was opened without one."""
         if self._backend is None:
             raise RuntimeError(f"run {self.experiment.run} was opened without its silos")
         return self._backend
 
     @property
     def verdict(self) -> Verdict | None:
-        """Of patience, by which the run is abandoned; None: it goes on."""
+        """The verdict of patience that abandons the run; None while it goes on."""
         return None if self._judge is None else self._judge.verdict
 
     @property
@@ -109,7 +117,7 @@ class Training:
 
     @property
     def round(self) -> int:
-        """Round (from 1, within its phase) that comes next."""
+        """Next round, from 1 within its phase; 0 when all rounds are done."""
         return 0 if self._query is None else self._query.round
 
     @property
@@ -133,7 +141,7 @@ class Training:
         watch = Stopwatch()
         phase = self.experiment.plan.phases[query.phase - 1]
         if query.round == 1:
-            self._told.begin(phase)
+            self._tracked.begin(phase)
         self._checkpoint()
         before = self._state
         try:
@@ -142,40 +150,40 @@ class Training:
         except DivergedError as error:
             if self._judge is None:
                 raise
-            self._state = before  # the newest that can be kept
+            self._state = before  # the newest finite state
             self._judge.diverged(query, str(error))
         values = yield from self._values(query, phase, came, watch)
         values |= self._method.curve(before, self._state, phase)
         values["system/round_seconds"] = watch.seconds
         self._row = MetricRow(query.phase, query.round, values)
-        self._told.row(query.phase, query.round, values)
+        self._tracked.row(query.phase, query.round, values)
         if query.round == phase.rounds:
             self._model = (phase.index, self.model)
-            self._told.end(phase, self.model)
-        self._tell_progress(query.phase, query.round)
+            self._tracked.end(phase, self.model)
+        self._report_progress(query.phase, query.round)
         if self._judge is not None:
             self._judge.look(query, values)
 
     def _answered(self, query: Query, watch: Stopwatch) -> Calls[int]:
-        """Asks the silos, folds their answers into the state, and returns how many there are."""
+        """Sends the query, folds the answers into the state, and returns their number."""
         if not self._shuffled:
             releases = yield from watch.call(self.backend, "ask", query)
             try:
                 self._state = self._course.fold(self._state, query, releases)
             except DivergedError:
-                self._keep_receipts(releases)  # released they are, whatever comes of them
+                self._take_receipts(releases)  # the silos have released and charged them
                 raise
-            self._keep_receipts(releases)
+            self._take_receipts(releases)
             return len(releases)
-        # No receipts of a batch: a digest beside a silo's name would match an answer, and undo the shuffling.
+        # A batch has no receipts: a digest beside a silo's name would match an answer, and undo the shuffling.
         batch = yield from watch.call(self.backend, "batch", query)
         self._state = self._course.fold_batch(self._state, query, batch)
         return len(batch.payloads)
 
     def finish(self) -> RunResult:
-        """Saves the end, compares ledgers with the plan, closes the run there, and returns the result as plain values.
+        """Saves the last round, compares ledgers with the plan, closes the run there, and returns the result.
 
-        Raises SiloError if a ledger shows more than the plan allows: nothing is published then.
+        Raises SiloError if a ledger shows more than the plan allows; no result is published then.
         """
         return alone(self.last_calls())
 
@@ -186,35 +194,35 @@ class Training:
         return run_result(self.experiment, accounts, self._receipts, rows, self.model, self._evaluations())
 
     def abandon_calls(self, sweep: str | None) -> Calls[AbandonedRun]:
-        """As `last_calls`, of a run with a verdict: what its silos have released by then is all that they ever do."""
+        """`last_calls` for a run with a verdict: its silos release nothing after that."""
         if self.verdict is None:
             raise RuntimeError(f"run {self.experiment.run} was not abandoned")
         accounts = yield from self._closed()
         return abandoned_run(self.experiment, accounts, self._receipts, self.verdict, sweep)
 
     def _closed(self) -> Calls[list[SiloAccount]]:
-        """What ledgers say of the run, which is saved, compared with what was asked, and closed there."""
+        """Saves the run, compares the silos' accounts with the queries, closes it there, and returns the accounts."""
         self._checkpoint()
-        self._told.catch_up()
+        self._tracked.catch_up()
         watch = Stopwatch()
         accounts = yield from watch.call(self.backend, "accounts", self.experiment.run)
         if self._shuffled:
             came = sum(int(row.values[MESSAGES]) for row in self._store.metric_rows())
-            asked, query = self._course.asked_by(self._query), self._query
+            questions, query = self._course.questions_before(self._query), self._query
             if query is not None and self.verdict is not None and self.verdict.diverged:
-                asked = chain(asked, ((silo, query.phase, query.round) for silo in query.participants))
-            compare_shuffled(self.experiment.plan, asked, came, accounts)
+                questions = chain(questions, ((silo, query.phase, query.round) for silo in query.participants))
+            compare_shuffled(self.experiment.plan, questions, came, accounts)
         else:
             compare(self.experiment.plan, (receipt.silo for receipt in self._receipts), accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)
         return accounts
 
-    def _tell_progress(self, phase: int, round: int) -> None:
+    def _report_progress(self, phase: int, round: int) -> None:
         if self._progress is not None:
             plan = self.experiment.plan
             self._progress(self.experiment.run, plan.position(phase, round), plan.rounds)
 
-    def _keep_receipts(self, releases: list[Release]) -> None:
+    def _take_receipts(self, releases: list[Release]) -> None:
         self._receipts.take(releases)
 
     def _checkpoint(self) -> None:
@@ -223,7 +231,7 @@ class Training:
         self._row, self._model = None, None
 
     def _values(self, query: Query, phase: Phase, came: int, watch: Stopwatch) -> Calls[dict[str, float]]:
-        """Of a round in which `came` answers were folded."""
+        """Metric values of a round in which `came` answers were folded."""
         config, w = self.experiment.config, self.model
         values = self._traffic.counted(query, phase, came)
         evaluated, judged = is_evaluated(self.experiment, query), self._judge is not None and self._judge.looks(query)
@@ -240,6 +248,6 @@ class Training:
         return evaluations(self.experiment.plan, self._state, self.experiment.config.data.label_values)
 
     def track_again(self) -> None:
-        """Sends what earlier drivers had completed once more; the tracker drops what MLflow already has."""
+        """Sends the rounds that earlier drivers completed once more; the tracker drops what MLflow already has."""
         begun = None if self._query is None or self.round == 1 else self._query.phase
-        self._told.again(self._store.done(), self._store.models(), begun)
+        self._tracked.again(self._store.done(), self._store.models(), begun)

@@ -38,7 +38,7 @@ class Tab:
     """A page that is open, and what is asked of it. `known`: user and password that its visitor types when asked."""
 
     def __init__(self, socket: ClientConnection, known: tuple[str, str] | None = None) -> None:
-        self._socket, self._known, self._asked = socket, known, 0
+        self._socket, self._known, self._sent = socket, known, 0
         if known is not None:
             self.call("Fetch.enable", handleAuthRequests=True)
 
@@ -52,20 +52,20 @@ class Tab:
             self._hear(answer)
 
     def _send(self, method: str, **parameters: Any) -> int:
-        self._asked += 1
-        self._socket.send(json.dumps({"id": self._asked, "method": method, "params": parameters}))
-        return self._asked
+        self._sent += 1
+        self._socket.send(json.dumps({"id": self._sent, "method": method, "params": parameters}))
+        return self._sent
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event.get("method") == "Fetch.authRequired" and self._known is not None:
             typed = dict(zip(("username", "password"), self._known, strict=True))
-            said = {"response": "ProvideCredentials", **typed}
-            self._send("Fetch.continueWithAuth", requestId=event["params"]["requestId"], authChallengeResponse=said)
+            response = {"response": "ProvideCredentials", **typed}
+            self._send("Fetch.continueWithAuth", requestId=event["params"]["requestId"], authChallengeResponse=response)
         elif event.get("method") == "Fetch.requestPaused":
             self._send("Fetch.continueRequest", requestId=event["params"]["requestId"])
 
     def value(self, expression: str) -> Any:
-        """What an expression is on the page; None if it raises, as while the page is loaded."""
+        """The value of an expression on the page; None if it raises, for instance while the page loads."""
         found = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         return found["result"].get("value")
 
@@ -82,7 +82,7 @@ class Tab:
 
 
 class Browser:
-    """One visitor with one profile: what a page was told of a password, the others are not asked for again."""
+    """A browser with one profile: a password entered in one tab serves the other tabs too."""
 
     def __init__(self, port: int) -> None:
         self._address = f"127.0.0.1:{port}"

@@ -8,10 +8,11 @@ from tests.problems import problem_of
 
 # Before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# A server that stays for its home's next driver would stay for every test's home.
+# A Prefect server waits for its home's next driver, and every test has its own home: 3 s bound the idle servers.
 os.environ.setdefault("FEDCORE_SERVER_IDLE", "3")
-# Noise follows from the last bits of sums, and these from the instructions of the processor: with those that all have,
-# a test of chance with a fixed seed sees one draw everywhere. FEDCORE_TEST_CPU=native has it see what is drawn here.
+# Noise is keyed by the last bits of sums, which depend on the processor's instructions. With instructions that all
+# processors have, a statistical test with a fixed seed has the same draw everywhere. FEDCORE_TEST_CPU=native uses this
+# processor's own.
 if platform.machine() == "x86_64" and os.environ.get("FEDCORE_TEST_CPU") != "native":
     os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
     os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", "X86_V4 AVX512_ICL AVX512_SPR")

@@ -1,4 +1,4 @@
-"""What listens, what a stranger hears there, and certificates that our code did not make."""
+"""Listening sockets of processes, their answers to a stranger, and certificates made without the product's code."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def listening(process: psutil.Process) -> list[tuple[str, int]]:
     return found
 
 
-def spoken(door: tuple[str, int], said: bytes, context: ssl.SSLContext | None = None) -> bytes:
-    """What a door answers before it hangs up; TimeoutError if it does neither."""
+def spoken(door: tuple[str, int], sent: bytes, context: ssl.SSLContext | None = None) -> bytes:
+    """The bytes that a socket sends in answer before it hangs up; raises TimeoutError if it does neither."""
     with socket.create_connection(door, timeout=SOON) as plain:
         try:
             with context.wrap_socket(plain) if context else contextlib.nullcontext(plain) as end:
-                end.sendall(said)
+                end.sendall(sent)
                 return end.recv(1 << 16)
         except TimeoutError:
             raise

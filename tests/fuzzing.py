@@ -1,4 +1,4 @@
-"""The seed of long searches: always the same, or what FEDCORE_FUZZ_SEED says, a number or `fresh` (`make slow`)."""
+"""The seed of long searches: fixed, or taken from FEDCORE_FUZZ_SEED, a number or `fresh` (`make slow`)."""
 
 import os
 import secrets
@@ -6,7 +6,7 @@ import secrets
 
 def fuzz_seed() -> int:
     """Shown, so that a search with a fresh seed can be repeated. A fixed one keeps chance out of CI."""
-    said = os.environ.get("FEDCORE_FUZZ_SEED", "1")
-    number = secrets.randbits(48) if said == "fresh" else int(said)
+    value = os.environ.get("FEDCORE_FUZZ_SEED", "1")
+    number = secrets.randbits(48) if value == "fresh" else int(value)
     print(f"\nFEDCORE_FUZZ_SEED={number}", flush=True)
     return number

@@ -1,4 +1,4 @@
-"""How long tests wait for what must come: CI is a slow, busy machine, and only a test that fails waits for so long."""
+"""Time limits of tests, generous because CI is slow and busy; only a failing test waits until its limit."""
 
 import os
 
@@ -7,4 +7,4 @@ HANGS = 600.0
 SOON = 90.0
 """Seconds for what takes less than 15 where nothing else runs (docs/results/performance.md): an end, a start."""
 SLOWNESS = float(os.environ.get("FEDCORE_SLOWNESS", "1"))
-"""How much longer than on a quiet machine of two cores may take what has a limit of its own: other work is there."""
+"""Factor on the limits of timed tests, for machines slower than two quiet cores."""

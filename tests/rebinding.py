@@ -1,7 +1,7 @@
 """A web site whose name is bound to another address between two connections: a visitor's own machine.
 
-The browser asks a SOCKS proxy of the test for connections by name, as it would ask a resolver for addresses: what it
-sends, and what it takes for one origin, are its own.
+The browser requests connections by name from the test's SOCKS proxy, in place of a resolver. Its requests and its
+notion of an origin are unchanged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ NAME = "evil.example"
 
 
 class Site:
-    """The site's server, and the proxy at `port` that says where its name leads.
+    """The site's server, and the proxy at `port` that resolves its name.
 
-    `page` is what it serves; once it was fetched at the service's port, `NAME` with that port is the service.
+    `page`: the served page. Once it was fetched at the service's port, `NAME` with that port leads to the service.
     """
 
     def __init__(self, service: int, page: str) -> None:
@@ -32,7 +32,7 @@ class Site:
         self.port = 0
 
     def address(self, host: str, port: int) -> tuple[str, int]:
-        """Where a connection goes."""
+        """The address to which the proxy connects for this host and port."""
         if host == NAME and (port != self.service or not self.rebound.is_set()):
             return "127.0.0.1", self.own
         return "127.0.0.1", port

@@ -15,9 +15,9 @@ from flows.commands.accounts.sources import silo_sources
 
 
 def register_all(sources: Sequence[SiloSource], folders: LedgerFolders) -> None:
-    """What `fedcore budget register --new` does, in a register beside the ledgers, which is in force from here on.
+    """Does `fedcore budget register --new` in a register beside the ledgers, and sets FEDCORE_REGISTER to it.
 
-    For the time of a test: the fixture `register_folder` puts the variable back.
+    The fixture `register_folder` restores the variable after the test.
     """
     os.environ["FEDCORE_REGISTER"] = str(folders.ledgers.parent / "register")
     register_silos(sources, folders, True, lambda *_: False, lambda: datetime.now(UTC))

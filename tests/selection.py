@@ -1,4 +1,4 @@
-"""Which cases of a test every `make test` runs, which `make slow`, and so CI, and which are left to `make hours`."""
+"""Selection of a test's cases: for every `make test`, for `make slow` (and so CI), and for `make hours` only."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def packed(arrays):
 
 
 def on_the_wire(query: Query) -> bytes:
-    """What `Query.to_bytes` should write for a sound query; for others what their fields come to."""
+    """The expected bytes of `Query.to_bytes` for a valid query; for others the bytes of their fields."""
     head = [query.run, query.plan, query.phase, query.round, list(query.participants)]
     own = {f"{name}@{silo}": array for silo, arrays in query.own.items() for name, array in arrays.items()}
     return json.dumps(head).encode() + b"\n" + packed({**query.arrays, **own})

@@ -1,9 +1,9 @@
-"""Samples this process from a thread of its own, and writes CPU-seconds by part of the project to a file.
+"""Samples this process from an extra thread, and writes CPU-seconds by part of the project to a file.
 
-Python imports a module of this name at its start wherever it finds it, so every process that has this folder on
-PYTHONPATH, and a folder in FEDCORE_BENCH_SAMPLES, is sampled from its first import on. The CPU clock of each thread is
-read every few milliseconds, and what it gained goes to the part that the thread's stack is in then: times by part add
-up to the process's own, whatever it waits for. What threads without Python frames use is a part of its own.
+Python imports a module of this name at its start. So every process with this folder on PYTHONPATH, and a folder in
+FEDCORE_BENCH_SAMPLES, is sampled from its first import on. The sampler reads each thread's CPU clock every few
+milliseconds, and adds the increment to the part of the thread's stack at that moment. Times by part add up to the
+process's own. Threads without Python frames are one further part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 INTERVAL = 0.007
-"""Seconds; no multiple of what else happens every few milliseconds."""
+"""Seconds between samples; no multiple of other periods of a few milliseconds."""
 WRITE_EVERY = 0.25
 SWITCH = 1e-4
 IMPORTS = "imports"
@@ -74,7 +74,7 @@ WITHIN: dict[tuple[str, str], str] = {
     ("/fedcore/silo/site.py", "agree"): "approval",
     ("/fedcore/silo/private_silo.py", "approve"): "approval",
     ("/fedcore/silo/private_silo.py", "compare"): "approval",
-    ("/fedcore/silo/private_silo.py", "_piece"): "approval",
+    ("/fedcore/silo/private_silo.py", "_shard"): "approval",
     ("/fedcore/silo/site.py", "accounts"): "accounts and closing",
     ("/fedcore/silo/site.py", "close_run"): "accounts and closing",
     ("/fedcore/silo/site.py", "simulated"): "evaluation",
@@ -84,7 +84,7 @@ WITHIN: dict[tuple[str, str], str] = {
 
 
 def _part(code: CodeType) -> str | None:
-    """The part that a function's code belongs to, if it says anything."""
+    """The part of a function's code; None if no entry matches."""
     path, function = code.co_filename, code.co_name
     for (file, name), part in WITHIN.items():
         if name == function and path.endswith(file):
@@ -107,8 +107,8 @@ class Sampler(threading.Thread):
         self._guard = threading.Lock()
 
     def run(self) -> None:
-        # A thread gives up the interpreter's lock when it waits, or after this time once another asks for it: after
-        # Python's 5 ms a sample would see it where it waits, whatever it has done before.
+        # A thread gives up the interpreter's lock when it waits, or this long after another requests it. With Python's
+        # default of 5 ms a sample would mostly see threads where they wait.
         sys.setswitchinterval(SWITCH)
         written = time.monotonic()
         while True:
@@ -125,7 +125,7 @@ class Sampler(threading.Thread):
             for ident, frame in sys._current_frames().items():
                 used = time.clock_gettime(time.pthread_getcpuclockid(ident))
                 gained = used - self._seen.get(ident, 0.0)
-                # A thread's number is given again: a clock that went back is that of another thread.
+                # Thread numbers are reused: a clock that went back belongs to another thread.
                 gained = used if gained < 0 else gained
                 alive[ident] = used
                 if gained > 0:
@@ -136,13 +136,13 @@ class Sampler(threading.Thread):
     def _part_of(self, frame: FrameType | None) -> str:
         try:
             return self._of(frame)
-        except AttributeError:  # a frame that ends under the walk is no frame any more (Python 3.11)
+        except AttributeError:  # in Python 3.11 a frame may end and vanish during the walk
             return ELSEWHERE
 
     def _of(self, frame: FrameType | None) -> str:
         while frame is not None:
             code = frame.f_code
-            known = self._known.get(id(code))  # a code's own hash is that of all its constants
+            known = self._known.get(id(code))  # hashing a code object itself would hash all its constants
             if known is None:
                 known = self._known[id(code)] = code, _part(code)
             if known[1] is not None:
@@ -157,10 +157,10 @@ class Sampler(threading.Thread):
     def _write(self) -> None:
         parts = dict(self._parts)
         parts[UNSEEN] = max(0.0, time.process_time() - sum(parts.values()))
-        told: dict[str, Any] = {"argv": getattr(sys, "orig_argv", []), "cpu": time.process_time(), "parts": parts}
+        report: dict[str, Any] = {"argv": getattr(sys, "orig_argv", []), "cpu": time.process_time(), "parts": parts}
         making = f"{self._path}.making"
         with open(making, "w") as file:
-            json.dump(told, file)
+            json.dump(report, file)
         os.replace(making, self._path)
 
     def end(self) -> None:
@@ -169,7 +169,7 @@ class Sampler(threading.Thread):
 
 
 def _sample(folder: str) -> Sampler:
-    """Begins to sample this process."""
+    """Starts the sampler of this process."""
     sampler = Sampler(os.path.join(folder, f"{os.getpid()}.json"))
     sampler.start()
     return sampler
@@ -178,5 +178,5 @@ def _sample(folder: str) -> Sampler:
 _folder = os.environ.get("FEDCORE_BENCH_SAMPLES")
 if _folder and os.path.isdir(_folder):
     atexit.register(_sample(_folder).end)
-    # A fork has none of its parent's threads, and a CPU clock that begins at nought. Its end runs no `atexit`.
+    # A fork has none of its parent's threads, its CPU clock begins at 0, and its end runs no `atexit`.
     os.register_at_fork(after_in_child=partial(_sample, _folder))

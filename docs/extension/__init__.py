@@ -1,7 +1,7 @@
 """Sphinx extension of the site: generated reference pages, executed cells, tables of published results.
 
-Each part rewrites the Markdown of a page before it is parsed. Pages in the tree hold a marker or a cell; the site
-holds what the code, the cell or the result file gives at build time.
+Each part rewrites the Markdown of a page before it is parsed. Pages in the tree have a marker or a cell; the built site
+has the output of the code or cell, or the content of the result file.
 """
 
 from __future__ import annotations

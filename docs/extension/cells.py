@@ -1,4 +1,4 @@
-"""Cells of notebooks in text form: `{code-cell}` blocks, executed at build time with their output below.
+"""Execution of notebook cells in text form: `{code-cell}` blocks, with their output below at build time.
 
 A page with cells is a notebook that Jupyter opens by jupytext. All cells of a page run in one fresh process, in an
 empty folder. A cell that fails ends the build with its traceback.
@@ -25,7 +25,7 @@ def cells(text: str) -> list[str]:
 
 
 def execute(text: str, docs: Path, page: str) -> str:
-    """The page with each cell as a code block, followed by what it printed, returned or drew."""
+    """The page with each cell as a code block, followed by its printed output, value or figure."""
     sources = cells(text)
     if not sources:
         return text

@@ -20,7 +20,7 @@ def value_of(source: str, names: dict[str, Any]) -> Any:
 
 
 def main(figures: Path) -> None:
-    """Runs all cells in one namespace and writes what each printed, returned and drew."""
+    """Runs all cells in one namespace; writes each one's printed output with its value, and its figures."""
     names: dict[str, Any] = {"__name__": "__main__"}
     outputs = []
     for number, source in enumerate(json.load(sys.stdin), 1):

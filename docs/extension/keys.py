@@ -45,7 +45,7 @@ def keys() -> str:
 def _entries(properties: Any, schema: Any, prefix: str, only_here: bool = False, of: str = "") -> Iterator[str]:
     for key, each in properties.items():
         if of and "const" in each:
-            continue  # the word that chooses this model
+            continue  # the key that selects this model
         dotted = f"{prefix}.{key}".lstrip(".")
         meaning = (None if only_here and not _is_default_source(properties) else comments().get(dotted)) or each.get(
             "description"
@@ -61,7 +61,7 @@ def _entries(properties: Any, schema: Any, prefix: str, only_here: bool = False,
 
 
 def _is_default_source(properties: Any) -> bool:
-    """Whether these are the keys of the data source that the example shows."""
+    """True if these are the keys of the data source that the example shows."""
     return "source" in properties and properties["source"].get("const") == "digits"
 
 
@@ -73,7 +73,7 @@ def _kind(model: Any) -> str:
 
 
 def _models(each: Any, schema: Any) -> Iterator[Any]:
-    """The models with keys that a value of this schema may be."""
+    """The models with keys among the values that this schema allows."""
     if "$ref" in each:
         found = schema["$defs"][each["$ref"].rpartition("/")[2]]
         if found.get("properties"):
@@ -83,7 +83,7 @@ def _models(each: Any, schema: Any) -> Iterator[Any]:
 
 
 def allowed(each: Any, schema: Any) -> str:
-    """Values that a schema admits, in words."""
+    """The values that a schema admits, as text."""
     if "$ref" in each:
         return allowed(schema["$defs"][each["$ref"].rpartition("/")[2]], schema)
     if "const" in each:

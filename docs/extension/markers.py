@@ -1,4 +1,4 @@
-"""Markers `<!-- generated: NAME -->`, on a line of their own, and the Markdown that takes their place."""
+"""Replacement of markers `<!-- generated: NAME -->`, on their own lines, by generated Markdown."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def replace(text: str, generators: Mapping[str, Callable[[], str]], page: str) -
 
 
 def plain(text: str) -> str:
-    """Text of the code as Markdown: one line, with special characters escaped outside of code spans."""
+    """A text of the code as one line of Markdown, with special characters escaped outside of code spans."""
     parts = re.sub(r"[ \t\r\n]+", " ", text).strip().split("`")
     return "`".join(part if number % 2 else SPECIAL.sub(r"\\\1", part) for number, part in enumerate(parts))

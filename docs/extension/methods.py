@@ -35,7 +35,7 @@ def methods() -> str:
 
 
 def losses() -> str:
-    """Markdown of the losses, with what their classes say of them."""
+    """Markdown of the losses, with their classes' docstrings."""
     from fedcore.losses import LOSSES, Softmax
 
     return "\n".join(_listed({**LOSSES, Softmax.name: Softmax}))

@@ -1,8 +1,8 @@
 """Tables of published results, from `studies/published`.
 
-`<!-- published: STUDY | FIGURE, .. | MEASURE -->` becomes one table: a row for each curve, a column for each place on
-the axis and panel. `<!-- published: STUDY -->` becomes a section for each figure with all its measures.
-`<!-- provenance: STUDY -->` becomes the list of commands, commits and seeds that made the numbers.
+`<!-- published: STUDY | FIGURE, .. | MEASURE -->` becomes a table with a row for each curve, and a column for each
+panel and place on the axis. `<!-- published: STUDY -->` becomes a section for each figure with all its measures.
+`<!-- provenance: STUDY -->` becomes a list of the commands, commits and seeds behind the numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Row = dict[str, str]
 def tables(text: str, folder: Path, page: str) -> str:
     """The page with every marker replaced. Raises ValueError for a study, figure or measure that is not published.
 
-    A checkout without published results gets the name of the file in place of each table.
+    In a checkout without published results, the file's name replaces each table.
     """
 
     def replaced(found: re.Match[str]) -> str:
@@ -83,9 +83,9 @@ def table(rows: list[Row]) -> str:
 
 def provenance(folder: Path, study: str) -> str:
     """Provenance of a study's numbers, as a list."""
-    said = json.loads((folder / f"{study}.json").read_text())
+    recorded = json.loads((folder / f"{study}.json").read_text())
     lines = []
-    for each in said["published"]:
+    for each in recorded["published"]:
         facts = [f"commit `{each['commit'][:12]}`", each["date"], f"seeds {_ranges(each.get('seeds') or [])}"]
         facts += [f"processor {each['processor']}"] if each.get("processor") else []
         lines.append(f"- {', '.join(map(plain, each['figures']))}: `{each['command']}`, {', '.join(facts)}")
@@ -102,7 +102,7 @@ def _place(row: Row) -> tuple[str, str]:
 
 
 def _order(place: tuple[str, str]) -> tuple[str, bool, float]:
-    """By panel, then by number; `none`, which stands for no privacy, last."""
+    """Sort key: by panel, then by number; `none`, which stands for no privacy, comes last."""
     at, panel = place
     try:
         return panel, False, float(at or 0)

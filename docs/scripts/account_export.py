@@ -1,4 +1,4 @@
-"""What each silo of `fedcore budget export` has spent, by dp-accounting alone: reads the export, prints epsilon."""
+"""Epsilon of each silo in a `fedcore budget export`, read from stdin, computed by dp-accounting alone."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ for silo in json.load(sys.stdin):
     deltas, runs = [1.0], []
     for run in silo["runs"]:
         deltas.append(run["charge"]["delta"])
-        touching = {r["start"]: Counter() for r in run["releases"]}  # a worst position is where some shard begins
+        touching = {r["start"]: Counter() for r in run["releases"]}  # some shard begins at a worst position
         for start, events in touching.items():
             for r in run["releases"]:
                 if r["start"] <= start < r["stop"]:
@@ -28,7 +28,7 @@ for silo in json.load(sys.stdin):
             places = [max(places, key=lambda place: sum(count / z**2 for (z, _, _), count in place))]
         runs.append(places)
     largest = 0.0
-    for choice in product(*runs):  # each run splits the records anew: any of its places may share a record with others'
+    for choice in product(*runs):  # each run has its own split, so any place may share a record with another run's
         accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
         for place in choice:
             for kind, count in place:

@@ -1,8 +1,8 @@
 """Measures of docstrings and comments: `python docs/scripts/docstrings.py [PATH ...]` prints a table of rooms.
 
-Counted are docstrings of modules, classes, functions and attributes whose first word is a question's, and sentences
-of docstrings and comments of more than 25 words or with a word that style.md excludes. A semicolon ends a sentence
-here. `--each` prints the findings with file and line.
+It counts docstrings of modules, classes, functions and attributes that begin with a question word. In docstrings and
+comments it counts sentences of more than 25 words, and those with an excluded word. A semicolon ends a sentence here.
+`--each` prints the findings with file and line.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ QUESTION = frozenset(["What", "Who", "Whose", "Whom", "How", "Whether", "Where",
 EXCLUDED = re.compile(
     r"\b(nobody|nothing but|none is no|somebody|tells?|told|telling|says?|said|saying)\b", re.IGNORECASE
 )
-"""Verbs of speech for data flow, and nominal or negative subjects."""
+"""Verbs of speech for data flow, and negative subjects."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence and the fault in it: question, long or word."""
+    """A sentence with a fault of a kind: question, long or word."""
 
     path: Path
     line: int
@@ -38,7 +38,7 @@ class Finding:
 
 
 def texts(source: str) -> Iterator[tuple[int, str, bool]]:
-    """Line, text and whether it is a docstring, of all docstrings and blocks of comments of a module."""
+    """Line and text of all docstrings (True) and blocks of comments (False) of a module."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -64,7 +64,7 @@ def texts(source: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def findings(path: Path) -> Iterator[Finding]:
-    """Faults of one file, in order of lines of their texts."""
+    """Faults of one file: those of docstrings, then those of comments."""
     for line, text, docstring in texts(path.read_text()):
         lines = text.strip().splitlines()
         if docstring and lines and lines[0].split()[0].strip("`,:") in QUESTION:
@@ -79,14 +79,14 @@ def findings(path: Path) -> Iterator[Finding]:
 
 
 def sources(paths: list[str]) -> list[Path]:
-    """Python files of these paths; of all rooms if there are none."""
+    """Python files below these paths; below all rooms if there are none."""
     roots = [Path(each).resolve() for each in paths] or [ROOT / each for each in CODE]
     found = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*.py")))]
     return [path for path in found if "_build" not in path.parts]
 
 
 def main(each: bool, paths: list[str]) -> None:
-    """Prints the counts by room, and every finding with `each`."""
+    """Prints the counts by room; with `each`, every finding too."""
     counts: dict[str, dict[str, int]] = {}
     for path in sources(paths):
         parts = path.relative_to(ROOT).parts

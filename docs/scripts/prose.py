@@ -1,7 +1,7 @@
-"""Measures of prose and of the house: `python docs/scripts/prose.py` prints a table of pages and one of rooms.
+"""Measures of prose and code: `python docs/scripts/prose.py` prints a table of pages and one of rooms.
 
-Counted are words, sentences of more than 25 words and lines of more than 100 columns by page, and lines of code by
-room. Code, tables, headings and link targets are no prose. A code span counts as one word. `--long` prints the long
+By page it counts words, sentences of more than 25 words and lines of more than 100 columns; by room, lines of code.
+Code, tables, headings and link targets are no prose. A code span counts as one word. `--long` prints the long
 sentences too.
 """
 
@@ -28,7 +28,7 @@ ABBREVIATION = re.compile(r"\b(et al|vs|cf|No|Fig|Sect|Thm)\.\s*")
 
 @dataclass(frozen=True)
 class Prose:
-    """Counts of one page; `long` holds the sentences above the limit."""
+    """Counts of one page; `long`: the sentences above the limit."""
 
     words: int
     long: tuple[str, ...]
@@ -88,7 +88,7 @@ def rooms() -> dict[str, int]:
 
 
 def main(long: bool, only: list[str]) -> None:
-    """Prints both tables; with names of pages, theirs alone."""
+    """Prints both tables; with names of pages, only these pages' counts."""
     chosen = [Path(name).resolve() for name in only] or pages()
     total = [0, 0, 0]
     print(f"{'page':58} {'words':>7} {'long':>5} {'wide':>5}")

@@ -1,7 +1,7 @@
-"""The table of docs/how-to/schema.md: how many records a useful model needs.
+"""The table in docs/how-to/schema.md of the records that a useful model needs.
 
-`python docs/scripts/records_needed.py` prints it. Simulated as `fedcore tune` does, with its own guess of signal and
-heterogeneity, at the best point of its grid.
+`python docs/scripts/records_needed.py` prints the table. It simulates as `fedcore tune` does, with the same default
+signal and heterogeneity, at the best point of its grid.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIMULATIONS = 10
 
 
 def config(epsilon: float | None, columns: int) -> ExperimentConfig:
-    """Of numbers with a range, trained by mbsgd; epsilon None: without noise."""
+    """A config of numeric columns with a range, trained by mbsgd; epsilon None: without noise."""
     features = {f"x{k}": {"range": [0, 1]} for k in range(columns)}
     files = [{"name": "made-up", "path": "made-up.csv"}]
     privacy = {"trust": "none"} if epsilon is None else {"epsilon": epsilon, "delta": 1e-5}
@@ -32,7 +32,7 @@ def config(epsilon: float | None, columns: int) -> ExperimentConfig:
 
 
 def error(epsilon: float | None, silos: int, n: int, columns: int) -> float:
-    """Mean error of the best point, on average over the simulations."""
+    """Error of the best point, averaged over the simulations."""
     facts = tuple(SiloFacts(f"silo-{k}", n) for k in range(silos))
     return tune(config(epsilon, columns), GRID, Assumptions(), SIMULATIONS, facts).best.error
 

@@ -1,9 +1,9 @@
-"""Transcripts in README and docs: what the commands really print. `python docs/scripts/transcripts.py` makes them anew.
+"""Transcripts in README and docs: `python docs/scripts/transcripts.py` runs their commands and rewrites the output.
 
-A block that begins with `$ fedcore ...` is one command and what it printed; the commands of a page run one after the
-other in a home of their own. The plot of a sweep that is run becomes that of its name in `docs/images`. `--check`
-compares instead of writing: everything exactly but what noise and clocks decide, which are the columns `test error` and
-`by silo` (within four spreads: bits differ between processors, and noise is keyed by them), `spread` and `seconds`.
+A block that begins with `$ fedcore ...` is one command and its output. The commands of a page run in order in a new
+home. The plot of a sweep that runs replaces the one of its name in `docs/images`. `--check` compares instead of
+writing. It ignores the columns `spread` and `seconds`, and allows four spreads in `test error` and `by silo`: bits
+differ between processors, and noise is keyed by them. Everything else must be equal.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.m
 BLOCK = re.compile(r"```text\n(\$ fedcore [^\n]*)\n(.*?)```", re.DOTALL)
 COLUMNS = 100
 SINGLE = 0.05
-"""Spread of a test error that is taken where a table has one run only."""
+"""Assumed spread of a test error in a table with one run only."""
 
 
 def printed(command: str, home: Path) -> str:
-    """What a command prints on a terminal of so many columns. Raises RuntimeError if it fails."""
+    """The output of a command on a terminal of `COLUMNS` columns. Raises RuntimeError if it fails."""
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "FEDCORE_HOME": str(home), "TERM": "dumb"}
     words = command.removeprefix("$ fedcore ").partition("  #")[0]
     done = subprocess.run(
@@ -43,7 +43,7 @@ def printed(command: str, home: Path) -> str:
 
 
 def differences(old: str, new: str) -> Iterator[str]:
-    """What a transcript says otherwise than the command does now."""
+    """Differences between a transcript and the command's present output."""
     was, now = old.splitlines(), new.splitlines()
     if len(was) != len(now):
         yield f"{len(was)} lines became {len(now)}"
@@ -76,19 +76,19 @@ def _of_row(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
 
 
 def main(check: bool) -> int:
-    """Writes the transcripts anew, or says what is not true any more; the number of differences."""
-    told = 0
+    """Rewrites the transcripts, or with `check` prints the differences and returns their number."""
+    count = 0
     for page in PAGES:
         with tempfile.TemporaryDirectory() as folder:
             found = list(_differing(page, Path(folder) / "home", check))
-        told += len(found)
+        count += len(found)
         for difference in found:
             print(f"{page.relative_to(ROOT)}: {difference}")
-    return told if check else 0
+    return count if check else 0
 
 
 def _differing(page: Path, home: Path, check: bool) -> Iterator[str]:
-    """What a page says otherwise than its commands do now; unless it is only to `check`, the page is mended."""
+    """Differences between a page and its commands' present output; without `check`, writes the page."""
     before = text = page.read_text()
     for command, old in BLOCK.findall(before):
         new = printed(command, home)

@@ -1,18 +1,22 @@
-"""One report hidden among others that could have been its own: the privacy curve of a shuffled batch, exactly.
+"""Exact privacy curve of one report in a shuffled batch, hidden among reports that look like its own.
 
-A report comes from P or from Q; each of the other reports is, with probability `share`, drawn from W = (P + Q) / 2
-instead of from something of its own. Who sees the batch in random order, and is told which reports were of their own,
-sees one report of P or Q among as many of W as coins fell so. With a = dQ - dP over dQ + dP, the lean of a report, the
-two batches of m reports have densities 1 - mean(a) and 1 + mean(a) relative to W^m, so their hockey-stick divergence is
+A report comes from P or from Q. Each other report is, with probability `share`, drawn from W = (P + Q) / 2 instead of
+from its own distribution. The observer sees the batch in random order and knows which reports were not drawn from W.
+What remains is one report of P or Q among a random number of reports of W.
+
+The lean of a report is a = dQ - dP over dQ + dP. Relative to W^m, the two batches of m reports have densities 1 -
+mean(a) and 1 + mean(a). Their hockey-stick divergence is
 
     delta(epsilon) = (1 + e^epsilon) E[(mean(a) - tanh(epsilon / 2))_+],  a ~ W independently.
 
-m is 1 + Binomial(M - 1, share), and (1/m) P(m) = Binomial(M, share)(m) / (M share), so that this is
+m is 1 + Binomial(M - 1, share), and (1/m) P(m) = Binomial(M, share)(m) / (M share). Hence delta(epsilon) is
 
     (1 + e^epsilon) / (M share) E[(sum_i b_i (a_i - tanh(epsilon / 2)))_+],  b_i ~ Bernoulli(share), i = 1..M:
 
-one sum of M independent numbers. Source: the blanket of Balle, Bell, Gascon and Nissim 2019 (Lemma 5.3, equation 6),
-which Su, Cheng and Wang 2025 show to be the best of all decompositions, with the pair's own mean as blanket.
+the expected excess of one sum of M independent numbers.
+
+Source: the blanket of Balle, Bell, Gascon and Nissim 2019 (Lemma 5.3, equation 6), with the pair's own mean as blanket.
+Su, Cheng and Wang 2025 show that it is the best of all decompositions.
 """
 
 from __future__ import annotations
@@ -31,19 +35,19 @@ from fedcore.arrays import Vector
 from fedcore.directed_rounding import in_full
 
 FINENESS = 8
-"""Points of the grid of leans in a standard deviation: spreading them adds a 1/256 part of their variance at most."""
+"""Grid points per standard deviation of the leans; the grid adds at most 1/256 to their variance."""
 NODES = 96
-"""Epsilons at which a curve is computed; between them it is bounded by its chords."""
+"""Epsilons at which a curve is computed; chords bound it between them."""
 FARTHEST = 12.0
 """Standard deviations of a report's noise beyond which its mass is charged to delta."""
 WIDEST = 2.0
-"""Of the distance of two means: beyond it leans come so near 1 that rounding decides."""
+"""Largest distance of the two means; beyond it leans come so near 1 that rounding decides."""
 UNIT = 1e-16
 """Rounding of one operation on probabilities that add up to 1."""
 LOG_WRAPPED = math.log(1e-22)
-"""Of the tilted mass that the window of a transform may leave out at either end."""
+"""Logarithm of the tilted mass that a transform's window may leave out at either end."""
 RATES = np.array([0.5, 2.0, 4.0, 8.0, 14.0])
-"""Of Chernoff's bounds on it, in inverse standard deviations of the sum, and in inverse largest terms."""
+"""Rates of Chernoff's bounds, in inverse standard deviations of the sum and in inverse largest terms."""
 LARGEST = 1 << 22
 """Points of the largest transform."""
 
@@ -53,11 +57,12 @@ Cells = Callable[[Vector], tuple[Vector, Vector]]
 
 @dataclass(frozen=True)
 class Lean:
-    """The law of the lean a = (dQ - dP) / (dQ + dP) of a report from W = (P + Q) / 2, which is symmetric around 0.
+    """Distribution of the lean a = (dQ - dP) / (dQ + dP) of a report from W = (P + Q) / 2.
 
-    `cells`: given edges (k + 1,) in rising order, the mass of W (k,) in each cell between them (its upper edge is in
-    it), and the integral of a (k,). `reach`: the largest lean that these count. `lost`: the larger mass of P or Q that
-    they do not. `spread`: about the standard deviation of a.
+    It is symmetric around 0.
+    `cells`: function of rising edges (k + 1,). It returns W's mass (k,) and the integral of a (k,) in each cell between
+    two edges, upper edge included. `reach`: the largest lean that the cells count. `lost`: the mass that they do not
+    count, the larger one of P and Q. `spread`: approximate standard deviation of a.
     """
 
     cells: Cells
@@ -67,9 +72,9 @@ class Lean:
 
 
 def gaussian_lean(mu: float) -> Lean:
-    """Of reports with noise 1 whose means lie `mu` apart: P = N(-mu/2, 1), Q = N(mu/2, 1), a = tanh(mu t / 2).
+    """The lean of reports with noise 1 whose means lie `mu` apart.
 
-    Raises ValueError unless 0 < mu <= WIDEST.
+    P = N(-mu/2, 1), Q = N(mu/2, 1), a = tanh(mu t / 2). Raises ValueError unless 0 < mu <= WIDEST.
     """
     if not 0 < mu <= WIDEST:
         raise ValueError(
@@ -95,10 +100,11 @@ def gaussian_lean(mu: float) -> Lean:
 
 
 def blanket_curve(lean: Lean, messages: int, share: float, tail: float) -> Curve:
-    """delta(epsilon) of one report among `messages` in all, of which each other one is of W with probability `share`.
+    """delta(epsilon) of one report in a batch of `messages`.
 
-    An upper bound for every epsilon, and symmetric as `loss_curves` are; without `messages * lean.lost`, which the
-    caller adds to delta. It falls to at most `tail`, from where on it is constant. `messages` = 1: the report alone.
+    Each other report is of W with probability `share`.
+    An upper bound for every epsilon, symmetric as `loss_curves` are. The caller adds `messages * lean.lost` to delta.
+    The curve falls to at most `tail` and is constant from there on. `messages` = 1: the report alone.
     """
     highest = 8 * lean.spread / math.sqrt(1 + (messages - 1) * share)
     while _delta(lean, messages, share, highest) > tail:
@@ -117,7 +123,7 @@ def blanket_curve(lean: Lean, messages: int, share: float, tail: float) -> Curve
 
 
 def _delta(lean: Lean, messages: int, share: float, epsilon: float) -> float:
-    """An upper bound on delta at this epsilon >= 0."""
+    """An upper bound on delta at one epsilon >= 0."""
     middle = math.tanh(epsilon / 2)
     if middle >= lean.reach:
         return 0.0
@@ -125,7 +131,7 @@ def _delta(lean: Lean, messages: int, share: float, epsilon: float) -> float:
     first, last = math.floor((-lean.reach - middle) / step), math.ceil((lean.reach - middle) / step)
     places = step * np.arange(first, last + 1, dtype=np.float64)
     mass, integral = lean.cells(middle + places)
-    # Each cell's mass goes to its two ends so that its mean stays: a spread, which no convex function falls by.
+    # Each cell's mass moves to its two ends and keeps its mean: a spread, which lowers no convex function's mean.
     right = np.clip((integral - (middle + places[:-1]) * mass) / step, 0.0, mass)
     law = np.append(mass - right, 0.0) + np.append(0.0, right)
     law *= share
@@ -135,11 +141,12 @@ def _delta(lean: Lean, messages: int, share: float, epsilon: float) -> float:
 
 
 def expected_excess(step: float, first: int, mass: Vector, count: int) -> float:
-    """An upper bound on E[(X_1 + ... + X_count)_+] for independent X, of E[X] <= 0, with `mass` at step * (first, ...).
+    """An upper bound on E[(X_1 + ... + X_count)_+] for independent X, of E[X] <= 0.
 
-    The sum is computed under the exponential tilt that moves its mean to 0, so that rounding is relative to what is
-    asked for; what the window of the transform leaves out is bounded by Chernoff and added. A transform that would be
-    too large is not made: the bound is infinite then.
+    X has `mass` at step * (first, first + 1, ...).
+    The sum is computed under the exponential tilt that moves its mean to 0, so that rounding is relative to the result.
+    Chernoff's bound on the mass outside the transform's window is added. The bound is infinite where the transform
+    would exceed `LARGEST` points.
     """
     x = step * (first + np.arange(len(mass)))
     if not np.any(mass[x > 0] > 0):
@@ -148,7 +155,7 @@ def expected_excess(step: float, first: int, mass: Vector, count: int) -> float:
         log_mass = np.log(mass)
 
     def weighed(tilt: float) -> tuple[float, Vector]:
-        """The cumulant at this tilt, and the tilted law."""
+        """Cumulant at this tilt, and the tilted distribution."""
         logs = log_mass + tilt * x
         highest = float(logs.max())
         law = np.exp(logs - highest)
@@ -180,7 +187,7 @@ def expected_excess(step: float, first: int, mass: Vector, count: int) -> float:
     above = step * np.arange(1, math.ceil(top / step) + 1)
     weights = above * np.exp(-tilt * above)
     rounding = UNIT * (40 + 2 * count) * float(np.linalg.norm(weights))
-    # Beyond top, x <= top e^(x / top - 1); so much of E[X e^(-tilt X)] lies there at most.
+    # Beyond top, x <= top e^(x / top - 1), which bounds the part of E[X e^(-tilt X)] there.
     left_out = top * math.exp(LOG_WRAPPED - tilt * top)
     inside = float(sums[1 : len(above) + 1] @ weights)
     return math.exp(count * log_scale) * (inside + rounding + left_out)

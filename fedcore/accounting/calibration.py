@@ -1,4 +1,4 @@
-"""How much noise a target needs: by the exact accountant, or by the constants that the papers print.
+"""Noise for a privacy target, by the exact accountant or by the constants that the papers print.
 
 All standard deviations are of the *mean* over the records of one answer, per coordinate, in units of loss per weight.
 """
@@ -25,23 +25,26 @@ from fedcore.errors import InputError
 EPSILONS = (1e-12, 1e4)
 """Smallest and largest target; beyond either, accountants meet the ends of floating point."""
 MULTIPLIERS = (5e-324, 1e9)
-"""Smallest and largest noise that may be given; where it is too small to protect, accountants say so."""
+"""Smallest and largest noise that may be given; accountants report even an epsilon without any effect."""
 LEAST_DELTA = 1e-250
 
 Passes = Literal["multi-pass", "one-pass"]
 Calibration = Literal["exact", "paper", "experiments"]
-"""How noise is found for a target. experiments: by the formula that Lowy and Razaviyayn's experiments use, without a
-proof: beyond an epsilon of about 1 it spends more than it says (spec isrl-dp-fl, 7.5)."""
+"""Name of the rule that turns a target into noise.
+
+`experiments`: the formula of Lowy and Razaviyayn's experiments, which has no proof. Beyond an epsilon of about 1 it
+spends more than its target (spec isrl-dp-fl, 7.5)."""
 
 
 def paper_formula(
     schedule: Passes, clip: float, batch: float, rounds: int, delta: float, shard: int | None = None
 ) -> PaperFormula:
-    """The published noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
+    """The published noise for `rounds` answers about batches of one size.
 
-    multi-pass: `gao-2024` of the registry `papers`: n is the records of the phase (`shard`; None: batch), R all its
-    rounds; samples of an expected size `batch` are within its range while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)).
-    one-pass: `lowy-2023-one-pass`.
+    multi-pass, all answers about the same `batch` records: `gao-2024` of the registry `papers`. There n is the records
+    of the phase (`shard`; None: batch) and R all its rounds. Samples of an expected size `batch` are within its range
+    while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)). The other schedule, one-pass, has answers about a batch each:
+    `lowy-2023-one-pass`.
     """
     if schedule == "one-pass":
         return published("lowy-2023-one-pass", FormulaInputs(int(batch), rounds, delta, batch, clip, "once"))
@@ -52,9 +55,9 @@ def paper_formula(
 def experiments_formula(
     schedule: Passes, clip: float, batch: float, rounds: int, delta: float, shard: int | None = None
 ) -> PaperFormula:
-    """`lowy-2023-experiments` of the registry `papers`, for the same inputs as `paper_formula`: no guarantee.
+    """`lowy-2023-experiments` of the registry `papers`, for the inputs of `paper_formula`: no guarantee.
 
-    Raises InputError for a schedule of one pass, for which it is not stated.
+    Raises InputError for a schedule of one pass, for which the formula is not stated.
     """
     if schedule == "one-pass":
         raise InputError("privacy.calibration = experiments is a formula for several passes, not for fresh blocks")
@@ -65,10 +68,10 @@ def experiments_formula(
 
 @lru_cache(maxsize=4096)
 def sampled_multiplier(sampling: Sampling, rate: float, rounds: int, epsilon: float, delta: float) -> float:
-    """The least sigma over sensitivity for `rounds` answers about samples of this rate, to 1e-4 from above.
+    """The least sigma over sensitivity for `rounds` answers about samples, to 1e-4 from above.
 
-    By the accountant of `composition`, under replace-one; rounded up to 20 bits, so that silos with the same rate have
-    exactly the same.
+    By the accountant of `composition`, under replace-one. Rounded up to 20 bits, so that silos with equal rates have
+    exactly equal multipliers.
     """
 
     def accounted(multiplier: float) -> float:
@@ -82,11 +85,12 @@ def sampled_multiplier(sampling: Sampling, rate: float, rounds: int, epsilon: fl
 
 @dataclass(frozen=True)
 class Budget:
-    """The target of every silo: (epsilon, delta) for the whole run, and how noise is found for it.
+    """Privacy target (epsilon, delta) of every silo for the whole run, and the rule for its noise.
 
-    fixed_delta None: 1/n^2 with each silo's own n. `mechanism`: of the noise, which all silos of a run share.
-    `multiplier`: sigma over sensitivity, where noise is given and not found; neither: no noise at all (`trust: none`).
-    `whole_silo`: a second target, for all records of a silo together, which `fedcore.planning.whole_silo` keeps to.
+    `epsilon`: None with a given `multiplier`, or without noise. `fixed_delta`: None for 1/n^2 with each silo's own n.
+    `mechanism`: of the noise, which all silos of a run share. `multiplier`: sigma over sensitivity, where the noise is
+    given. Neither epsilon nor multiplier: no noise at all (`trust: none`).
+    `whole_silo`: a second target, for all records of a silo together; `fedcore.planning.whole_silo` meets it.
     """
 
     epsilon: float | None
@@ -97,7 +101,7 @@ class Budget:
     whole_silo: WholeSilo | None = None
 
     def __post_init__(self) -> None:
-        """Raises InputError for numbers that no target has, wherever it comes from."""
+        """Raises InputError for numbers that no target has, wherever they come from."""
         for key, value, (least, most) in (
             ("epsilon", self.epsilon, EPSILONS),
             ("noise_multiplier", self.multiplier, MULTIPLIERS),
@@ -133,13 +137,13 @@ class Budget:
 
     @property
     def shown_calibration(self) -> str:
-        """How the noise was found: `given`, where it was not, and `none` where there is none."""
+        """Name of the calibration: `given` for noise that the configuration names, `none` without noise."""
         if not self.private:
             return "none"
         return "given" if self.epsilon is None else self.calibration
 
     def aimed_at(self, epsilon: float | None) -> Budget:
-        """For another answer of the same run, with a target of its own, calibrated exactly."""
+        """A budget for another answer of the same run, with its own target, calibrated exactly."""
         return Budget(epsilon, self.fixed_delta, "exact", self.mechanism)
 
     def delta(self, n: int) -> float:
@@ -166,13 +170,13 @@ class Budget:
         messages: int | None = None,
         slack: float | None = None,
     ) -> float:
-        """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
+        """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one per batch).
 
         rate < 1: each answer is about a Poisson sample of the `shard` (records), `batch` = rate * shard expected.
-        `messages`: of a batch that is shuffled, at least; the target is then for who sees such batches only.
+        `messages`: least size of a shuffled batch; the target then holds only against observers of shuffled batches.
         `slack`: as for `mean_sensitivity`.
-        paper: `paper_formula`, which samples do not change; experiments: `experiments_formula`. Else, and for what is
-        raised, `sigma_for`.
+        paper: `paper_formula`, which samples do not change; experiments: `experiments_formula`. exact, and errors:
+        `sigma_for`.
         """
         sensitivity = mean_sensitivity(clip, batch, self.mechanism, slack)
         answers = rounds if schedule == "multi-pass" else 1
@@ -186,11 +190,11 @@ class Budget:
         return min(local, sensitivity * shuffled_multiplier(int(batch), answers, messages, self.epsilon, left))
 
     def sigma_for(self, event: GaussianRelease, n: int, formula: Callable[[], PaperFormula]) -> float:
-        """Noise of each of the event's answers, all of a silo's n records; what sigma the event says plays no part.
+        """Noise of each of the event's answers, all of a silo's n records; the event's own sigma is ignored.
 
-        exact: sigma = sensitivity sqrt(answers) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0;
-        for samples sensitivity times `sampled_multiplier`. Others: what `formula` gives for the same inputs.
-        Returns 0.0 for trust none. Raises InputError outside the paper's range.
+        exact: sigma = sensitivity sqrt(answers) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0.
+        exact, samples: sensitivity times `sampled_multiplier`. Other calibrations: the value of `formula`.
+        Returns 0.0 without noise (trust none). Raises InputError outside the paper's range.
         """
         if self.multiplier is not None:
             return event.sensitivity * self.multiplier

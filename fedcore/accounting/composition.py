@@ -1,7 +1,7 @@
-"""What a list of events costs a silo: in sequence where records overlap, in parallel where they do not.
+"""Privacy cost of events at one silo: sequential where their records overlap, else parallel.
 
-Full batches alone have a closed form. Where an answer was about a sample, privacy loss distributions compose it, and
-its Gaussian-DP parameter is bounded by that of an answer about all.
+Full batches alone have a closed form. Answers about samples are composed through privacy loss distributions; their
+Gaussian-DP parameter is bounded by that of an answer about all records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MECHANISMS = frozenset(get_args(Mechanism))
 
 
 class Kind(NamedTuple):
-    """What decides the cost of a sampled answer, whichever shard of the records it was about."""
+    """Parameters that decide the cost of a sampled answer, whichever shard of the records it was about."""
 
     sampling: str
     rate: float
@@ -31,15 +31,15 @@ class Kind(NamedTuple):
 
 Kinds = frozenset[tuple[Kind, int]]
 Participation = tuple[float, Kinds]
-"""All answers that one position takes part in: mu^2 of full batches, and the number of sampled ones of each kind."""
+"""Answers that touch one position: mu^2 of full batches, and the number of samples of each kind."""
 
 
 def spent(events: Iterable[GaussianRelease], delta: float) -> float:
-    """An epsilon >= 0 (nats) at `delta` for all of these events at one silo together: that of its worst position.
+    """Epsilon >= 0 (nats) at `delta` of all these events at one silo: that of its worst position.
 
-    For full batches the smallest one; with sampled answers an upper bound, typically within 0.1 %, and never more than
-    if each had been about all records (`GaussianRelease.gdp_mu_squared` has the argument). Infinite if an answer had no
-    noise, or its sampling has no accountant here that is known to be sound (shown as `none`).
+    Exact for full batches. With sampled answers an upper bound, typically within 0.1 %, and never more than if each had
+    been about all records (argument: `GaussianRelease.gdp_mu_squared`). Infinite if an answer had no noise, or if no
+    sound accountant for its sampling is known here (shown as `none`).
     Raises ValueError for an event that is malformed or unknown, or unless 0 < delta < 1.
     """
     listed = list(events)
@@ -58,17 +58,17 @@ def spent(events: Iterable[GaussianRelease], delta: float) -> float:
 def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
     """Largest, over a silo's positions, of the sum of squared mu of the events that touch the position.
 
-    One record sits at one position, so replacing it changes only the events that touch it; the Gaussian answers among
-    them compose to sum mu^2, and the guarantee of the silo is that of its worst position. Lossless for full batches; an
-    upper bound for samples, as if each had been about all (`GaussianRelease.gdp_mu_squared` has the argument).
+    One record sits at one position, so replacing it changes only the events that touch it. The Gaussian answers among
+    them compose to sum mu^2, and the silo's guarantee is that of its worst position. Lossless for full batches. For
+    samples an upper bound, as if each had been about all records (argument: `GaussianRelease.gdp_mu_squared`).
     Source: Dong, Roth and Su 2022, Corollary 3.3; parallel composition over shards fixed by row index only.
     Raises ValueError for an event that this accountant does not know, or whose sampling has no such bound.
     """
     return _worst_mu_squared(tuple(Counter(events).items()))
 
 
-# Silos of one size release the same events: a plan, its approvals and its accounts ask once for all of them. Each with
-# its number: an account of 100,000 rounds would be kept here as a tuple of as many.
+# Silos of one size release the same events: a plan, its approvals and its accounts repeat this question. Events are
+# counted because the cache would otherwise hold an account of 100,000 rounds as a tuple of as many.
 @lru_cache(maxsize=4096)
 def _worst_mu_squared(events: tuple[tuple[GaussianRelease, int], ...]) -> float:
     begun: dict[int, Counter[float]] = {}
@@ -90,20 +90,21 @@ def _worst_mu_squared(events: tuple[tuple[GaussianRelease, int], ...]) -> float:
     return worst
 
 
-# A plan asks for the same answers again and again: its silos, its phases, what the silos' ledgers say in the end.
+# The silos of a plan, its phases and the silos' ledgers repeat the same questions.
 @lru_cache(maxsize=4096)
 def at_one_position(full: float, kinds: Kinds, delta: float, tolerance: float = TOLERANCE) -> float:
-    """An upper bound on the epsilon at `delta` of what one position is part of; `tolerance`: of `epsilon_of_curves`."""
+    """An upper bound on the epsilon at `delta` of one position's answers, to `tolerance`."""
     if math.isinf(full) or not kinds:
         return epsilon_of(math.sqrt(full), delta)
-    # As if each answer had been about all records. It has no grid: where noise is so large that a distribution's
-    # truncations decide, they alone would say the same of any noise, and a search for the least would never end.
+    # The cost as if each answer had been about all records, which needs no grid. Where noise is very large, the
+    # truncations of a loss distribution decide its epsilon. It would not fall with more noise, and a search would never
+    # end.
     always = math.hypot(math.sqrt(full), *(math.sqrt(count) / kind.multiplier for kind, count in sorted(kinds)))
     return min(epsilon_of_curves(curves_of(full, kinds), delta, tolerance), epsilon_of(always, delta))
 
 
 def curves_of(full: float, kinds: Kinds) -> list[Answers]:
-    """What `together` found, as curves: one of each kind, and one of all full batches if they reveal anything."""
+    """Privacy curves of one position: one for each kind of sample, and one for all full batches, if any."""
     # In a fixed order: a sum of floats depends on it.
     curves = [Answers(SAMPLED[kind.sampling](kind.rate, kind.multiplier), count) for kind, count in sorted(kinds)]
     if full > 0:
@@ -112,23 +113,25 @@ def curves_of(full: float, kinds: Kinds) -> list[Answers]:
 
 
 def settled(multiplier: float) -> float:
-    """The multiplier, rounded down to 40 bits: what differs by the rounding of a division only is one kind.
+    """The multiplier rounded down to 40 bits; multipliers that differ by a division's rounding are equal.
 
-    It is raised by 2^-50 of itself before, so that a number of 40 bits that a division has lowered by its last bit
-    comes out as it was.
+    It is first raised by a relative 2^-50. A number of 40 bits whose last bit a division lowered comes out unchanged.
     """
     mantissa, exponent = math.frexp(multiplier * (1.0 + 2.0**-50))
     return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)
 
 
 def by_position(events: list[GaussianRelease]) -> set[Participation]:
-    """`together` for each stretch between borders that differs from others."""
+    """The distinct participations of the stretches between the events' borders."""
     borders = sorted({border for event in events for border in (event.start, event.stop)})
-    return {together([event for event in events if event.start <= position < event.stop]) for position in borders[:-1]}
+    return {
+        participation_of([event for event in events if event.start <= position < event.stop])
+        for position in borders[:-1]
+    }
 
 
-def together(events: Iterable[GaussianRelease]) -> Participation:
-    """Of events about one position: mu^2 of the full batches, and how many sampled answers there are of each kind.
+def participation_of(events: Iterable[GaussianRelease]) -> Participation:
+    """Sums the events of one position: mu^2 of full batches, and the number of samples of each kind.
 
     The events are ones that `spent` accepts, with noise.
     """

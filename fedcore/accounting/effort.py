@@ -1,8 +1,8 @@
-"""How much accounting is done for somebody else's question, counted in points of grids and not by a clock.
+"""Bound on the accounting that another party's question may cause, counted in grid points.
 
-Composing privacy losses is what costs in a plan with samples, and how much follows from the numbers of whoever asks.
-Within `effort_within` every grid is counted before it is made. The count is the same on every machine, but for what an
-earlier question has left in caches, which only makes it less.
+Composing privacy losses is the main cost of a plan with samples, and the asker's numbers decide it. Within
+`effort_within` every grid is counted before it is made. The count is the same on every machine, except that caches of
+earlier questions lower it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SPENT: ContextVar[list[int] | None] = ContextVar("effort of accounting", defaul
 
 @contextmanager
 def effort_within(most: int = MOST_EFFORT) -> Iterator[list[int]]:
-    """Within the block this thread's accounting takes at most so many points, and no grid above `LARGEST_GRID`.
+    """Limits this thread's accounting in the block to `most` points, and each grid to `LARGEST_GRID`.
 
-    Gives a list, whose last number is what has been taken.
+    Yields a list whose last number is the points counted so far.
     """
     spent = [most, 0]
     token = _SPENT.set(spent)
@@ -32,7 +32,7 @@ def effort_within(most: int = MOST_EFFORT) -> Iterator[list[int]]:
 
 
 def take_effort(points: int) -> None:
-    """Counts a grid of so many points. Raises InputError if it, or all together, are more than the block allows."""
+    """Counts a grid of `points`. Raises InputError if the grid or the total exceeds the block's limit."""
     spent = _SPENT.get()
     if spent is None:
         return

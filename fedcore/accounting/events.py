@@ -1,7 +1,7 @@
-"""Privacy events as data: what a noised answer revealed, for accountants to interpret.
+"""Privacy events as data: the facts of a noised answer that accountants interpret.
 
-Adjacency and sampling are part of an event and never a default of an accountant. Positions are places in the silo's
-own permutation of its records; two events compose in sequence where their ranges overlap and in parallel elsewhere.
+Adjacency and sampling are part of an event and never a default of an accountant. Positions are places in the silo's own
+permutation of its records; two events compose in sequence where their ranges overlap and in parallel elsewhere.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Any, Literal
 from fedcore.accounting.rounding import CENTRED
 
 Mechanism = Literal["gaussian", "discrete-gaussian"]
-"""NumPy's normals, or integers on a grid (`fedcore.mechanisms.grid`), whose curve is the same but for a slack."""
+"""NumPy's normals, or integers on a grid (`fedcore.mechanisms.grid`) with nearly the same curve."""
 
 RESERVED = 1e-12
-"""Share of delta that is set aside where noise is discrete, for its distance from a Gaussian mechanism."""
+"""Share of delta reserved for the distance of discrete noise from a Gaussian mechanism."""
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a float, or an int that is not beyond them; no truth value. Infinity and NaN are still one here."""
+    """True for a float, and for an int within the range of floats; false for bool. Infinity and NaN pass."""
     return isinstance(value, float) or (is_whole(value) and abs(value) <= sys.float_info.max)
 
 
 def is_whole(value: Any) -> bool:
-    """Whether it is a whole number by its type, and no truth value."""
+    """True for a value of an integer type other than bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 Sampling = Literal["full", "poisson", "without-replacement", "with-replacement"]
-"""Which records at [start, stop) an answer is about: all, or a secret sample that the silo draws anew each time."""
+"""Selection of records at [start, stop): all, or a secret sample that the silo draws for each answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianRelease:
-    """`count` answers with Gaussian noise about the records at positions [start, stop), or a sample of them.
+    """`count` answers with Gaussian noise about the records at positions [start, stop), or samples.
 
     `sensitivity`: largest change of the answer in Euclidean norm when one record is replaced, rounding included.
     `sigma`: standard deviation of the noise per coordinate, in the same units; 0 means no protection at all.
@@ -57,15 +57,18 @@ class GaussianRelease:
 
     @property
     def gdp_mu_squared(self) -> float:
-        """Squared Gaussian-DP parameter of `count` full-batch answers (Dong, Roth, Su 2022); infinite without noise.
+        """Squared Gaussian-DP parameter of `count` full-batch answers; infinite without noise.
 
+        Source: Dong, Roth, Su 2022.
         An upper bound for poisson and without-replacement: such an answer is mu-GDP with the mu of one that always uses
-        the record. A sample B is drawn without looking at records, so for two neighbouring data sets the answers are
-        mixtures, with the same weights, of P_B and Q_B: Gaussians whose means lie at most `sensitivity` apart if the
-        replaced record is in B, else the same distribution twice. The hockey-stick divergence H(P, Q), the sup over
-        events S of P(S) - e^epsilon Q(S), is jointly convex: that of the mixtures is at most the mean of H(P_B, Q_B).
-        Each of these is at most that of the Gaussian mechanism with this mu, since H(P, P) = max(0, 1 - e^epsilon) is
-        the least value that any H has. So the whole curve lies below that of the mechanism that always uses the record.
+        the record. Proof. A sample B is drawn without looking at records. For two neighbouring data sets the answers
+        are mixtures, with the same weights, of P_B and Q_B. If the replaced record is in B, these are Gaussians whose
+        means lie at most `sensitivity` apart; otherwise they are equal.
+
+        The hockey-stick divergence H(P, Q) is the sup over events S of P(S) - e^epsilon Q(S). It is jointly convex, so
+        that of the mixtures is at most the mean of H(P_B, Q_B). H(P, P) = max(0, 1 - e^epsilon) is the least value of
+        any H. Each H(P_B, Q_B) is therefore at most that of the Gaussian mechanism with this mu, at every epsilon.
+
         Not for with-replacement, where one record may be in a batch several times.
         """
         try:
@@ -77,16 +80,17 @@ class GaussianRelease:
 def mean_sensitivity(
     clip: float, records: float, mechanism: Mechanism = "gaussian", slack: float | None = None
 ) -> float:
-    """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + slack) / n.
+    """Sensitivity of the mean of `records` gradients clipped to norm `clip`: 2 clip (1 + slack) / n.
 
-    `slack`: for rounding, as `Rounding.slack` has it by the number of terms, 1e-6 up to some 10^9 of them; None: that
-    of as many terms as `records`, centred at 0. For a sample, which has more terms, `records` is the public number that
-    its sum is divided by; one record added or removed moves that by half of the sensitivity, which is what the
-    accountant's pair for samples is made of.
+    Neighbours replace one record.
+    `slack`: relative allowance for rounding, from `Rounding.slack` by the number of terms; 1e-6 up to some 10^9 terms.
+    None: the slack of `records` terms centred at 0.
+    For a sample, `records` is the public number that divides its sum; the sum has more terms. One record added or
+    removed moves it by half of the sensitivity, which is how the accountant's pair for samples is built.
+    On a grid, the value grows by 2^-20 for rounding to it and by 2^-37 for the noise. The grid's step is at most 2^-20
+    of 2 clip / sqrt(dim).
 
-    Raises ValueError for a bound or a number that is not positive, and a negative slack: no change would be charged.
-
-    On a grid, 2^-20 more for rounding to it (its step is at most 2^-20 of 2 clip / sqrt(dim)) and 2^-37 for the noise.
+    Raises ValueError for a bound or a number that is not positive, and for a negative slack.
     """
     if not (0 < clip < math.inf and 0 < records < math.inf and (slack is None or slack >= 0)):
         raise ValueError(f"no sum changes by clip {clip}, {records} records and slack {slack}")
@@ -97,5 +101,5 @@ def mean_sensitivity(
 
 
 def gaussian_delta(delta: float, mechanism: Mechanism) -> float:
-    """What is left of delta for the Gaussian mechanism that the noise stands for."""
+    """Part of delta available to the Gaussian mechanism that the noise stands for."""
     return delta if mechanism == "gaussian" else delta * (1.0 - RESERVED)

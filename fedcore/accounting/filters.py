@@ -1,9 +1,9 @@
-"""Caps as privacy filters: rules that stay valid when each run is chosen after looking at all that came before.
+"""Caps as privacy filters: rules that stay valid when runs are chosen after looking at answers.
 
 A run is charged its full plan when a silo approves it. The rules look at charges only, and each has a proof for
-adaptively chosen ones. An epsilon composed from privacy loss distributions has none: it describes a plan that was
-fixed beforehand, and stopping when it reaches a target can spend more (an example is in
-tests/fedcore/accounting/test_filters.py).
+adaptively chosen charges. An epsilon composed from privacy loss distributions has no such proof. It describes a plan
+that was fixed beforehand; stopping when it reaches a target can spend more (tests/fedcore/accounting/test_filters.py
+has an example).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fedcore.errors import InputError
 
 Rule = Literal["gdp", "rdp", "basic"]
 SLACK = 1 + 1e-12
-"""A run whose target is the cap itself must fit in spite of rounding."""
+"""Allowance for rounding, so that a run whose target is the cap itself fits."""
 
 
 @dataclass(frozen=True)
 class Divergence:
     """A Renyi divergence `rho` of one `order`, rounded up, by version `formula` of `renyi`.
 
-    Raises ValueError for an order that is none, a divergence that is negative or no number, and a version below 1.
+    Raises ValueError for an invalid order, a divergence that is negative or no number, and a version below 1.
     """
 
     order: float
@@ -45,12 +45,12 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Charge:
-    """What one run may cost a silo at most: squared Gaussian-DP parameter, and epsilon at the run's delta.
+    """The most that one run may cost a silo: squared Gaussian-DP parameter, and epsilon at its delta.
 
-    Both are bounds by themselves, at least 0 and perhaps infinite; others raise ValueError. Where answers are about
-    samples, mu_squared is that of answers about all, which is far from tight, and epsilon is composed exactly.
-    `pieces`: the answers of a run of samples, which its Renyi divergence of any order follows from; () where mu_squared
-    says all. `divergence`: that of the account's order, as it was charged; None before there is one.
+    Each is a bound by itself, at least 0 and perhaps infinite; others raise ValueError. For answers about samples,
+    mu_squared is that of answers about all records, which is far from tight; epsilon is composed exactly. `pieces`: the
+    answers of a run with samples, from which its Renyi divergence of any order follows; () where mu_squared suffices.
+    `divergence`: that of the account's order, as charged; None before the account has an order.
     """
 
     mu_squared: float
@@ -60,7 +60,7 @@ class Charge:
     divergence: Divergence | None = None
 
     def __post_init__(self) -> None:
-        # The negation also refuses what is not a number. A negative charge would make room under a cap.
+        # The negation also refuses NaN. A negative charge would make room under a cap.
         numbers = all(is_number(each) for each in (self.mu_squared, self.epsilon, self.delta))
         if not (numbers and self.mu_squared >= 0 and self.epsilon >= 0 and self.delta >= 0):
             raise ValueError(f"no run costs mu^2 {self.mu_squared}, epsilon {self.epsilon} at delta {self.delta}")
@@ -80,61 +80,63 @@ class Charge:
         more = set(values) - {"mu_squared", "epsilon", "delta", "pieces", "order", "rho", "formula"}
         if more:
             raise ValueError(f"no charge has {', '.join(sorted(more))}")
-        kept = None
+        divergence = None
         if not {"order", "rho", "formula"}.isdisjoint(values):
-            kept = Divergence(values["order"], values["rho"], values["formula"])
+            divergence = Divergence(values["order"], values["rho"], values["formula"])
         pieces = pieces_from(values.get("pieces", ()))
-        return cls(values["mu_squared"], values["epsilon"], values["delta"], pieces, kept)
+        return cls(values["mu_squared"], values["epsilon"], values["delta"], pieces, divergence)
 
     @property
     def json(self) -> dict[str, Any]:
-        """As plain values, floats with all their bits: what ledgers and the register keep."""
+        """Plain values of the charge for ledgers and registers; floats keep all their bits."""
         found: dict[str, Any] = {"mu_squared": self.mu_squared, "epsilon": self.epsilon, "delta": self.delta}
         if self.pieces:
             found["pieces"] = pieces_json(self.pieces)
         if self.divergence is not None:
-            kept = self.divergence
-            found |= {"order": kept.order, "rho": kept.rho, "formula": kept.formula}
+            charged = self.divergence
+            found |= {"order": charged.order, "rho": charged.rho, "formula": charged.formula}
         return found
 
     @property
     def samples(self) -> bool:
-        """Whether answers about samples are in it, for which mu_squared is far from tight."""
+        """True if the charge has answers about samples, for which mu_squared is far from tight."""
         return bool(self.pieces)
 
     def rho(self, order: float) -> float:
-        """Its Renyi divergence of this order, rounded up: as it was charged, or else from its pieces or mu_squared.
+        """Renyi divergence of this order, rounded up: as charged, or else from the pieces or mu_squared.
 
-        Infinite for a charge by a newer formula than this code's: what that holds against a cap is not known here.
+        Infinite for a charge by a newer formula than this code's, whose cost under a cap is unknown here.
         """
-        kept = self.divergence
-        if kept is not None and kept.formula > renyi.FORMULA:
+        charged = self.divergence
+        if charged is not None and charged.formula > renyi.FORMULA:
             return math.inf
-        if kept is not None and (kept.order, kept.formula) == (order, renyi.FORMULA):
-            return kept.rho
+        if charged is not None and (charged.order, charged.formula) == (order, renyi.FORMULA):
+            return charged.rho
         bound = renyi.full(order, self.mu_squared)
         return min(bound, divergence(self.pieces, order)) if self.pieces else bound
 
     def at(self, order: float | None) -> Charge:
-        """The same with its divergence of the account's order; None: there is none yet."""
+        """The charge with its divergence of the account's order; unchanged for None (no order yet)."""
         return self if order is None else replace(self, divergence=Divergence(order, self.rho(order)))
 
 
 @dataclass(frozen=True)
 class Cap:
-    """A silo's limit (epsilon, delta) over all runs, and the rule that keeps to it.
+    """A silo's limit (epsilon, delta) over all runs, and the rule that enforces it.
 
-    gdp:   the sum of mu^2 stays below the mu^2 that is (epsilon, delta)-DP; loses nothing for Gaussian noise
-           (fully adaptive composition for Gaussian DP: Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023).
-           An answer about a sample counts as one about all, which it is never worse than.
-    rdp:   Renyi divergences of one order add up to at most what converts to (epsilon, delta) (`renyi`); an answer about
-           a sample counts with its own. The order is the account's, which its first cap implied, whatever its rule:
-           several orders, of which the best is taken afterwards, have no proof.
+    gdp: the sum of mu^2 stays below the mu^2 that is (epsilon, delta)-DP. Lossless for Gaussian noise (fully adaptive
+    composition for Gaussian DP: Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023). An answer about a sample
+    counts as one about all records, which bounds it.
+
+    rdp: Renyi divergences of one order add up to at most the value that converts to (epsilon, delta) (`renyi`). An
+    answer about a sample counts with its own divergence. The order is the account's, implied by its first cap of any
+    rule. Several orders, of which the best is taken afterwards, have no proof.
+
     basic: epsilons and deltas add up (privacy filter of basic composition: Rogers, Roth, Ullman and Vadhan 2016).
 
-    A cap that is raised keeps the account's order; what was sent before keeps the claim of the cap of its time. Each
-    rule has its proof alone: who changes it after looking at answers claims the deltas of both together.
-    Raises InputError unless epsilon is a positive number, 0 < delta < 1, and there is such a rule.
+    A cap that is raised keeps the account's order. Earlier answers keep the claim of the cap of their time. Each rule
+    has a proof by itself: a change of rule after looking at answers claims the deltas of both rules added.
+    Raises InputError unless epsilon is a positive number, 0 < delta < 1, and the rule exists.
     """
 
     epsilon: float
@@ -151,23 +153,25 @@ class Cap:
 
     @cached_property
     def order(self) -> float:
-        """The order that an account takes whose first cap this is."""
+        """The Renyi order of an account whose first cap is this one."""
         return renyi.implied_order(self.epsilon, self.delta)
 
     def room(self, order: float) -> float:
-        """Largest sum of Renyi divergences of this order, rounded down; negative where nothing fits."""
+        """Largest sum of Renyi divergences of this order, rounded down; negative where no charge fits."""
         found = self.epsilon - renyi.conversion(order, self.delta)
         return found - 1e-12 * abs(self.epsilon)
 
     def capacity(self, order: float) -> float:
-        """What its rule adds charges up to: mu^2, divergences of this order, or epsilons. Caps of
-        one rule compare so."""
+        """Largest sum of charges under the rule: mu^2, divergences of this order, or epsilons.
+
+        Orders the caps of one rule.
+        """
         if self.rule == "basic":
             return self.epsilon
         return self.room(order) if self.rule == "rdp" else self._largest_mu_squared()
 
     def admits(self, charges: Sequence[Charge], order: float | None = None) -> bool:
-        """Whether runs with these charges, chosen adaptively, keep to the cap together.
+        """True if runs with these charges, chosen adaptively, stay within the cap in total.
 
         `order`: the account's; None: this is its first cap.
         """
@@ -181,7 +185,7 @@ class Cap:
         return math.fsum(charge.mu_squared for charge in charges) <= self._largest_mu_squared() * SLACK
 
     def spent(self, charges: Sequence[Charge], order: float | None = None) -> float:
-        """Epsilon, at the cap's delta, that the charges come to by its rule (for basic: at the sum of their deltas)."""
+        """Total epsilon of the charges at the cap's delta by its rule (for basic: at the sum of their deltas)."""
         if self.rule == "basic":
             return math.fsum(charge.epsilon for charge in charges)
         if self.rule == "rdp":
@@ -191,9 +195,9 @@ class Cap:
         return epsilon_of(math.sqrt(math.fsum(charge.mu_squared for charge in charges)), self.delta)
 
     def left(self, charges: Sequence[Charge], order: float | None = None) -> float:
-        """Epsilon (at the cap's delta; for basic, any) that one more run, of full batches, may take; 0 if none."""
+        """Epsilon (at the cap's delta; for basic, any) that one more run of full batches may take; 0 if none."""
         if self.rule == "gdp" and not any(charge.mu_squared for charge in charges):
-            return self.epsilon  # and not what rounding leaves of it
+            return self.epsilon  # exactly, without rounding
         if self.rule == "basic":
             if math.fsum(charge.delta for charge in charges) >= self.delta:
                 return 0.0

@@ -1,18 +1,19 @@
-"""What runs that were all fixed before the first answer cost a silo together: one plan, by its loss distribution.
+"""Epsilon of several runs at one silo that were all fixed before the first answer.
 
-Each run splits the records anew, so a record is at one shard of each run, in a combination that nobody knows. A shard
-is a vector: mu^2 of its full batches, and how many sampled answers of each kind it has. What costs most is the largest
-over combinations; the shard that costs most by itself says nothing, since curves cross (spec sums-and-caps, part C).
+Each run splits the records anew, so a record sits in one shard of each run, in an unknown combination. A shard is a
+vector: mu^2 of its full batches, and the number of its sampled answers of each kind. The cost is the largest over
+combinations. A combination of the most expensive shards need not be the largest, since curves cross (spec
+sums-and-caps, part C).
 
-Up to `MOST_COMBINATIONS` of them are composed one by one. Beyond, every combination is bounded in three ways, of which
-the smallest holds, since none depends on an answer:
+Up to `MOST_COMBINATIONS` combinations are composed one by one. More are bounded in three ways, and the smallest bound
+holds, since none depends on an answer:
 
-    join       a run's largest of each entry, as if one shard had them all
-    envelope   h(e) = the largest delta(e) over a run's shards, at every e; h is convex in exp(e), as each of them is,
-               so it is the profile of a pair, which dominates each shard and composes (Zhu, Dong and Wang 2022)
-    gdp        a run's largest mu^2, samples counting as all records
+- join: a run's largest of each entry, as if one shard had them all.
+- envelope: h(e) = the largest delta(e) over a run's shards, at every e. h is convex in exp(e), as each shard's curve
+  is. It is therefore the profile of a pair, which dominates each shard and composes (Zhu, Dong and Wang 2022).
+- gdp: a run's largest mu^2, samples counting as all records.
 
-For runs that somebody chose after answers of earlier ones none of it holds: filters add those (`filters`).
+None of this holds for runs that were chosen after answers of earlier ones: `filters` adds those.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ from fedcore.arrays import Vector
 
 MOST_COMBINATIONS = 64
 COARSE = 2e-2
-"""Tolerance of a first look, and where there is much to look at."""
+"""Tolerance of a first look, and of the only look where there are many combinations."""
 
 Shards = frozenset[Participation]
-"""Of one run, none of them at most another in every entry."""
+"""Undominated shards of one run: none is at most another in every entry."""
 Choice = tuple[Sequence[Participation], int]
-"""The shards of so many runs of one plan, each of which has a record at one of them."""
+"""The shards of one plan and the number of its runs; each run has a record in one of the shards."""
 
 
 def fixed_plan(
     runs: Iterable[Iterable[GaussianRelease]], delta: float, tolerance: float = TOLERANCE, envelope: bool = True
 ) -> float:
-    """An epsilon >= 0 (nats) at `delta` for all of these runs at one silo together, an upper bound.
+    """An upper bound on epsilon >= 0 (nats) at `delta` for all of these runs at one silo.
 
-    Exact, but for the grid, up to `MOST_COMBINATIONS` combinations of shards; for full batches always. `tolerance`: of
-    the grid, as for `epsilon_of_curves`. `envelope`: whether that bound is looked for, which takes seconds. Infinite if
-    an answer had no noise, or its sampling has no accountant here that is known to be sound.
+    Exact up to the grid for at most `MOST_COMBINATIONS` combinations of shards, and for full batches always.
+    `tolerance`: of the grid, as for `epsilon_of_curves`. `envelope`: computes that bound too, which takes seconds.
+    Infinite if an answer had no noise, or its sampling has no sound accountant here.
     Raises ValueError for an event that is malformed or unknown, or unless 0 < delta < 1.
     """
     shards, discrete = Counter[Shards](), False
@@ -66,7 +67,7 @@ def fixed_plan(
     return _epsilon(frozenset(shards.items()), left, tolerance, envelope)
 
 
-@lru_cache(maxsize=1024)  # silos of one size, and the sentences that are told of a sweep, ask the same question
+@lru_cache(maxsize=1024)  # silos of one size, and the reports of a sweep, repeat the same question
 def _epsilon(runs: frozenset[tuple[Shards, int]], delta: float, tolerance: float, envelope: bool) -> float:
     # In a fixed order: a sum of floats depends on it.
     ordered = sorted(runs, key=lambda run: (sorted(map(_ordered, run[0])), run[1]))
@@ -85,7 +86,7 @@ def _epsilon(runs: frozenset[tuple[Shards, int]], delta: float, tolerance: float
 
 
 def _combined(certain: Participation, several: Sequence[Choice]) -> Shards:
-    """Every combination of one shard of each run, together with what is certain, but for dominated ones."""
+    """Every undominated combination of one shard of each run, plus the participation that is certain."""
     combined = [certain]
     for shards, count in several:
         chosen = [_total((shard, 1) for shard in some) for some in combinations_with_replacement(shards, count)]
@@ -94,7 +95,7 @@ def _combined(certain: Participation, several: Sequence[Choice]) -> Shards:
 
 
 def _largest(combined: Shards, delta: float, tolerance: float) -> float:
-    """The largest epsilon of any combination. Bounds on a coarse grid tell which ones need a finer one."""
+    """The largest epsilon of any combination; bounds on a coarse grid select those that need a finer one."""
     if len(combined) == 1:
         return max(at_one_position(*shard, delta, tolerance) for shard in combined)
     coarse = sorted(
@@ -116,7 +117,7 @@ def _enveloped(certain: Participation, several: Sequence[Choice], delta: float, 
 
 
 def _envelope(shards: Sequence[Participation], least: float) -> Curve:
-    """The largest of the shards' curves at every epsilon; each is close to its shard's where delta is above `least`."""
+    """Pointwise maximum of the shards' curves; each is close to its shard's where delta is above `least`."""
     parts = [curves_of(*shard) for shard in shards]
     curves = [part[0].curve if [one.most for one in part] == [1] else composed_curve(part, least) for part in parts]
 
@@ -127,7 +128,7 @@ def _envelope(shards: Sequence[Participation], least: float) -> Curve:
 
 
 def _total(shards: Iterable[tuple[Participation, int]]) -> Participation:
-    """The sum of so many of each shard."""
+    """The sum of the shards, each times its number."""
     counts, mu_squared = Counter[Kind](), list[float]()
     for (full, kinds), times in shards:
         mu_squared.append(times * full)
@@ -137,7 +138,7 @@ def _total(shards: Iterable[tuple[Participation, int]]) -> Participation:
 
 
 def _join(shards: Sequence[Participation]) -> Participation:
-    """The largest of each entry."""
+    """The entrywise maximum of the shards."""
     counts = Counter[Kind]()
     for _, kinds in shards:
         counts |= Counter(dict(kinds))
@@ -155,13 +156,13 @@ def _mu_squared(shard: Participation) -> float:
 
 def _undominated(shards: Iterable[Participation]) -> Shards:
     """The shards that are not at most another in every entry."""
-    kept: list[tuple[float, dict[Kind, int], Participation]] = []
-    # What dominates another comes before it: its mu^2 and its answers are no less.
+    found: list[tuple[float, dict[Kind, int], Participation]] = []
+    # A shard that dominates another comes before it: its mu^2 and its answers are no less.
     for shard in sorted(set(shards), key=lambda one: (-one[0], -sum(count for _, count in one[1]))):
         full, counts = shard[0], dict(shard[1])
         if not any(
             full <= most and all(count <= other.get(kind, 0) for kind, count in counts.items())
-            for most, other, _ in kept
+            for most, other, _ in found
         ):
-            kept.append((full, counts, shard))
-    return frozenset(shard for _, _, shard in kept)
+            found.append((full, counts, shard))
+    return frozenset(shard for _, _, shard in found)

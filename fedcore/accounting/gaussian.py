@@ -1,4 +1,4 @@
-"""The privacy curve of Gaussian mechanisms in closed form.
+"""Privacy curve of Gaussian mechanisms in closed form.
 
 Full-batch Gaussian answers with sensitivities s_r and noise sigma_r compose, adaptively and without loss, to one
 Gaussian mechanism with mu^2 = sum (s_r / sigma_r)^2.
@@ -17,13 +17,14 @@ from scipy.special import erfcx, log_ndtr
 
 _RELATIVE = 1e-13
 _STEEP = 1e6
-"""A mu from which on the two terms' exponents, near mu^2 / 2, leave too few digits; such an epsilon protects nobody."""
+"""Largest mu of the exact search: beyond it exponents near mu^2 / 2 leave too few digits."""
 
 
 def log_delta(mu: float, epsilon: float) -> float:
-    """Natural logarithm of the smallest delta at which a mu-GDP mechanism is (epsilon, delta)-DP; epsilon >= 0.
+    """Natural logarithm of the smallest delta at which a mu-GDP mechanism is (epsilon, delta)-DP.
 
-    Raises ValueError for a negative mu, and for what is not a number.
+    `epsilon` >= 0.
+    Raises ValueError for a negative mu, and for NaN.
     """
     if not mu >= 0 or math.isnan(epsilon):
         raise ValueError(f"mu = {mu} must be >= 0, and epsilon = {epsilon} a number")
@@ -51,10 +52,11 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=1 << 14)
 def epsilon_of(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 at which a mu-GDP mechanism is (epsilon, delta)-DP; infinite for infinite mu.
+    """The smallest epsilon >= 0 at which a mu-GDP mechanism is (epsilon, delta)-DP.
 
-    For mu > 1e6 an upper bound, by less than 1e-4: mu^2/2 + mu sqrt(2 ln(1/delta)), where the first term alone is at
-    most delta since Phi(-x) <= exp(-x^2/2).
+    Infinite for infinite mu.
+    For mu > 1e6 an upper bound that exceeds it by less than 1e-4: mu^2/2 + mu sqrt(2 ln(1/delta)). The first term alone
+    is at most delta there, since Phi(-x) <= exp(-x^2/2).
     Raises ValueError unless 0 < delta < 1 and mu >= 0.
     """
     _check_delta(delta)
@@ -72,7 +74,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     return float(brentq(lambda epsilon: log_delta(mu, epsilon) - target, 0.0, high, xtol=1e-300, rtol=_RELATIVE))
 
 
-@lru_cache(maxsize=1 << 14)  # the phases of a plan, and the cells of a sweep, ask the same few questions
+@lru_cache(maxsize=1 << 14)  # the phases of a plan, and the cells of a sweep, repeat a few questions
 def mu_of(epsilon: float, delta: float) -> float:
     """The largest mu at which a mu-GDP mechanism is (epsilon, delta)-DP.
 

@@ -1,18 +1,17 @@
-"""What a run costs a silo if the server really draws by chance who takes part: the epsilon under honest silo sampling.
+"""Epsilon under honest silo sampling: the server really draws by chance which silos take part.
 
-Everybody sees who takes part, so a drawn round has no amplification in the usual sense: it reveals nothing where the
-silo is left out and all of its answers where it is not. What the draw gives is that the number of rounds that a silo
-answers in is random, Binomial(T, p), for a uniform subset of p M of the M silos drawn afresh in each of T rounds:
+Participation is visible, so a drawn round has no amplification in the usual sense. It reveals nothing where the silo is
+left out and all of its answers where it takes part. The gain: the number of rounds with the silo's answers is random.
+It is Binomial(T, p) if in each of T rounds a uniform subset of p M of the M silos is drawn afresh:
 
     delta(epsilon) = sum over n of Binomial(n; T, p) delta_n(epsilon), delta_n that of n rounds' answers
 
-It is so too where the size of the subset is random, drawn anew in each round, with p M its expectation: given the size
-m a silo's chance is m / M, on average p, and rounds are independent of one another.
+This also holds for a subset of random size with expectation p M, drawn anew in each round. Given the size m, a silo's
+chance is m / M, on average p, and rounds are independent of one another.
 
-It is an average over draws that nobody knows yet: to somebody who knows them (in a simulation they follow from the
-public seed) n is a number, and delta_n(epsilon) what holds. It rests on the server drawing as it says. Nothing that a
-silo relies on uses it: the accounted epsilon of a plan, the noise that is calibrated to it, ledgers and caps are all
-for a silo that is asked in every round.
+The epsilon averages over draws that are still unknown. For an observer who knows them (in a simulation they follow from
+the public seed) n is a number, and delta_n(epsilon) holds. The epsilon also assumes an honest server. No number that
+protects a silo uses it: accounted epsilons, calibrated noise, ledgers and caps count every round.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from fedcore.accounting.composition import Kinds, curves_of, spent, together
+from fedcore.accounting.composition import Kinds, curves_of, participation_of, spent
 from fedcore.accounting.events import GaussianRelease, gaussian_delta
 from fedcore.accounting.loss_distributions.loss_distribution import epsilon_of_curves
 
@@ -30,17 +29,17 @@ from fedcore.accounting.loss_distributions.loss_distribution import epsilon_of_c
 def honest_sampling(
     event: GaussianRelease, rounds: int, participation: float, delta: float, certain: Sequence[GaussianRelease] = ()
 ) -> float:
-    """An epsilon >= 0 (nats) at `delta` if the silo gives `event` in each of `rounds` rounds with chance
-    `participation`, drawn anew in each, and those of `certain` in any case.
+    """An epsilon >= 0 (nats) at `delta` for `event` with chance `participation` in each round.
 
-    `event`: all that the silo answers in one round (count: K local steps). `certain`: what is not left to the draws,
-    such as the K gradients of a warm start, which a silo gives once at most and is charged for in full.
-    An upper bound whatever the grid, typically within 0.1 %; it never exceeds `spent` of an answer in every round,
-    equals it for participation 1, and is infinite where that is.
+    `event`: all that the silo answers in one round (count: K local steps). `participation`: drawn anew in each of
+    `rounds`. `certain`: answers that do not depend on the draws, such as the K gradients of a warm start. A silo gives
+    these at most once and is charged for them in full.
+    An upper bound whatever the grid, typically within 0.1 %. It never exceeds `spent` of an answer in every round,
+    equals that for participation 1, and is infinite where that is.
     Assumes that the draws are honest, independent of one another and of all records; not for caps (see the module).
     Source: spec dp-scaffold, 5.8 (`certified`).
-    Raises ValueError unless rounds >= 1, 0 < participation <= 1 and 0 < delta < 1, and for events that `spent` does not
-    know or that are not all about the same positions.
+    Raises ValueError unless rounds >= 1, 0 < participation <= 1 and 0 < delta < 1. Raises it also for events that
+    `spent` does not know or that are not all about the same positions.
     """
     if rounds < 1:
         raise ValueError(f"rounds = {rounds} must be at least 1")
@@ -56,10 +55,10 @@ def honest_sampling(
     if any(one.mechanism != "gaussian" for one in every):
         delta = gaussian_delta(delta, "discrete-gaussian")
     # A silo that answers in every round bounds every mixture, and its closed form has no grid.
-    return min(most, _mixture(together([event]), rounds, participation, together(certain), delta))
+    return min(most, _mixture(participation_of([event]), rounds, participation, participation_of(certain), delta))
 
 
-@lru_cache(maxsize=1024)  # the silos of a plan ask the same question
+@lru_cache(maxsize=1024)  # the silos of a plan repeat the question
 def _mixture(
     drawn: tuple[float, Kinds], rounds: int, participation: float, certain: tuple[float, Kinds], delta: float
 ) -> float:

@@ -1,4 +1,4 @@
-"""The least noise that keeps to an epsilon where only an accountant knows: a search that trusts nothing it finds."""
+"""Search for the least noise whose accounted epsilon meets a target; the accountant checks results."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scipy.optimize import brentq
 
 
 class NoiseCache(Protocol):
-    """Keeps what searches found: a guess, which the accountant checks before it is used again."""
+    """Store of found noise; the accountant checks each value again before it is used."""
 
     def get(self, question: dict[str, Any]) -> float | None:
-        """The noise kept for this question; None if there is none."""
+        """The noise stored for this question; None if there is none."""
         ...
 
     def put(self, question: dict[str, Any], sigma: float) -> None:
-        """Keeps it, or not; that is no error."""
+        """Stores the noise. An implementation may skip this without an error."""
         ...
 
 
@@ -27,8 +27,8 @@ _CACHE: ContextVar[NoiseCache | None] = ContextVar("noise cache", default=None)
 
 
 @contextmanager
-def noise_kept_in(cache: NoiseCache | None) -> Iterator[None]:
-    """Within the block this thread's searches look into `cache` first, and keep there what they find."""
+def noise_cached_in(cache: NoiseCache | None) -> Iterator[None]:
+    """Makes this thread's searches in the block look into `cache` first and store their results there."""
     token = _CACHE.set(cache)
     try:
         yield
@@ -37,19 +37,20 @@ def noise_kept_in(cache: NoiseCache | None) -> Iterator[None]:
 
 
 TIGHT = 1e-3
-"""How far below the target, relative, the epsilon of a kept noise may lie."""
+"""Largest relative distance of a cached noise's epsilon below the target."""
 
 
 def least_noise(accounted: Callable[[float], float], enough: float, epsilon: float, question: dict[str, Any]) -> float:
-    """The least noise, to 1e-4 from above, with accounted(noise) <= epsilon; at most about `enough`, which suffices.
+    """The least noise, to 1e-4 from above, with accounted(noise) <= epsilon.
 
-    Noise has the unit of `enough`. What is found is kept under `question` in the cache of `noise_kept_in`, if there is
-    one, and checked by the accountant before it is used again.
+    `enough`: a noise that suffices; the result is at most about that.
+    Noise has the unit of `enough`. The result is stored under `question` in the cache of `noise_cached_in`, if there is
+    one. The accountant checks a stored value before it is used again.
     """
     cache = _CACHE.get()
-    kept = cache.get(question) if cache is not None else None
-    if kept is not None and 0 < kept < math.inf and (1 - TIGHT) * epsilon < accounted(kept) <= epsilon:
-        return kept
+    stored = cache.get(question) if cache is not None else None
+    if stored is not None and 0 < stored < math.inf and (1 - TIGHT) * epsilon < accounted(stored) <= epsilon:
+        return stored
 
     def excess(log_noise: float) -> float:
         return math.log(max(accounted(math.exp(log_noise)), 1e-12) / epsilon)
@@ -69,7 +70,7 @@ def least_noise(accounted: Callable[[float], float], enough: float, epsilon: flo
 def least_short_noise(
     accounted: Callable[[float], float], enough: float, epsilon: float, question: dict[str, Any]
 ) -> float:
-    """`least_noise`, rounded up to 20 bits: whoever searches for the same comes to exactly the same."""
+    """`least_noise`, rounded up to 20 bits, so that equal questions have equal answers on every machine."""
     mantissa, exponent = math.frexp(least_noise(accounted, enough, epsilon, question))
     steps = math.ceil(mantissa * 2.0**20)
     while accounted(math.ldexp(steps, exponent - 20)) > epsilon:

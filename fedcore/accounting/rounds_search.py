@@ -1,4 +1,4 @@
-"""The largest number of rounds that keeps to an epsilon, where only trying tells."""
+"""Search for the largest number of rounds within an epsilon, for accountants without an inverse."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ ROUNDS_LIMIT = 10**7
 
 
 def most_rounds(keeps: Callable[[int], bool]) -> int:
-    """The largest count that `keeps` holds for, which it does up to there and not beyond; 0 if not for 1.
+    """The largest count for which `keeps` holds, if it holds for all smaller ones; 0 if not for 1.
 
-    Where `keeps` is not quite monotone (an accountant's bounds rise but for their grid), one that it holds for.
+    Where `keeps` is not quite monotone (an accountant's bounds rise up to their grid), the result is a count for which
+    it holds.
     Raises InputError if there is no bound below 10 million.
     """
     if not keeps(1):

@@ -1,4 +1,4 @@
-"""Noise, epsilon and rounds of a silo that answers about its records in one way: each from the other two."""
+"""Noise, epsilon and rounds of a silo with one kind of answers: each from the other two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedcore.errors import InputError
 
 _SCHEMES = (*get_args(Sampling), "once")
 _MOST = 2**53
-"""Of what is counted: floats have every number up to it."""
+"""Largest count: floats represent every whole number up to it."""
 
 
 def _typed(value: object) -> str:
@@ -27,18 +27,20 @@ def _typed(value: object) -> str:
 
 
 def _check_target(epsilon: float) -> None:
-    """Raises InputError unless it is a positive number."""
+    """Raises InputError unless epsilon is a positive number."""
     if not (is_number(epsilon) and 0 < epsilon < math.inf):
         raise InputError(f"epsilon = {_typed(epsilon)} must be a positive number")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Noised means of gradients clipped to norm `clip`, each about a batch of a silo's n records: one in each of
-    `rounds` rounds, or `local_steps` of them, each at a model and about a sample of its own.
+    """One silo's noised means of clipped gradients, over all rounds of a run.
 
-    `sampling`: the whole silo ("full", batch = n), a sample drawn anew each round, or "once": disjoint batches, so that
-    each record is used in one round. Sigma is the standard deviation per coordinate of the noise on the mean.
+    Gradients are clipped to norm `clip`, and each answer is about a batch of the silo's n records. A round has one
+    answer, or `local_steps` of them, each at its own model and sample. Sigma is the standard deviation per coordinate
+    of the noise on the mean.
+    `sampling`: the whole silo ("full", batch = n), a sample drawn anew each round, or "once". The batches of "once" are
+    disjoint, so that each record is used in one round.
     Raises InputError for numbers that do not fit together.
     """
 
@@ -55,7 +57,7 @@ class Setting:
             value = getattr(self, name)
             if not (is_whole(value) and value <= _MOST):
                 raise InputError(f"{name} = {value!s:.40} must be a whole number, at least 1 and at most {_MOST:,}")
-            object.__setattr__(self, name, int(value))  # one of NumPy's has not all that an int has
+            object.__setattr__(self, name, int(value))  # NumPy's integers lack some methods of int
         for name in ("delta", "clip"):
             if not is_number(getattr(self, name)):
                 raise InputError(f"{name} = {getattr(self, name)!s:.40} must be a number")
@@ -96,7 +98,7 @@ class Setting:
         return self.event(1.0).sensitivity
 
     def event(self, sigma: float) -> GaussianRelease:
-        """What all rounds together reveal of the record that they touch most often."""
+        """The privacy event of all rounds, for the record that they touch most often."""
         return self._event(self.answers, sigma)
 
     def _event(self, answers: int, sigma: float) -> GaussianRelease:
@@ -105,14 +107,14 @@ class Setting:
         return replace(self.inputs().event(answers), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:
-        """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
+        """Accounted epsilon of this noise (`composition.spent`); infinite without noise or accountant."""
         return spent([self.event(sigma)], self.delta)
 
     def honest_sampling(self, sigma: float, participation: float) -> float:
         """Epsilon of this noise if the server really draws the silo with this chance, anew in each round.
 
-        At most `epsilon`; see `accounting.honest_sampling`. The same as that for disjoint batches: a silo that is left
-        out may come to the record's batch in a later round.
+        At most `epsilon`; see `accounting.honest_sampling`. Equal to `epsilon` for disjoint batches: a silo that is
+        left out may come to the record's batch in a later round.
         """
         if not (is_number(participation) and 0 < participation <= 1):
             raise InputError(f"participation = {participation!s:.40} must be above 0 and at most 1")
@@ -122,7 +124,7 @@ class Setting:
         return honest_sampling(event, self.rounds, participation, self.delta)
 
     def sigma(self, epsilon: float) -> float:
-        """The least noise that keeps to `epsilon`: to 1e-10 for full batches and once, else to 1e-4, from above.
+        """The least noise within `epsilon`: to 1e-10 for full batches and once, else to 1e-4, from above.
 
         Raises InputError if epsilon is not positive, or no accountant is known for the sampling.
         """
@@ -136,9 +138,9 @@ class Setting:
         return least_noise(self.epsilon, full, epsilon, {**asdict(self), "epsilon": epsilon})
 
     def inputs(self, **options: Any) -> FormulaInputs:
-        """This setting as the published formulas are asked about it. Raises InputError for options out of range.
+        """This setting as input of the published formulas. Raises InputError for options out of range.
 
-        `local_steps` is among the options: what a formula calls that is not always a number of answers.
+        `local_steps` is among the options: a formula's local steps are not always a number of answers.
         """
         return FormulaInputs(self.n, self.rounds, self.delta, self.size, self.clip, self.sampling, **options)
 
@@ -146,13 +148,13 @@ class Setting:
     def paper(self) -> PaperFormula:
         """The published formula of the main method: its multi-pass one, or (once) its one-pass baseline's.
 
-        It knows no local steps: each answer is a round of its own.
+        The formula has no local steps: each answer is a round of its own.
         """
-        asked = replace(self.inputs(), rounds=self.answers)
-        return published("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", asked)
+        inputs = replace(self.inputs(), rounds=self.answers)
+        return published("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", inputs)
 
     def rounds_for(self, epsilon: float, sigma: float) -> int:
-        """The largest number of rounds that keeps to `epsilon` with this noise; 0 if one is too many.
+        """The largest number of rounds within `epsilon` with this noise; 0 if one is too many.
 
         Raises InputError if there is no bound below 10 million, or epsilon is no positive number.
         """

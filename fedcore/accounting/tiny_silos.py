@@ -1,6 +1,6 @@
-"""Silos so small that 1/n^2, a delta that is chosen by nobody, is no small number: 1/16 of 4 records.
+"""Refusal and warning for silos whose default delta 1/n^2 is large, such as 1/16 for 4 records.
 
-With probability delta a mechanism that keeps to its guarantee may publish a record in full.
+With probability delta a mechanism that meets its guarantee may publish a record in full.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from fedcore.directed_rounding import shown_up
 
 LARGE = 1e-3
-"""Of deltas those above are worth a warning: those of 31 records and fewer."""
+"""Largest delta without a warning; 1/n^2 exceeds it for 31 records and fewer."""
 LARGEST = 0.05
-"""Above it 1/n^2 is refused, and only a number says so: of 4 records and fewer."""
+"""Largest 1/n^2 taken as a default; 4 records and fewer need a delta that is written as a number."""
 
 
 def refusal(delta: float | str | None, n: int, key: str, unit: str = "records") -> str | None:
-    """Why a delta is not taken that is 1/n^2 of so few records, after a name; None for a number,
-    and where it is small."""
+    """The end of a sentence that refuses delta = 1/n^2 of few records; None if delta is acceptable.
+
+    A written number and a small 1/n^2 are acceptable.
+    """
     if not (delta is None or isinstance(delta, str)) or 1.0 / n**2 <= LARGEST:
         return None
     return (
@@ -28,9 +30,9 @@ def refusal(delta: float | str | None, n: int, key: str, unit: str = "records") 
 
 
 def warning(sizes: Mapping[str, int], fixed: float | None, unit: str, key: str = "privacy.delta") -> str | None:
-    """That the delta of some silos is large, in a sentence about the smallest; None if none is.
+    """A sentence about the silos with a large delta and the worst of them; None if there are none.
 
-    `sizes`: numbers of records by silo. `key`: what sets it.
+    `sizes`: numbers of records by silo. `key`: the configuration key of delta.
     """
     deltas = [(1.0 / n**2 if fixed is None else fixed, -n, name) for name, n in sizes.items()]
     large = sum(delta > LARGE for delta, _, _ in deltas)

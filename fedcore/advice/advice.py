@@ -1,11 +1,13 @@
-"""Which method to start with, from public facts alone, by what methods came to where noise was as large.
+"""Advice on a first method for a config, from public facts: methods' errors at similar noise.
 
-A row counts by how near its noise is to the config's (`Facts.noise`), and less if fewer silos are in a round there and
-not here, or the other way round; rows of networks say nothing of convex losses. Where noise is less than in all rows,
-those with the least count; where it is well above all rows, nothing is advised. The advised method is the plainest of
-those that are the lowest, or not told apart from it, in nearly all rows by weight; where there is none, the one of the
-lowest mean over the rows of its error less the lowest of the row. The width, the part and the mean were chosen on the
-table itself, each data set advised on by the others: no run of another was looked at.
+Rows. A row's weight falls with the ratio of its noise to the config's (`Facts.noise`). It is smaller where one has all
+silos in every round and the other has not. Rows of networks do not count for convex losses, nor the reverse. Where
+noise is less than in all rows, the rows with the least noise count; well above all rows, nothing is advised.
+
+Method. The advice is the plainest of the methods that are lowest, or not significantly above the lowest, in nearly all
+rows by weight. If there is none, it is the method with the lowest mean excess over the lowest error of each row.
+`WIDTH`, `TIED` and the mean were chosen on the table itself, by advising on each data set from the others, without
+other runs.
 """
 
 from __future__ import annotations
@@ -23,31 +25,30 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 
 WIDTH = 1.0
-"""Of the weight of a row, a bell curve, in natural logarithms of the noise: 2.7 times as much."""
+"""Standard deviation of a row's weight, a bell curve in the natural logarithm of the noise: a factor of 2.7."""
 OTHER_PARTICIPATION = 0.3
 """Factor on the weight of a row with all silos in a round for a config with some of them, or the reverse."""
 TIED = 0.9
-"""Part of the weight of the rows in which a method is the lowest or tied with it, for it to be advised as the plainest.
-"""
+"""Part of the rows' weight in which a method must be lowest, or tied with the lowest, to be advised as the plainest."""
 LEAST = 0.1
-"""Weight of a row, for it to count: e^2.1 or 8.5 times more or less noise."""
+"""Least weight of a row that counts: e^2.1 or 8.5 times more or less noise."""
 BEYOND = "beyond the limits"
-"""Why a method is left out that one cannot afford with the settings of a row."""
+"""Reason to leave out a method whose settings in a row need more rounds or messages than allowed."""
 HOPELESS = 0.3
-"""Noise from which on no method of the table does much better than answering the most frequent class."""
+"""Noise from which on no method of the table is much better than answering the most frequent class."""
 REACH = 1.5
-"""Times the noise of a row, or the inverse, up to which it is about such silos. With more noise nothing is advised;
-with less, or between rows that are further away, the advice is extrapolated."""
+"""Largest ratio of a row's noise to the facts', or its inverse, within which a row describes such silos. With more
+noise nothing is advised; with less, or between more distant rows, the advice is extrapolated."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The method, settings to start from, and the rows behind it, in which it is affordable, the weightiest first with
-    their weights. The settings are those of the first. `facts`, `rounds`, `floats`: what it was asked for.
+    """The advised method, its settings, and the evidence.
 
-    `above`: mean over the rows of its error less the lowest. `others`: the same of the other methods, the best first.
-    `tied`: part of the weight of the rows in which it is the lowest or not told apart from the lowest. `left_out`:
-    the other methods of nearby rows, and why each was not considered.
+    `rows`: those in which the method is affordable, with their weights, the largest first; `settings` are the first's.
+    `above`: mean over the rows of its error less the lowest; `others`: the same of the other methods, the best first.
+    `tied`: part of the rows' weight in which it is lowest or not significantly above the lowest. `left_out`: the other
+    methods of nearby rows, with the reason. `facts`, `rounds`, `floats`: the arguments of `advise`.
     """
 
     method: str
@@ -63,7 +64,7 @@ class Advice:
 
     @property
     def nearest_noise(self) -> float:
-        """Of the rows, the noise with the least ratio to that of the facts."""
+        """The rows' noise with the least ratio to that of the facts."""
         return min((row.facts.noise for row, _ in self.rows), key=self._ratio)
 
     @property
@@ -73,7 +74,7 @@ class Advice:
 
     @property
     def limited(self) -> bool:
-        """Whether rounds or numbers sent were."""
+        """True if rounds or numbers sent were limited."""
         return self.rounds is not None or self.floats is not None
 
     def _ratio(self, noise: float) -> float:
@@ -87,9 +88,11 @@ def advise(
     floats: float | None = None,
     besides: Collection[str] = (),
 ) -> Advice:
-    """What the table says for these facts. `rounds`, `floats`: what one can afford; `besides`: methods that do not
-    apply. Rows name the plainest methods first. Raises InputError where the table has nothing like it, or nothing that
-    one can afford."""
+    """The table's advice for these facts. Rows name the plainest methods first.
+
+    `rounds`, `floats`: the most rounds and numbers sent; `besides`: methods that do not apply. Raises InputError if no
+    row has similar noise, or no method keeps to the limits.
+    """
     near = weighted(table, facts)
     if not near:
         noises = [row.facts.noise for row in table if row.facts.convex == facts.convex]
@@ -143,7 +146,7 @@ def advise(
 
 
 def _least(dear: Sequence[tuple[Row, str]], facts: Facts, rounds: int | None, floats: float | None) -> str:
-    """The least that one of these methods of rows needs of what is limited."""
+    """Names the least rounds, or numbers sent, that one of these methods needs."""
     needs = []
     if rounds is not None:
         needs.append(f"{min(row.rounds[method] for row, method in dear)} rounds")
@@ -155,8 +158,10 @@ def _least(dear: Sequence[tuple[Row, str]], facts: Facts, rounds: int | None, fl
 def applied(
     config: ExperimentConfig, table: Sequence[Row], rounds: int | None = None, floats: float | None = None
 ) -> tuple[Advice, ExperimentConfig]:
-    """The advice for a config, and the config with the advised method; a method that cannot be planned for it is not
-    advised. Raises InputError as `advise` does."""
+    """The advice for a config, and the config with the advised method, which can be planned for it.
+
+    Raises InputError as `advise` does.
+    """
     facts, besides, reason = Facts.of(config), set[str](), ""
     while True:
         try:
@@ -182,23 +187,27 @@ def applied(
 
 
 def with_method(config: ExperimentConfig, settings: Mapping[str, Any]) -> ExperimentConfig:
-    """The config with a method's settings (by section), and its own of all other keys. Raises InputError where they do
-    not go with it."""
+    """The config with a method's settings, by section, in place of its own.
+
+    Raises InputError where the two do not fit.
+    """
     values = config.model_dump(mode="json")
-    for section, its in settings.items():
-        values[section] = its if section == "algorithm" else {**values[section], **its}
+    for section, chosen in settings.items():
+        values[section] = chosen if section == "algorithm" else {**values[section], **chosen}
     return validated(ExperimentConfig, values, "advised")
 
 
 def _of_loss(config: ExperimentConfig, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings without those of the model where it has a clipping bound and another loss than the rows: a bound on the
-    gradients of one says nothing of another's."""
+    """Settings without `model` if the config has a clipping bound and another loss than the rows.
+
+    A bound on the gradients of one loss does not suit another's.
+    """
     other = config.model.loss.name != LOSS[config.model.convex] and config.model.clip is not None
-    return {name: its for name, its in settings.items() if not (other and name == "model")}
+    return {name: chosen for name, chosen in settings.items() if not (other and name == "model")}
 
 
 def nearest(table: Sequence[Row], facts: Facts) -> dict[str, Mapping[str, Any]]:
-    """Of each method its settings in the row that is most like the facts, of those that have it."""
+    """By method, its settings in the most similar row that has the method."""
     found: dict[str, Mapping[str, Any]] = {}
     for row, _ in weighted(table, facts):
         for method, settings in row.settings.items():
@@ -207,7 +216,7 @@ def nearest(table: Sequence[Row], facts: Facts) -> dict[str, Mapping[str, Any]]:
 
 
 def weighted(table: Sequence[Row], facts: Facts) -> list[tuple[Row, float]]:
-    """The rows that count, the weightiest first, with their weights; none where noise is beyond the reach of all."""
+    """The rows that count with weights, the largest first; none for noise well above all."""
     alike = [row for row in table if row.facts.convex == facts.convex]
     noises = [row.facts.noise for row in alike]
     if not noises or facts.noise > REACH * max(noises):
@@ -218,6 +227,6 @@ def weighted(table: Sequence[Row], facts: Facts) -> list[tuple[Row, float]]:
 
 
 def _weight(row: Row, noise: float, all_silos: bool) -> float:
-    """From 0 to 1."""
+    """Weight of a row, from 0 to 1."""
     away = math.log(row.facts.noise / noise) / WIDTH
     return math.exp(-0.5 * away**2) * (1.0 if row.facts.all_silos == all_silos else OTHER_PARTICIPATION)

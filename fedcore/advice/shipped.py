@@ -1,4 +1,4 @@
-"""The rows behind `fedcore advise`: rows.json, which the study `five-way` makes and its publication writes."""
+"""The rows of `fedcore advise`: rows.json, published by the study `five-way`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedcore.errors import InputError
 
 ROWS = Path(__file__).with_name("rows.json")
 PROVENANCE = Path(__file__).with_name("rows.provenance.json")
-"""Where the rows come from: a file of the form of studies/results/provenance.py."""
+"""Provenance of the rows, in the form of studies/results/provenance.py."""
 _ROWS = TypeAdapter(tuple[Row, ...])
 
 
@@ -27,5 +27,5 @@ def advice_rows(path: Path = ROWS) -> tuple[Row, ...]:
 
 
 def as_bytes(rows: tuple[Row, ...]) -> bytes:
-    """The rows in the form of the file: JSON, one row on a line."""
+    """The rows as the bytes of such a file: JSON, one row on a line."""
     return b"[" + b",\n".join(row.model_dump_json().encode() for row in rows) + b"]\n"

@@ -1,4 +1,4 @@
-"""What methods came to on other silos: rows of a table that was made once, and the public facts that a row is about."""
+"""A table of methods' results on public data: its rows, and public facts of their silos."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from fedcore.hyperparameters import Count, Real, Section
 from fedcore.planning.aggregated import mean_noise
 
 LOSS = {True: "logistic", False: "squared"}
-"""Of the rows of convex losses, and of those of networks."""
+"""Loss of the rows, by whether it is convex; the others are of networks."""
 _HESSIANS = "noised-newton"
 
 
 class Facts(Section):
-    """What everybody may know of silos and of what is asked of them."""
+    """Public facts of a config: silos, model, epsilon and delta."""
 
     silos: Count = Field(ge=1)
     per_round: Real = Field(gt=0)
-    """Silos in a round; of a drawn number the harmonic mean, as in the bounds."""
+    """Silos in a round; the harmonic mean where their number is drawn, as in the papers' bounds."""
     records: Real = Field(gt=0)
-    """Of each of as many equal silos whose mean would have as much noise: 1 / sqrt(mean of (w_i / n_i)^2), for weights
-    w_i of mean 1, to three decimals. With weights by records it is the mean; with equal weights small silos decide."""
+    """Records of each of as many equal silos whose mean has the same noise: `1 / sqrt(mean of (w_i / n_i)^2)` for
+    weights w_i of mean 1, to three decimals. With weights by records it is the mean of n_i; with equal weights small
+    silos decide."""
     weights: Count = Field(ge=1)
-    """Of the model: d."""
+    """Weights of the model: d."""
     convex: bool
     epsilon: Real = Field(gt=0)
     delta: Real = Field(gt=0, lt=1)
 
     @classmethod
     def of(cls, config: ExperimentConfig) -> Facts:
-        """Of a config; no record is read. Raises InputError, as a plan does, and for a run without a target."""
+        """The facts of a config; reads no record. Raises InputError, also without epsilon."""
         if config.privacy.epsilon is None:
             raise InputError("privacy.epsilon is null, and methods are compared at a target: give one, as 2")
         problem = make_plan(config).problem
@@ -54,30 +55,32 @@ class Facts(Section):
 
     @property
     def all_silos(self) -> bool:
-        """Whether each is in every round."""
+        """True if every silo is in every round."""
         return self.per_round >= self.silos
 
     @property
     def noise(self) -> float:
-        """sqrt(d ln(1/delta)) / (n epsilon sqrt(M)): how large the noise of the mean answers is beside what they are
-        about, up to the number of rounds; the term that all five papers' bounds on the excess risk share."""
+        """sqrt(d ln(1/delta)) / (n epsilon sqrt(M)): noise-to-signal ratio of the mean answer.
+
+        All five papers' bounds on the excess risk share this term; the number of rounds is not in it.
+        """
         spread = math.sqrt(self.weights * math.log(1.0 / self.delta))
         return spread / (self.records * self.epsilon * math.sqrt(self.per_round))
 
 
 class Row(Section):
-    """One place of a figure: what each method's error was, with the settings that were chosen for it there."""
+    """One point of a study's figure: each method's error, with its tuned settings."""
 
     figure: str
     facts: Facts
     measure: str
-    """What `errors` are: all at least 0, less is better."""
+    """Name of the measure in `errors`: all at least 0, less is better."""
     errors: Mapping[str, Real]
     """Means over trials, by method."""
     tied: tuple[str, ...]
-    """The best method, and those that are not told apart from it."""
+    """The best method, and those not significantly above it."""
     settings: Mapping[str, Mapping[str, Any]]
-    """By method, sections of an experiment with what the method was set to."""
+    """By method, the tuned keys of an experiment's sections."""
     rounds: Mapping[str, Count]
     floats: Mapping[str, Real]
     """Numbers that all silos sent in a run, by method."""
@@ -94,14 +97,16 @@ class Row(Section):
         return self
 
     def sent(self, method: str, facts: Facts) -> float:
-        """Numbers that all silos of these facts would send in the method's run with the row's settings: a gradient
-        grows with the weights, a Hessian (of noised-newton) with their square."""
+        """Numbers that silos of these facts would send in a run with the row's settings.
+
+        A gradient grows with the number of weights, a Hessian (of noised-newton) with its square.
+        """
         there, here = self.facts.weights, facts.weights
         wider = here * (here + 3) / (there * (there + 3)) if method == _HESSIANS else here / there
         return self.floats[method] * wider * facts.per_round / self.facts.per_round
 
     def affordable(self, method: str, facts: Facts, rounds: int | None, floats: float | None) -> bool:
-        """Whether the method's run with the row's settings keeps to so many rounds and numbers sent; None: any."""
+        """Checks that the method keeps to `rounds` and `floats` sent with the row's settings."""
         return (rounds is None or self.rounds[method] <= rounds) and (
             floats is None or self.sent(method, facts) <= floats
         )

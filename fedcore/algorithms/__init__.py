@@ -1,4 +1,4 @@
-"""Methods: one file each. To add one: a file here and its import below; the contract tests then run it."""
+"""Methods, one file each. To add one: a file here and its import below; contract tests then run it."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
@@ -28,7 +28,7 @@ from fedcore.algorithms.statistics.second_moments import SecondMoments
 _imported: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and Traits in kind.__mro__]
 
 METHODS: dict[str, Any] = {kind.name: kind for kind in _imported if kind not in (Traits, Method)}
-"""What silos can be asked to agree to, by name: every method that is imported above."""
+"""Every method that is imported above, by name: the names that a silo's agreement may have."""
 
 ALGORITHMS: dict[str, Any] = {name: method for name, method in METHODS.items() if method.trains}
 """Methods of training by name."""
@@ -40,5 +40,5 @@ else:
 
 
 def with_trait(trait: str) -> list[str]:
-    """Names of the methods of training that declare this of themselves (`method.Traits`)."""
+    """Names of the methods of training that declare this trait (`method.Traits`)."""
     return [name for name, method in ALGORITHMS.items() if getattr(method, trait)]

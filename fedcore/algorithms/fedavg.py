@@ -1,7 +1,7 @@
 """DP-FedAvg: averages of models after local noisy SGD steps.
 
-Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022,
-Algorithm 2 (spec dp-scaffold 4.3); without noise the FedAvg of McMahan et al. 2017.
+Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022. Algorithm
+2 (spec dp-scaffold 4.3); without noise the FedAvg of McMahan et al. 2017.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Fedavg(LocalAveraging):
 
     name: Literal["fedavg"] = "fedavg"
     local_steps: Annotated[Count, Field(ge=1)] = 10
-    """K, local steps of a silo in one round; each asks once, about a sample of its own."""
+    """K, local steps of a silo in one round; each uses one answer about a sample of its own."""
 
     title: ClassVar[str] = "DP-FedAvg: averaged models after local noisy SGD"
     source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Algorithm 2"

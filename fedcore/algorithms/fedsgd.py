@@ -16,7 +16,7 @@ from fedcore.hyperparameters import DECLARED
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Fedsgd(LocalAveraging):
-    """`fedavg` with K = round(1/s) local steps (`epoch`), or with one (`one`); the other keys: `LocalAveraging`."""
+    """`fedavg` with K = round(1/s) local steps (`epoch`), or one (`one`); other keys: `LocalAveraging`."""
 
     name: Literal["fedsgd"] = "fedsgd"
     local_steps: Literal["epoch", "one"] = "epoch"

@@ -1,7 +1,7 @@
-"""What methods share that average the silos' models after local noisy SGD steps.
+"""The shared part of methods that average the silos' models after local noisy SGD steps.
 
-Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022,
-Algorithm 2 (spec dp-scaffold 4.3).
+Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022. Algorithm
+2 (spec dp-scaffold 4.3).
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from fedcore.planning.problem import Problem
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class LocalAveraging(LocalSteps):
-    """Each round: K local steps on fresh samples of floor(s n) records, then the mean of the silos' models.
+    """Each round: K local steps on fresh samples, then the mean of the silos' models.
 
-    The model is the last one. The paper's W is unbounded; here models stay in the ball of `model.diameter`, so give it
-    a large one to have none.
+    A sample has floor(s n) records. The last model is the result. The paper's W is unbounded; here models stay in the
+    ball of `model.diameter`. A large diameter removes that bound.
     """
 
     state: ClassVar[type[ModelState]] = ModelState
 
     @property
     def pull(self) -> float:
-        """Weight of the proximal term of local steps, in units of loss per squared weight."""
+        """Weight of the proximal term of local steps, loss per squared weight."""
         return 0.0
 
     @property
     def settings(self) -> dict[str, float]:
-        """What phases keep of the method's numbers."""
+        """The method's numbers that its phases store."""
         return {"step": self.length, "global_step": self.global_step}
 
     def plan(self, problem: Problem) -> Plan:
@@ -53,8 +53,7 @@ class LocalAveraging(LocalSteps):
         return {"w": state.w}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        """The mean direction of the local steps, proximal terms included: the paper's change of the model over
-        -K eta_l."""
+        """Mean direction of local steps, with proximal terms: the paper's change of the model over -K eta_l."""
         return mean_direction(silo, sent["w"], self.steps, self.length, prox=self.pull)
 
     def server_update(self, state: ModelState, messages: Messages, phase: Phase) -> ModelState:

@@ -1,4 +1,4 @@
-"""What methods with local steps share: their numbers, and the length of a step.
+"""The shared part of methods with local steps: their numbers, and the length of a step.
 
 Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022 (spec
 dp-scaffold 4.0, 4.7).
@@ -18,12 +18,12 @@ from fedcore.optim.local import local_step
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class LocalSteps(Traits):
-    """In a round a silo takes K steps, each along a noised gradient about a sample of its own."""
+    """Local steps: in a round a silo takes K steps, each along a noised gradient about its own sample."""
 
     rounds: Annotated[Count, Field(ge=1)] | None = 100
     """T, communication rounds; null: the largest number that keeps to privacy.epsilon with privacy.noise_multiplier."""
     sampling_rate: Annotated[Factor, Field(gt=0, le=1)] = 0.2
-    """s: a local step is about floor(s n) of a silo's n records, drawn anew for each."""
+    """s: each local step uses floor(s n) of a silo's n records, drawn anew."""
     step: Annotated[Factor, Field(gt=0)] = 1.0
     """eta_0, squared weight per loss: a local step has length eta_0 / max(1, round(s K))."""
     global_step: Annotated[Factor, Field(gt=0)] = 1.0
@@ -40,5 +40,5 @@ class LocalSteps(Traits):
 
     @property
     def length(self) -> float:
-        """eta_l, of a local step."""
+        """eta_l, the length of a local step."""
         return local_step(self.step, self.sampling_rate, self.steps)

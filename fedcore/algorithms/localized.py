@@ -1,4 +1,4 @@
-"""What localized methods share: the numbers of their schedule of phases, given or left to the theorem.
+"""The shared part of localized methods: numbers of their phases, given or left to the theorem.
 
 Source: Gao, Lowy, Zhou and Wright 2024, Algorithms 1 and 4 (`fedcore.planning.theorems.localization`).
 """
@@ -21,22 +21,25 @@ Listed = Annotated[tuple[Annotated[Count, Field(ge=1)], ...], Field(max_length=M
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Localized(Traits):
-    """Phase i is about shard i of each silo's records, half as long as the one before, and near
-    the model of phase i-1."""
+    """Phases on shards: phase i uses shard i of each silo's records, near the model of phase i-1.
+
+    Each shard is half as long as the one before.
+    """
 
     rounds: Annotated[Count, Field(ge=1)] | Listed | None = None
     """R of each phase: one number, or one per phase with the last repeated; null: the theorem's R_i."""
     lam: Annotated[Factor, Field(gt=0)] | None = None
-    """lambda, loss per squared weight: of the first phase's regulariser around its centre; null: the theorem's."""
+    """lambda, loss per squared weight, of the first phase's regulariser around its centre; null: the theorem's."""
     exponent: Annotated[Factor, Field(ge=0)] | None = None
     """p: lambda grows by 2^p from phase to phase; null: the theorem's, at least 3."""
     max_phases: Annotated[Count, Field(ge=1)] | None = None
-    """Phases at most; null: all floor(log2 n). Stopping early costs nothing in privacy."""
+    """Largest number of phases; null: floor(log2 n). Stopping early costs nothing in privacy."""
     batch: Batch = None
-    """K, records of an answer of the smallest shard, expected (Poisson samples; the paper draws with replacement), in
-    phases that have more of them; null: all records; theory: the paper's K_i, where it has one for the method."""
+    """K, expected records of an answer of the smallest shard, in phases with more (Poisson samples; the paper draws
+    with replacement); null: all records; theory: the paper's K_i, where it has one for the method."""
     schedule: Schedule = None
-    """theory refuses numbers that the theorem chooses; manual needs rounds and lam; null: both are taken."""
+    """theory refuses numbers that the theorem chooses; manual needs rounds and lam; null: either source, number by
+    number."""
 
     @property
     def from_theory(self) -> tuple[str, ...]:

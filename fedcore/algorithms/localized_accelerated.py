@@ -1,8 +1,8 @@
 """Localized ISRL-DP accelerated minibatch SGD.
 
-Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024:
-Algorithm 1 with the accelerated solver (Algorithm 2) in its multi-stage form (Algorithm 5), each stage started at the
-result of the one before, in the corrected form of spec localized-isrl-dp 6.2 (Q1 to Q5, Q8, Q15).
+Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024.
+Algorithm 1 with the accelerated solver (Algorithm 2) in its multi-stage form (Algorithm 5). Each stage starts at the
+result of the one before. The form is that of spec localized-isrl-dp 6.2, corrected (Q1 to Q5, Q8, Q15).
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from fedcore.planning.theorems.localization import localization, rounds_of, shar
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class LocalizedAccelerated(Localized, Accelerated):
-    """Phase i: multi-stage accelerated noisy SGD on shard i, over W and the ball around the model of phase i-1.
+    """Phase i: multi-stage accelerated noisy SGD on shard i, near the model of phase i-1.
 
-    `batch: theory` takes the paper's K_i with the fewest gradients, and not below what its noise is stated for.
+    The domain is W and a ball around that model. `batch: theory` takes the paper's K_i with the fewest gradients, and
+    at least the least K_i of its noise formula.
     """
 
     name: Literal["localized-accelerated"] = "localized-accelerated"
     rounds_scale: Annotated[Factor, Field(gt=0)] = 1.0
-    """Factor on the theorem's R_i, where rounds are left to it."""
+    """Factor on the theorem's R_i, where rounds are left to the theorem."""
     gap: Literal["tight", "paper"] = "tight"
     """Bound Delta_i on the phase's starting gap: tight, by strong convexity; paper: L D."""
 

@@ -1,8 +1,8 @@
 """Localized ISRL-DP minibatch SGD.
 
-Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024:
-Algorithm 1 with plain noisy minibatch SGD inside each phase, the method of the paper's experiments (their step rule and
-averaging are not published; spec localized-isrl-dp 6.4 and 7.7 are followed).
+Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024.
+Algorithm 1 with plain noisy minibatch SGD inside each phase, the method of the paper's experiments. Their step rule and
+averaging are not published; spec localized-isrl-dp 6.4 and 7.7 are followed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fedcore.planning.theorems.localization import localization, rounds_of, shar
 class LocalizedMbsgd(Localized, ProjectedSgd):
     """Phase i: noisy SGD on shard i of each silo, held near the model of phase i-1.
 
-    `batch: theory` is refused: the paper's K is for the accelerated solver's number of rounds. `schedule: theory` takes
-    a step by hand, which the paper does not give.
+    `batch: theory` is refused: the paper's K is for the accelerated solver's number of rounds. `schedule: theory` still
+    takes `step` from the config, since the paper gives none.
     """
 
     name: Literal["localized-mbsgd"] = "localized-mbsgd"

@@ -1,6 +1,6 @@
 """Localized ISRL-DP minibatch subgradient method, for nonsmooth losses.
 
-Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024:
+Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024.
 Algorithm 4 with Algorithm 3 inside each phase (Theorem 3.5; spec localized-isrl-dp 7.5 and 6.3, Q8, Q10, Q12, Q20).
 """
 
@@ -24,11 +24,12 @@ from fedcore.planning.theorems.localization import rounds_of, shards, subgradien
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class LocalizedSubgradient(Localized, Subgradient):
-    """Phase i: noisy subgradient method on shard i, over W and the ball of radius 2 L / lambda_i around phase i-1.
+    """Phase i: noisy subgradient method on shard i, near the model of phase i-1.
 
-    Its steps are 2 / ((lambda_i + ridge) (r + 1)) and need no tuning; lambda_i = lambda n 2^(i p) / n_i. `batch:
-    theory` takes the paper's K_i, the least that its formula for noise allows. Deviation: null takes full batches,
-    K_i = n_i; exact noise hardly depends on K_i, and more records only lower the variance.
+    The domain is W and the ball of radius 2 L / lambda_i around that model, with lambda_i = lambda n 2^(i p) / n_i.
+    Steps are 2 / ((lambda_i + ridge) (r + 1)) and need no tuning. `batch: theory` takes the paper's K_i, the least that
+    its formula for noise allows. Deviation: null takes full batches, K_i = n_i; exact noise hardly depends on K_i, and
+    more records only lower the variance.
     """
 
     name: Literal["localized-subgradient"] = "localized-subgradient"

@@ -1,7 +1,7 @@
 """Multi-pass noisy minibatch SGD.
 
-Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses",
-ICLR 2023, Algorithm 1, with a tuned constant step, or by Theorems 2.1 and 2.2 (spec isrl-dp-fl 6.1 and 6.2; spec
+Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses", ICLR
+2023. Algorithm 1, with a tuned constant step, or by Theorems 2.1 and 2.2 (spec isrl-dp-fl 6.1 and 6.2; spec
 localized-isrl-dp 7.8).
 """
 
@@ -26,22 +26,22 @@ from fedcore.planning.theorems.minibatch import sgd_batch, sgd_beta, sgd_envelop
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Mbsgd(ProjectedSgd):
-    """Every round uses all records of every participating silo, or a secret sample; one phase, no localization.
+    """Every round uses all records, or a secret sample, of every participating silo; one phase.
 
-    With `trust: none` this is full-batch projected gradient descent. What is left to the theorem follows its case for
-    strongly convex objectives where `model.ridge` > 0, else the one for convex ones, with the noise's own calibration.
+    With `trust: none` this is full-batch projected gradient descent. Numbers left to the theorem follow its strongly
+    convex case where `model.ridge` > 0, else its convex case. The noise keeps its own calibration.
     """
 
     name: Literal["mbsgd"] = "mbsgd"
     average: TheoremsAverage = "uniform"
-    """The model: the uniform average of w_1..w_R, the last iterate, or the theorem's average of w_0..w_{R-1}, which
-    with a ridge has weights that grow."""
+    """The model: the uniform average of w_1..w_R, the last iterate, or the theorem's average of w_0..w_{R-1}, which has
+    growing weights with a ridge."""
     step: Annotated[Factor, Field(gt=0)] | Literal["theory"] = 4.0
     """Length of a step along the mean gradient, squared weight per loss; theory: the theorem's for R rounds."""
     rounds: Annotated[Count, Field(ge=1)] | None = 40
     """R, communication rounds; null: the theorem's."""
     batch: Batch = None
-    """K, records of an answer of the smallest silo, expected (Poisson samples; the paper draws with replacement); null:
+    """K, expected records of an answer of the smallest silo (Poisson samples; the paper draws with replacement); null:
     all records; theory: the theorem's least K for R rounds."""
 
     title: ClassVar[str] = "multi-pass noisy minibatch SGD"

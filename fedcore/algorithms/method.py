@@ -1,8 +1,8 @@
-"""What a method is: hyperparameters plus pure functions, between a plan and a model.
+"""The interface of a method: hyperparameters, and pure functions between a plan and a model.
 
 The server side is a fold over rounds: broadcast(state) -> messages -> server_update(state, messages). State is frozen,
-holds arrays and integers only, and is all that a checkpoint needs. The silo side is `silo_step`, which sees nothing of
-a silo but the answers of the `Silo` protocol; each answer is already noised and charged.
+holds arrays and integers only, and is all that a checkpoint needs. The silo side is `silo_step`. It sees only the
+answers of the `Silo` protocol; each answer is already noised and charged.
 """
 
 from __future__ import annotations
@@ -18,33 +18,36 @@ from fedcore.state import State
 
 
 class Silo(Protocol):
-    """What a method may ask of a silo in one round; the silo clips, adds noise and charges by the agreed plan."""
+    """A silo's side of one round for methods; it clips, adds noise and charges by the agreed plan."""
 
     @property
     def ridge(self) -> float:
-        """Weight of the problem's ridge term, which is no part of any answer; public."""
+        """Weight of the problem's ridge term, which no answer contains; public."""
         ...
 
     @property
     def address(self) -> tuple[str, int, int]:
-        """Its name, the phase and the round: public."""
+        """Name, phase and round: public."""
         ...
 
     @property
     def phase(self) -> Phase:
-        """The agreed phase as it is in this round, with the method's own numbers: public."""
+        """The agreed phase in this round's form, with the method's own numbers: public."""
         ...
 
-    def ask(self, kind: str, *asked: Vector) -> Vector:
-        """Noised mean over all records, or a sample drawn for this ask, of what the answer of this kind sums (d,).
+    def ask(self, kind: str, *arrays: Vector) -> Vector:
+        """Noised mean of one kind of answer, over all records or a sample drawn for this call (d,).
 
-        gradient: gradients at a model (d,), each clipped to the phase's `clip`; gradient-difference: those at one model
-        minus those at another, each difference clipped to the phase's `clip` times the length between; moments:
-        `fedcore.planning.sensitivity.moments` of records scaled to its `record_bound`, about nothing;
-        gradient-and-hessian: both at a model, as `fedcore.planning.sensitivity.second_order` writes them;
-        gradient-and-hessian-vector: gradients of quadratic models around a model, in the coordinates that a mask keeps
-        and at a displacement among these, each clipped to the phase's `clip`. Raises SiloError for a kind that the
-        phase does not name.
+        - gradient: gradients at a model (d,), each clipped to the phase's `clip`.
+        - gradient-difference: gradients at one model minus those at another. Each difference is clipped to `clip` times
+          the distance of the models.
+        - moments: `fedcore.planning.sensitivity.moments` of records scaled to the phase's `record_bound`, without a
+          model.
+        - gradient-and-hessian: both at a model, as `fedcore.planning.sensitivity.second_order` writes them.
+        - gradient-and-hessian-vector: gradients of quadratic models around a model. They are in the coordinates of a
+          mask, at a displacement among these, and each is clipped to `clip`.
+
+        Raises SiloError for a kind that the phase does not name.
         """
         ...
 
@@ -53,65 +56,69 @@ S = TypeVar("S", bound=State)
 
 
 class Traits(Protocol):
-    """Declarations of a method for the configuration, silos, audits and tests; a method overrides those that differ."""
+    """A method's declarations for configuration, silos, audits and tests, with defaults to override."""
 
     title: ClassVar[str]
     source: ClassVar[str]
     state: ClassVar[type[Any]]
     trains: ClassVar[bool] = True
-    """Whether it makes a model: one that does not is no choice of `algorithm`."""
+    """True for a method that makes a model; others are no choice of `algorithm`."""
     asks: ClassVar[tuple[str, ...]] = ("gradient",)
     """The kinds of answers that its plans name."""
     takes_nonsmooth: ClassVar[bool] = False
-    """Whether a nonsmooth loss may be given to it; other methods need a finite smoothness constant."""
+    """True if it accepts a nonsmooth loss; other methods need a finite smoothness constant."""
     takes_nonconvex: ClassVar[bool] = False
-    """Whether a model without convexity may be given to it: its steps are given, not derived from convexity."""
+    """True if it accepts a nonconvex model: its steps are given, not derived from convexity."""
     takes_given_noise: ClassVar[bool] = False
-    """Whether noise may be given in place of a target; other methods take numbers of their schedule from epsilon."""
+    """True if it accepts noise in place of a target; other methods take numbers of their schedule from epsilon."""
     several_answers: ClassVar[bool] = False
-    """Whether silos answer several times in a round."""
+    """True if silos answer several times in a round."""
     sends_own_arrays: ClassVar[bool] = False
-    """Whether its broadcast has an array (N, d), of which each silo receives a row of its own."""
+    """True if its broadcast has an array (N, d), of which each silo receives its own row."""
     takes_aggregator: ClassVar[bool] = False
-    """Whether a trusted aggregator may stand between silos and server: of other methods, schedules and messages are
-    those of silos that add their noise themselves."""
+    """True if it accepts a trusted aggregator between silos and server. Other methods' schedules and messages assume
+    silos that add their noise themselves."""
     needs_all_silos: ClassVar[bool] = False
-    """Whether all silos have to take part in every round."""
+    """True if all silos have to take part in every round."""
     linear_only: ClassVar[bool] = False
-    """Whether it takes a linear predictor and no other model: it asks for Hessians."""
+    """True if it accepts only a linear predictor, because it uses Hessians."""
     sends_sums: ClassVar[bool] = True
-    """Whether a message is a weighted sum of the answers of its round, which is what an audit can read."""
+    """True if a message is a weighted sum of the answers of its round, the form that an audit can read."""
     vectors_up: ClassVar[int] = 1
-    """Largest number of arrays (d,) that a message of a silo is made of."""
+    """Largest number of arrays (d,) in a silo's message."""
 
     @property
     def from_theory(self) -> tuple[str, ...]:
-        """Its hyperparameters that are left to a theorem, which is about convex losses."""
+        """Hyperparameters that are left to a theorem, which is about convex losses."""
         return ()
 
     def message_lengths(self, problem: Problem) -> tuple[int, ...]:
-        """What a silo's message can be long."""
+        """Possible lengths of a silo's message."""
         return tuple({problem.objective.dim, self.vectors_up * problem.objective.dim})
 
     def envelope(self, problem: Problem) -> float | None:
-        """b of the Moreau envelope of a nonsmooth loss by the method's own theorem, loss per squared weight.
+        """b of the Moreau envelope of a nonsmooth loss by the method's own theorem.
 
-        None: Gao et al.'s, whatever the method (`fedcore.models.smoothing.theory_beta`). `problem` is that of the loss
-        itself, whose smoothness is infinite. Raises InputError for noise that is given in place of a target.
+        Unit: loss per squared weight. None: Gao et al.'s b, whatever the method
+        (`fedcore.models.smoothing.theory_beta`). `problem` is that of the loss itself, whose smoothness is infinite.
+        Raises InputError for noise that is given in place of a target.
         """
         return None
 
     def shown(self, phase: Phase) -> dict[str, float]:
-        """Public numbers of a phase by name, beside its settings: no part of what silos agree to."""
+        """Public numbers of a phase by name, beside its settings; not part of the agreement with silos."""
         return {}
 
     def curve(self, before: Any, after: Any, phase: Phase) -> dict[str, float]:
-        """Public numbers of a round by name, of the states before and after it: of releases and the plan alone."""
+        """Public numbers of a round by name, from the states before and after it.
+
+        They are functions of releases and the plan alone.
+        """
         return {}
 
 
 class Method(Traits, Protocol[S]):
-    """A method of federated learning; one frozen dataclass with `Traits` in one file, listed in `ALGORITHMS`."""
+    """A method of federated learning: one frozen dataclass with `Traits`, one file, in `ALGORITHMS`."""
 
     @property
     def name(self) -> str: ...
@@ -125,14 +132,15 @@ class Method(Traits, Protocol[S]):
         ...
 
     def broadcast(self, state: S, phase: Phase) -> Arrays:
-        """Arrays that the participating silos receive in the state's round: vectors (d,) all of them.
+        """Arrays that the participating silos receive in the state's round.
 
-        Of a matrix (N, d), one row per silo in the problem's order, each receives its own row and no other.
+        A vector (d,) goes to all. A matrix (N, d) has one row per silo in the problem's order; each silo receives only
+        its own.
         """
         ...
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        """The silo's message: only what `silo` answered, or a function of it."""
+        """The silo's message: an answer of `silo`, or a function of its answers alone."""
         ...
 
     def server_update(self, state: S, messages: Messages, phase: Phase) -> S:
@@ -140,5 +148,5 @@ class Method(Traits, Protocol[S]):
         ...
 
     def output(self, state: S) -> Vector:
-        """The model that the state stands for (d,)."""
+        """The model of this state (d,)."""
         ...

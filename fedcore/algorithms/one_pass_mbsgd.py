@@ -1,8 +1,8 @@
 """One-pass noisy minibatch SGD: each record is used in one round only.
 
-The baseline of Gao, Lowy, Zhou and Wright (ICML 2024), who name it without pseudo-code; spec localized-isrl-dp 7.8:
-R rounds of fresh disjoint blocks of floor(n / R) records, Gaussian noise at the full (epsilon, delta) in every round,
-since disjoint blocks compose in parallel. Noise of the published kind: Lowy and Razaviyayn, ICLR 2023 (one-pass form).
+The baseline of Gao, Lowy, Zhou and Wright (ICML 2024), who name it without pseudo-code; spec localized-isrl-dp 7.8. R
+rounds use fresh disjoint blocks of floor(n / R) records. Disjoint blocks compose in parallel, so each round's Gaussian
+noise is for the full (epsilon, delta). Published noise: Lowy and Razaviyayn, ICLR 2023 (one-pass form).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedcore.planning.problem import Problem
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class OnePassMbsgd(ProjectedSgd):
-    """Round r uses the r-th block of each silo; a silo that is not drawn in round r leaves its r-th block unused.
+    """Round r uses the r-th block of each silo; a silo not drawn in round r leaves it unused.
 
     (The spec would let such a silo keep the block for later; a block tied to its round keeps silos without state.)
     """

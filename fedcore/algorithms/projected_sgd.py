@@ -1,4 +1,4 @@
-"""The server side that noisy minibatch SGD methods share: projected steps along the mean answer, and an average.
+"""The server side of noisy minibatch SGD: projected steps along the mean answer, and an average.
 
 Source: spec localized-isrl-dp 6.4 (`fedcore.optim.sgd`).
 """
@@ -19,7 +19,7 @@ from fedcore.planning.phase import Phase
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class ProjectedSgd(Traits):
-    """Keys and functions of methods whose server takes steps of one length in a phase."""
+    """Config keys and functions of methods whose server takes steps of one length in a phase."""
 
     average: TheoremsAverage = "uniform"
     """The model of a phase: the uniform average of its iterates, or the last one."""

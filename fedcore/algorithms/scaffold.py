@@ -1,7 +1,7 @@
-"""DP-SCAFFOLD: local noisy SGD whose drift between heterogeneous silos is corrected by control variates.
+"""DP-SCAFFOLD: local noisy SGD with control variates against drift between heterogeneous silos.
 
-Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022,
-Algorithm 1 and its warm start (spec dp-scaffold 4.1, 4.2); without noise the SCAFFOLD of Karimireddy et al. 2020.
+Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022. Algorithm
+1 and its warm start (spec dp-scaffold 4.1, 4.2); without noise the SCAFFOLD of Karimireddy et al. 2020.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from fedcore.state import State
 
 @plain_dataclass(frozen=True)
 class ScaffoldState(State):
-    """`w`: the server's model (d,); `control`: c (d,); `controls`: c_i of the silos (N, d), (0, d) before any answer.
+    """State of the server: functions of the silos' releases.
 
-    All are functions of what silos released. c is the mean of all c_i, by the silos' weights if there are any, at all
-    times, also of silos not seen yet (0).
+    `w`: the server's model (d,); `controls`: c_i of the silos (N, d), (0, d) before any answer; `control`: c (d,). c is
+    always the mean of all c_i, by the silos' weights if there are any. Silos not seen yet have c_i = 0.
     """
 
     w: Vector
@@ -43,20 +43,21 @@ class ScaffoldState(State):
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Scaffold(LocalSteps):
-    """Each round: K local steps along the noised gradient - c_i + c, then the mean of models and of control variates.
+    """Each round: K local steps along the noised gradient - c_i + c, then means over silos.
 
-    Warm start: a silo that is drawn for the first time in the rounds that start the control variates answers with the
-    mean of K gradients at the first model, which stays (with all silos in every round one such round does). Silos keep
-    nothing: each is sent c - c_i, and sends the mean of its K noised gradients, from which the server makes both of the
-    paper's messages, dy_i and dc_i.
+    The means are of models and of control variates. Silos store nothing. Each receives c - c_i, and sends the mean of
+    its K noised gradients. The server computes both of the paper's messages from it, dy_i and dc_i.
+
+    Warm start: the first rounds start the control variates. A silo answers the first time that it is drawn, with the
+    mean of K gradients at the first model, which stays. With all silos in every round, one such round is enough.
     """
 
     name: Literal["scaffold"] = "scaffold"
     local_steps: Annotated[Count, Field(ge=1)] = 10
-    """K, local steps of a silo in one round; each asks once, about a sample of its own."""
+    """K, local steps of a silo in one round; each uses one answer about a sample of its own."""
     warm: bool = False
-    """Start the control variates in round(4 N / M) of the rounds (one, if M = N), without moving the model; M is the
-    expected number where it is drawn, since a silo is in a round with chance M / N then."""
+    """Start the control variates in the first round(4 N / M) rounds (one, if M = N), without moving the model. M is the
+    expected number of silos in a round where it is drawn."""
 
     title: ClassVar[str] = "DP-SCAFFOLD: local noisy SGD with control variates"
     source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Algorithm 1"
@@ -77,13 +78,13 @@ class Scaffold(LocalSteps):
         return ScaffoldState(1, 1, w0, np.zeros_like(w0), np.empty((0, w0.size)))
 
     def broadcast(self, state: ScaffoldState, phase: Phase) -> Arrays:
-        """The model, and to each silo c - c_i: not in the first phase of a warm start, where it would be of no use."""
+        """The model and, in each silo's row, c - c_i; without c - c_i in the first phase of a warm start."""
         if phase.schedule.at_most_once:
             return {"w": state.w}
         return {"w": state.w, "correction": state.control - _controls(state, phase)}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        """The silo's new control variate: the mean of its K noised gradients (line 8 of Algorithm 1, equal to it)."""
+        """The silo's new control variate: the mean of its K noised gradients (equal to line 8 of Algorithm 1)."""
         if "correction" not in sent:
             return mean_at(silo, sent["w"], self.local_steps)
         return mean_direction(silo, sent["w"], self.local_steps, self.length, sent["correction"])

@@ -1,4 +1,4 @@
-"""The server side that subgradient methods share: `fedcore.optim.subgradient`."""
+"""The server side of subgradient methods: `fedcore.optim.subgradient`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedcore.planning.phase import Phase
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Subgradient(Traits):
-    """Keys and functions of methods with steps 2 / (mu k) and an average whose weights grow with k."""
+    """Config keys and functions of methods with steps 2 / (mu k) and an average whose weights grow with k."""
 
     index: Index = "paper"
-    """Where the count k of steps begins: as in the paper, or the textbook, which asks once less for the same bound."""
+    """Start of the step count k: the paper's, or the textbook's, which needs one answer less for the same bound."""
 
     state: ClassVar[type[SubgradientState]] = SubgradientState
     takes_nonsmooth: ClassVar[bool] = True

@@ -1,1 +1,1 @@
-"""Audits: tests that can fail when a silo's code does not do what its plan says. On synthetic records only."""
+"""Audits of a silo's code against its plan: tests on synthetic records that fail where the two differ."""

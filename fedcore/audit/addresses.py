@@ -1,4 +1,7 @@
-"""Is an address answered once? Different payloads for one (silo, run, phase, round) are a second, uncharged release."""
+"""Test that each address is answered once.
+
+Different payloads for one (silo, run, phase, round) are a second, uncharged release.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from fedcore.audit.finding import Finding
 
 
 class Sent(NamedTuple):
-    """One payload that was seen or written down for an address: in a receipt, a ledger row, or on the wire."""
+    """One payload seen or recorded for an address: in a receipt, a ledger row, or on the wire."""
 
     silo: str
     run: str
@@ -19,10 +22,10 @@ class Sent(NamedTuple):
 
 
 def second_release(sent: Iterable[Sent], odd: Sequence[str] = ()) -> Finding:
-    """Counts addresses with more than one distinct payload; the same payload any number of times is one release.
+    """Counts addresses with more than one distinct payload; a repeated payload is one release.
 
-    `odd`: what else was answered or agreed to, and is in no plan, hence in no charge; a sentence each.
-    statistic: both together; threshold: 0. There is no chance in it. Raises ValueError if nothing was sent.
+    `odd`: sentences about answers and agreements outside of any plan, hence of any charge.
+    statistic: such addresses plus `odd`; threshold: 0; no chance. Raises ValueError if nothing was sent.
     """
     payloads: dict[tuple[str, str, int, int], set[bytes]] = {}
     for one in sent:

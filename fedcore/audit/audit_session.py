@@ -1,7 +1,7 @@
-"""A silo of records that the auditor made, asked through the real site: what it was asked, what it sent.
+"""One synthetic silo behind the real site, with the auditor as its server.
 
-The auditor plays the server, and also looks over the silo's shoulder: at which weights and about which records each
-sum is made. Only so the exact mean of an answer about a secret sample, or of a later local step, is known.
+The auditor also watches inside the silo: the weights and the records of each exact sum. Without them the exact mean of
+an answer about a secret sample, or of a later local step, would be unknown.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ from fedcore.silo.question import RoundQuestion
 from fedcore.silo.site import Site
 
 NOTHING = 1e-12
-"""An exact mean below this part of the clipping bound may be zero at the silo."""
+"""Part of the clipping bound below which an exact mean may be zero at the silo."""
 
 
 class AuditSession:
-    """One synthetic silo that stays open over runs, with the auditor as the server. Raises SiloError as a site does.
+    """One synthetic silo that stays open over runs, with the auditor as the server.
 
-    `lease`: of all runs, as one of the drivers that follow each other has it. `beside`: silos of the plan, with their
-    records, that are at the same site and are asked the same; nothing is noted of sums then. `of`: another session, of
-    whose silo these are further runs, perhaps of another plan.
+    Raises SiloError as a site does.
+    `lease`: lease number of all runs, as one of several successive drivers has it. `beside`: further silos of the plan
+    at the same site, by name with their records; they receive the same questions, and sums are not noted then. `of`:
+    another session; this one continues that session's silo, perhaps under another plan.
     """
 
     ledger: Ledger
@@ -70,7 +71,7 @@ class AuditSession:
             self.ledger, self.silo, self._site = of.ledger, of.silo, of._site
         else:
             self.ledger = ledger if ledger is not None else RecordedKeys(audited.silo)
-            # Where the plan is about persons, these are persons of one row each.
+            # In a plan about persons, each record is a person of its own.
             opened = replace(records, person=audited.plan.problem.trust.person)
             self.silo = audited.open(audited.silo, opened, SecretKeys(audited.key), self.ledger)
             others = [
@@ -85,61 +86,61 @@ class AuditSession:
         self._means = ExactMeans(audited, records)
 
     def still(self, run: str, limit: int | None = None) -> Transcript:
-        """The plan's addresses, or the first `limit`, of a server that asks about the first model every time.
+        """Asks the plan's addresses, or the first `limit`, always about the first model.
 
-        Any server is within the guarantee, and this one makes exact sums about equal records equal.
+        Any server is within the guarantee; this one makes exact sums about equal records equal.
         """
         addresses = self.audited.addresses[:limit]
         return self._transcript(run, addresses, [self.queries.first(address) for address in addresses])
 
     def far(self, run: str, limit: int | None, rng: np.random.Generator) -> Transcript:
-        """The same of a server that asks about models at the edge of the domain, another each time."""
+        """Asks the same addresses about models at the edge of the domain, another one each time."""
         addresses = self.audited.addresses[:limit]
         return self._transcript(run, addresses, [self.queries.far(address, rng) for address in addresses])
 
     def train(self, run: str, limit: int | None = None) -> Transcript:
-        """The whole training, or its first `limit` rounds, with this silo alone: its answer is the mean of all.
+        """Runs the whole training, or its first `limit` rounds; this silo's answer is the mean of all.
 
-        The method's own server; the moments, which no server steps follow, are asked once. A server that collects what
-        each silo says of held-out records hears the same of all. Where its rounds are of several kinds all are asked,
-        and only those of the kind that is audited count and are read.
+        The server is the method's own. The moments, which no server step follows, are asked once. A server that
+        collects every silo's answer about held-out records receives this silo's answer for each of them. Rounds of
+        other kinds are asked too, but only those of the audited kind count and are read.
         """
-        method, plan, place = cast(Any, self.audited.asking), self.audited.plan, self.audited.place
-        addresses, asked, answered, beside = [], [], [], []
+        method, plan, place = cast(Any, self.audited.run_method), self.audited.plan, self.audited.place
+        addresses, questions, answered, beside = [], [], [], []
         state, read = method.init(self.audited.answer.start), dict.fromkeys(self.audited.addresses[:limit])
         for address in self.audited.walked:
             if address != (state.phase, state.round):  # a phase in which a silo answers once
                 state = replace(state, phase=address[0], round=address[1])
             phase = plan.phases[state.phase - 1]
             sent = self.queries.received(method.broadcast(state, phase))
-            heard = self._heard(run, address, sent)
-            if address in read and not self._stands(sent, heard[0]):
+            answer = self._answer(run, address, sent)
+            if address in read and not self._is_zero_step(sent, answer[0]):
                 addresses.append(address)
-                asked.append(sent)
-                answered.append(heard)
+                questions.append(sent)
+                answered.append(answer)
             else:
-                beside.append(self._sent(run, heard[0]))
+                beside.append(self._sent(run, answer[0]))
             read.pop(address, None)
             if not read:
                 break
             silos = range(plan.problem.n_silos) if phase.evaluates else (place,)
-            messages = Messages(dict.fromkeys(silos, heard[0].payload), phase.weights)
+            messages = Messages(dict.fromkeys(silos, answer[0].payload), phase.weights)
             state = method.server_update(state, messages, phase)
-        return self._read(run, addresses, asked, answered, beside)
+        return self._read(run, addresses, questions, answered, beside)
 
     def payload(self, run: str, address: tuple[int, int], sent: Arrays) -> bytes | None:
-        """Digest of what came back; None for a refusal."""
+        """Digest of the payload that answers this query; None for a refusal."""
         try:
             return self._sent(run, self.ask(run, address, sent)).payload_digest
         except SiloError:
             return None
 
     def sent_once(self, run: str, address: tuple[int, int]) -> list[Sent]:
-        """What came back for the address as `still` asks it."""
+        """The payload of the address for the question that `still` asks."""
         return [self._sent(run, self.ask(run, address, self.queries.first(address)))]
 
     def losses(self, run: str, w: Vector) -> Any:
-        """Exact losses about a model, which a simulated silo shows. Raises SiloError."""
+        """Exact losses of a model, which only a simulated silo shows. Raises SiloError."""
         self._open(run)
         return self._site.simulated(run, pack({"w": w}), self.lease)
 
@@ -148,14 +149,14 @@ class AuditSession:
         return self.ledger.rows(run)
 
     def in_ledger(self, run: str) -> list[Sent]:
-        """What the ledger says was sent in the run."""
+        """The payloads that the silo's ledger records for the run."""
         return [Sent(self.audited.silo, run, row.phase, row.round, row.payload_digest) for row in self.written(run)]
 
     def order(self, run: str) -> np.ndarray:
-        """Which row of the records sits at each position of the silo's split for this run (n,).
+        """Row of the records at each position of the silo's split for this run (n,).
 
-        The split depends on the run's key and on row indices only. The rule is written a second time here: a change of
-        it at the silo shows in exact sums of shards.
+        The split depends on the run's key and on row indices only. This second implementation shows a change of the
+        rule at the silo in the exact sums of shards.
         """
         self._open(run)
         if not isinstance(self.ledger, RecordedKeys):
@@ -164,27 +165,28 @@ class AuditSession:
         drawn = generator(self.ledger.keys[run], "split").permutation(facts.trained)
         if not facts.held:
             return drawn
-        apart = guarded_held_out(facts.name, facts.n, facts.held).tolist()
-        asked_apart = set(apart)
-        trained = [row for row in range(facts.n) if row not in asked_apart]
-        return np.array([*(trained[at] for at in drawn), *apart])
+        held_out = guarded_held_out(facts.name, facts.n, facts.held).tolist()
+        held_rows = set(held_out)
+        trained = [row for row in range(facts.n) if row not in held_rows]
+        return np.array([*(trained[at] for at in drawn), *held_out])
 
     def ask(self, run: str, address: tuple[int, int], sent: Arrays) -> Release:
-        """The release for one query to this silo, and to those beside it. Raises SiloError."""
+        """The release for one query to this silo and to those beside it. Raises SiloError."""
         common = {name: array for name, array in sent.items() if name not in self.queries.own}
         own = {name: array for name, array in sent.items() if name in self.queries.own}
         every = dict.fromkeys(self._names, own) if own else {}
         query = Query(run, self.audited.plan.digest, *address, self._names, common, every)
         return next(release for release in self._open(run).ask(query) if release.silo == self.audited.silo)
 
-    def heard(self, run: str, address: tuple[int, int]) -> tuple[Release, tuple[Sum, ...]]:
-        """The release for the address as `still` asks it, and what its sums are about."""
-        return self._heard(run, address, self.queries.first(address))
+    def answer(self, run: str, address: tuple[int, int]) -> tuple[Release, tuple[Sum, ...]]:
+        """The release for the address as `still` asks it, and notes of its exact sums."""
+        return self._answer(run, address, self.queries.first(address))
 
     def noise(self, run: str, address: tuple[int, int], width: int, draws: int) -> Iterator[Vector]:
-        """Noise of so many sums of zeros (width,), over the planned sigma, as the silo's own view of a round adds it.
+        """Yields the noise of `draws` sums of zeros (width,), over the planned sigma.
 
-        Nothing is released by it: the records have no part in a sum of zeros, and the ledger hears of none.
+        The silo's view of a round adds it.
+        No record is released: a sum of zeros has none, and no row is written to the ledger.
         """
         self._open(run)
         phase, event = self.audited.at(address), self.audited.event(address)
@@ -197,11 +199,11 @@ class AuditSession:
             yield view._released(np.zeros(width), view._next_context(), 1.0) / event.sigma
 
     def approved(self, run: str) -> None:
-        """Has the silo agree to the run, which charges it, if it has not."""
+        """Lets the silo approve, and so charge, the run unless it has done so."""
         self._open(run)
 
     def key(self, run: str) -> bytes:
-        """The run's key, from which its split, samples and noise are made."""
+        """The run's key, which fixes its split, samples and noise."""
         self._open(run)
         return self.silo._runs[run].key
 
@@ -211,13 +213,13 @@ class AuditSession:
         self._site.close_run(run)
 
     def account(self, run: str) -> SiloAccount:
-        """What the site says of the run at its end."""
+        """The account of the run that the site reports at its end."""
         self._open(run)
-        (said,) = self._site.accounts(run)
-        return said
+        (account,) = self._site.accounts(run)
+        return account
 
     def forget(self, run: str) -> None:
-        """Lets the silo go of the run's records."""
+        """Lets the silo release the run's records from memory."""
         self._site.forget_run(run)
         self._backends.pop(run, None)
 
@@ -231,8 +233,8 @@ class AuditSession:
     def _sent(self, run: str, release: Release) -> Sent:
         return Sent(self.audited.silo, run, release.phase, release.round, payload_digest(release.payload)[1])
 
-    def _stands(self, sent: Arrays, release: Release) -> bool:
-        """Whether a question is about a step of length zero, and was answered with zeros, as it should."""
+    def _is_zero_step(self, sent: Arrays, release: Release) -> bool:
+        """True if the question is about a step of length zero and the answer is zeros, as it should be."""
         return self.reader.unit(sent) == 0.0 and not release.payload.any()
 
     def _open(self, run: str) -> InProcess:
@@ -242,21 +244,23 @@ class AuditSession:
             self._backends[run] = InProcess(self._site, agreement, lease=self.lease)
             if plan.problem.trust.shuffle is None:
                 self._backends[run].open()
-            else:  # what is audited are a silo's releases, before they are sealed
+            else:  # the audit reads releases before they are sealed
                 self._site.agree(agreement)
-            # Silos whose answers are watched are not summed together.
+            # A site does not batch the sums of a silo with watched answers.
             self._notes[run] = watch(self.silo, run) if len(self._names) == 1 else []
         return self._backends[run]
 
-    def _heard(self, run: str, address: tuple[int, int], sent: Arrays) -> tuple[Release, tuple[Sum, ...]]:
+    def _answer(self, run: str, address: tuple[int, int], sent: Arrays) -> tuple[Release, tuple[Sum, ...]]:
         self._open(run)
         before = len(self._notes[run])
         release = self.ask(run, address, sent)
         return release, tuple(self._notes[run][before:])
 
-    def _transcript(self, run: str, addresses: list[tuple[int, int]], asked: list[dict[str, np.ndarray]]) -> Transcript:
-        answered = [self._heard(run, address, sent) for address, sent in zip(addresses, asked, strict=True)]
-        return self._read(run, addresses, asked, answered)
+    def _transcript(
+        self, run: str, addresses: list[tuple[int, int]], questions: list[dict[str, np.ndarray]]
+    ) -> Transcript:
+        answered = [self._answer(run, address, sent) for address, sent in zip(addresses, questions, strict=True)]
+        return self._read(run, addresses, questions, answered)
 
     def _read(
         self,
@@ -277,7 +281,7 @@ class AuditSession:
             sigma.append(event.sigma * unit * float(np.linalg.norm(weights)) if unit > 0.0 else math.nan)
             means = [self._means.of(event, one, order) for one in sums]
             if len(means) != len(weights) or not reader.fits(sent, sums):
-                # An answer that was made of other sums than the method asked for has no mean that is known.
+                # The mean of an answer from other sums than the method asked for is unknown.
                 means = [np.full(audited.dim, np.nan)] * len(weights)
             exact.append(reader.offset(sent) + weights @ np.array(means))
             # Opposite gradients cancel to the last bit at the silo, and perhaps not here.
@@ -299,5 +303,5 @@ class AuditSession:
 
 
 def row_order(audited: AuditedSilo, run: str) -> np.ndarray:
-    """Which row of the silo's records sits at each position of its split for this run (n,), whatever they say."""
+    """Row of the silo's records at each position of its split for this run (n,), for any records."""
     return AuditSession(audited, Records(np.zeros((audited.n, audited.answer.features)), np.ones(audited.n))).order(run)

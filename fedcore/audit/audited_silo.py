@@ -1,4 +1,4 @@
-"""What is audited: one silo of a plan, with a name, a size and a plan of the experiment and a key of the auditor's."""
+"""The silo under audit: name, size and plan come from the experiment, the key from the auditor."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Opener = Callable[[str, Records, Keys, Ledger], PrivateSilo]
 
 @dataclass(frozen=True)
 class AuditedSilo:
-    """What is audited. `key`: the synthetic silo's; `open` makes the silo under test.
+    """The silo under audit. `key`: the synthetic silo's; `open` makes the silo under test.
 
-    `plain`: makes it for a plan without noise, where `open` makes one that refuses such a plan; None: `open` does.
-    `kind`: of the answers that are looked at, where the plan has several (`kinds`); None: all of them.
+    `plain`: makes the silo for a plan without noise, where `open` makes one that refuses such a plan; None: `open`
+    does. `kind`: audited kind of answers, where the plan has several (`kinds`); None: all of them.
     """
 
     plan: Plan
@@ -48,24 +48,24 @@ class AuditedSilo:
     kind: str | None = None
 
     @cached_property
-    def asking(self) -> Method[Any]:
-        """The method as the problem asks for it, with evaluations if there are any: what server and silo run."""
+    def run_method(self) -> Method[Any]:
+        """The method that server and silo run: with evaluations, if the problem has any."""
         return evaluated(self.method, self.plan.problem)
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Answers that the plan asks for, in the order in which the method names them; each is audited by itself.
+        """Kinds of answers that the plan asks for, in the method's order; each is audited by itself.
 
-        Raises InputError for an answer that the method does not name: what nothing looks at would pass unseen.
+        Raises InputError for a kind that the method does not name, which no instrument would look at.
         """
         planned = {kind.question.kind for phase in self.plan.phases for kind in phase.kinds}
-        if more := planned - set(self.asking.asks):
+        if more := planned - set(self.run_method.asks):
             raise InputError(f"the plan asks for {', '.join(sorted(more))}, which method {self.method.name} does not")
-        return tuple(kind for kind in self.asking.asks if kind in planned)
+        return tuple(kind for kind in self.run_method.asks if kind in planned)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """Those that are audited, each as it is in its rounds of that kind (`Phase.at`)."""
+        """The audited phases, each in its form for rounds of the audited kind (`Phase.at`)."""
         kinds = (kind for phase in self.plan.phases for kind in phase.kinds)
         return tuple(kind for kind in kinds if self.kind in (None, kind.question.kind))
 
@@ -80,7 +80,7 @@ class AuditedSilo:
 
     @property
     def dim(self) -> int:
-        """Numbers of an answer."""
+        """Length of an answer."""
         return self.phases[0].question.length(self.plan.problem.objective.dim)
 
     @property
@@ -89,12 +89,15 @@ class AuditedSilo:
 
     @cached_property
     def place(self) -> int:
-        """Which of the plan's silos it is, from 0."""
+        """Index of the silo in the plan, from 0."""
         return [facts.name for facts in self.plan.problem.silos].index(self.silo)
 
     @cached_property
     def answer(self) -> AuditedAnswer:
-        """What is known of the plan's answers. Raises InputError for a plan of several kinds, or one without audits."""
+        """The auditor's model of the plan's answers.
+
+        Raises InputError for several kinds, or one without audits.
+        """
         found = sorted({phase.question.kind for phase in self.phases})
         if len(found) != 1 or (kind := found[0]) not in AUDITED:
             names = ", ".join(found) or str(self.kind)
@@ -114,19 +117,20 @@ class AuditedSilo:
 
     @cached_property
     def addresses(self) -> list[tuple[int, int]]:
-        """Every (phase, round) of this kind that the silo may be asked in."""
+        """Every (phase, round) of the audited kind that the silo may be asked in."""
         return [address for address in self.walked if self.kind in (None, self.at(address).question.kind)]
 
     def spread(self, most: int) -> list[tuple[int, int]]:
-        """At most so many of these addresses, in order, the first and the last among them."""
+        """At most `most` of these addresses, in order, evenly spread from the first to the last."""
         every = self.addresses
         return [every[at] for at in sorted({round(at) for at in np.linspace(0, len(every) - 1, min(most, len(every)))})]
 
     @cached_property
     def walked(self) -> list[tuple[int, int]]:
-        """Every address up to the last phase that has such rounds; the first round alone of a phase where it may once.
+        """Every address up to the last phase with audited rounds.
 
-        Rounds of other kinds are among them, in that phase and in those before: a server that trains asks these, too.
+        A phase that answers at most once has only its first round.
+        Rounds of other kinds in those phases are included: a training server asks them, too.
         """
         last = max(phase.index for phase in self.phases)
         return [
@@ -136,12 +140,12 @@ class AuditedSilo:
         ]
 
     def at(self, address: tuple[int, int]) -> Phase:
-        """The phase as it is in the round of this address."""
+        """The phase in its form for the round of this address."""
         return self.plan.phases[address[0] - 1].at(address[1])
 
     @cached_property
     def in_company(self) -> bool:
-        """Whether rounds of another kind stand between those that are audited, about the same records."""
+        """True if rounds of another kind, about the same records, stand between the audited ones."""
         return len(self.walked) > len(self.addresses)
 
     @cached_property
@@ -150,41 +154,46 @@ class AuditedSilo:
         return [self.event(address) for address in self.addresses]
 
     def event(self, address: tuple[int, int]) -> GaussianRelease:
-        """The planned event of this address, of whatever kind its round is."""
+        """The planned event of this address, whatever the kind of its round."""
         return self.plan.phases[address[0] - 1].event(self.silo, address[1])
 
     @cached_property
     def sampled(self) -> bool:
-        """Whether some answers are about secret samples."""
+        """True if some answers are about secret samples."""
         return any(event.sampling != "full" for event in self.events)
 
     @cached_property
     def answers(self) -> int:
-        """The most noised sums that one message is made of."""
+        """The largest number of noised sums in one message."""
         return max(event.count for event in self.events)
 
     def without_noise(self) -> AuditedSilo:
-        """The same silo, method and problem in a plan without noise. Raises InputError where there is no such plan."""
+        """The same silo, method and problem in a plan without noise.
+
+        Raises InputError if there is no such plan.
+        """
         problem = replace(self.plan.problem, budget=Budget(None), evaluation=_noiseless(self.plan.problem.evaluation))
         method = self.method
         if getattr(method, "rounds", 1) is None:
             method = replace(cast(Any, method), rounds=self.plan.training_rounds)
-        if not isinstance(getattr(method, "period", 1), int):  # found by what noise costs, of which there is none
+        if not isinstance(
+            getattr(method, "period", 1), int
+        ):  # a schedule that depends on the noise's cost, which is zero here
             method = replace(cast(Any, method), period=self.plan.phases[0].settings["period"])
         plan = evaluated(method, problem).plan(problem)
         return replace(self, plan=plan, method=method, open=self.plain or self.open)
 
     def beside(self, name: str) -> AuditedSilo:
-        """The same silo in a plan with one silo more, of this name, its size, and the mean of all weights."""
+        """The same silo in a plan with one more silo of this name, its size, and the mean of all weights."""
         problem = self.plan.problem
         silos = (*problem.silos, replace(problem.facts[self.silo], name=name, weight=1.0))
         all_take_part = problem.participants == problem.n_silos
         problem = replace(problem, silos=silos, participants=len(silos) if all_take_part else problem.participants)
-        return replace(self, plan=planned(self.asking, problem))
+        return replace(self, plan=planned(self.run_method, problem))
 
     def in_another_plan(self) -> AuditedSilo:
         """The same silo in another plan whose answers are alike."""
-        return replace(self, plan=planned(self.asking, self.answer.elsewhere(self.plan.problem)))
+        return replace(self, plan=planned(self.run_method, self.answer.elsewhere(self.plan.problem)))
 
 
 def _noiseless(evaluation: Evaluation | None) -> Evaluation | None:
@@ -192,8 +201,11 @@ def _noiseless(evaluation: Evaluation | None) -> Evaluation | None:
 
 
 def auditable(audited: AuditedSilo) -> AuditedSilo:
-    """The audited itself. Raises InputError for an unknown silo, a plan without noise, and rounds that no instrument
-    can look at."""
+    """Returns the silo if instruments can look at it.
+
+    Raises InputError for an unknown silo, for a plan without noise at silos, and for a method whose messages are no
+    weighted sums of answers.
+    """
     if audited.n and not audited.plan.problem.budget.private:
         raise InputError("privacy.trust = none adds no noise: there is nothing to audit")
     every = [kind for phase in audited.plan.phases for kind in phase.kinds]

@@ -1,4 +1,4 @@
-"""What the instruments of one audit share: the audited, the auditor's randomness, the releases that most look at."""
+"""Shared means of an audit's instruments: the audited silo, the auditor's randomness, the releases."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.memory import MemoryLedger
 
 PROBED = 600
-"""Addresses that are asked again at the ledger that the config names. Each costs a durable ledger a commit."""
+"""Addresses asked again at a ledger of the configured kind; each costs a durable ledger a commit."""
 FORGOTTEN = 4
-"""Of each run, which are asked after the silo has let go of it."""
+"""Addresses of each run asked after the silo has released the run from memory."""
 MOST_RUNS = 60
-"""In which they are asked: a durable ledger keeps every run."""
+"""Most runs for these addresses: a durable ledger keeps every run."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """One audit. `ledger` makes the one whose addresses are probed; `audits`: audits that are read together."""
+    """One audit. `ledger` makes the probed ledger; `audits`: number of audits read together."""
 
     audited: AuditedSilo
     rng: np.random.Generator
@@ -44,27 +44,28 @@ class Bench:
 
     @cached_property
     def releases(self) -> Releases:
-        """The releases that most instruments look at; asked for once."""
+        """The releases that most instruments look at; made once."""
         return gather(self.audited, self.rng)
 
     @cached_property
     def power(self) -> OneRunPower | None:
-        """What the one-run bound can show at best; None where it does not apply."""
+        """Reach of the one-run bound; None where the bound does not apply."""
         return None if no_canaries(self.audited) else plan_one_run(self.audited, self.audits)
 
     def addresses(self) -> Finding:
-        """Asks addresses again, with the same query and with another; compares payloads on the wire and in the ledger.
+        """Asks addresses again, with the same and another query; compares payloads on the wire and in ledgers.
 
-        A few at a ledger of the config's kind, out of order and once more after the run was forgotten, and those of all
-        releases. Also asks addresses that are in no plan, and has the silo agree to another plan in the run's name.
+        Probes a few addresses at a ledger of the configured kind, out of order and again after the run was forgotten.
+        Compares the addresses of all releases, too. Also asks addresses outside of the plan, and offers the silo
+        another plan under the run's name.
         """
         seen: list[Sent] = []
         odd: list[str] = []
-        asked, number = 0, 0
+        probed, number = 0, 0
         with closing(self.ledger(self.audited.silo)) as ledger:
             session = AuditSession(self.audited, equal_records(self.audited, self.rng), ledger)
-            while asked < PROBED and number < MOST_RUNS:
-                run, addresses = f"audit-addresses-{number}", self.audited.addresses[: PROBED - asked]
+            while probed < PROBED and number < MOST_RUNS:
+                run, addresses = f"audit-addresses-{number}", self.audited.addresses[: PROBED - probed]
                 for address in addresses[::-1] if number % 2 else _swapped(addresses):
                     seen += session.sent_once(run, address)
                 seen += asked_again(session, run, addresses) + session.in_ledger(run)
@@ -78,21 +79,21 @@ class Bench:
                 session.forget(run)
                 seen += asked_again(session, run, addresses[:FORGOTTEN], other_first=True) + session.in_ledger(run)
                 session.forget(run)
-                asked, number = asked + len(addresses), number + 1
+                probed, number = probed + len(addresses), number + 1
         return second_release([*seen, *self.releases.sent], odd)
 
     def one_run(self) -> Finding:
-        """One whole training on canaries with random signs, and the lower bound that it shows."""
+        """Runs one whole training on canaries with random signs, and bounds epsilon from below."""
         return check_one_run(self.audited, self.rng, self.power or plan_one_run(self.audited, self.audits))
 
 
 def _swapped(addresses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The second before the first, the fourth before the third, and so on."""
+    """The addresses with neighbours swapped: second, first, fourth, third, and so on."""
     return [address for at in range(0, len(addresses), 2) for address in addresses[at : at + 2][::-1]]
 
 
 def no_canaries(audited: AuditedSilo) -> str | None:
-    """Why a one-run audit cannot be made of this audited; None if it can."""
+    """Reason why a one-run audit of this silo is impossible; None if it is possible."""
     if audited.sampled:
         return "answers are about secret samples, and a score would have to know who took part"
     if audited.answers > 1:
@@ -101,25 +102,26 @@ def no_canaries(audited: AuditedSilo) -> str | None:
 
 
 def plan_one_run(audited: AuditedSilo, audits: int = 1) -> OneRunPower:
-    """What a one-run audit of this silo can show at best; nothing is run. Raises InputError where there is none.
+    """Best possible result of a one-run audit of this silo, without running it.
 
-    `audits`: how many lower bounds are printed together; each has confidence 1 - BOUNDS / audits (Bonferroni).
+    Raises InputError where there is none.
+    `audits`: number of lower bounds printed together; each has confidence 1 - BOUNDS / audits (Bonferroni).
     """
-    if (why := no_canaries(audited)) is not None:
-        raise InputError(f"a one-run audit does not apply: {why}")
+    if (reason := no_canaries(audited)) is not None:
+        raise InputError(f"a one-run audit does not apply: {reason}")
     mu = math.sqrt(worst_mu_squared(audited.events))
     accounted = spent(audited.events, audited.delta)
     return one_run_power(canary_count(audited), audited.delta, accounted, mu, BOUNDS / audits)
 
 
 def check_one_run(audited: AuditedSilo, rng: np.random.Generator, power: OneRunPower) -> Finding:
-    """One whole training on canaries with random signs, and the lower bound that it shows.
+    """Runs one whole training on canaries with random signs, and bounds epsilon from below.
 
-    Where rounds are of several kinds: all rounds of the audited one, about the first model.
+    In a plan with rounds of several kinds: all rounds of the audited kind, about the first model.
     """
     canaries = canary_records(audited, "audit-one-run", rng)
     session = AuditSession(audited, canaries.records)
-    # What other rounds say of canaries is in later models, and in no event that is accounted here: these are not asked.
+    # Answers of other rounds about canaries are in later models, but in no event accounted here, so they are not asked.
     transcript = session.still("audit-one-run") if audited.in_company else session.train("audit-one-run")
     if any(len(sums) != 1 for sums in transcript.sums):
         sentence = "an answer was made of other sums than the method asked for"

@@ -1,4 +1,4 @@
-"""Synthetic records that tell two data sets apart: one loud record, many of them, random bits."""
+"""Synthetic records that distinguish two data sets: one or many loud records, or random signs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedcore.losses import Loss
 from fedcore.models import OwnLoss
 
 OVER = 4.0
-"""Unclipped over clipped gradient norm of a canary at a fair prediction: clipped for all but confident predictions."""
+"""Ratio of a canary's unclipped gradient norm to the bound, at a fair prediction."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two data sets: records at `rows` (k,) push along `direction` (d,) in the second, and back in the first.
+    """Two data sets: records at `rows` (k,) push along `direction` (d,) in the second, back in the first.
 
-    All others have no features.
+    All other records have no features.
     """
 
     without: Records
@@ -33,10 +33,10 @@ class Pair:
 
 
 def clipping_pair(audited: AuditedSilo, rows: np.ndarray, rng: np.random.Generator) -> Pair:
-    """A pair whose records have an unclipped gradient norm of 1,000 C, or 40 times the noise on a sum if that is more.
+    """A pair whose records have an unclipped gradient norm of 1,000 C.
 
-    The two forms of a record are as far apart as its kind of answer knows (`AuditedAnswer.farthest`). With one row the
-    two data sets are neighbours.
+    The norm is 40 times the noise on a sum if that is more. The two forms of a record are as far apart as the auditor
+    can place them for its kind of answer (`AuditedAnswer.farthest`). With one row the two data sets are neighbours.
     """
     first = audited.events[0]
     wanted = max(1000.0 * audited.clip, 40.0 * first.sigma * first.rate * (first.stop - first.start))
@@ -58,9 +58,10 @@ def clipping_pair(audited: AuditedSilo, rows: np.ndarray, rng: np.random.Generat
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """m canaries: at `positions` of the split, each alone on its feature among `axes` within its shard, with its sign.
+    """m canaries at `positions` of the split, each with its sign, and alone on its feature in its shard.
 
-    All are (m,). `plus`, `minus`: the two forms of each; the records hold the one that its sign says.
+    `axes` are the features.
+    All are (m,). `plus`, `minus`: the two forms of each canary; `records` holds the form of its sign.
     """
 
     records: Records
@@ -72,10 +73,10 @@ class Canaries:
 
 
 def canary_records(audited: AuditedSilo, run: str, rng: np.random.Generator) -> Canaries:
-    """As many canaries as features keep apart: at most so many in records that are answered about together.
+    """Canaries at as many positions as features can keep apart among records that an answer sums.
 
-    The rest are without features. A coin flip replaces one record by another whose gradient is opposite: the change of
-    a sum that sensitivity bounds.
+    The other records have no features. Each coin flip replaces one record by another with the opposite gradient, which
+    is the change of a sum that sensitivity bounds.
     """
     positions, axes = [], []
     for start, stop in _shards(audited):
@@ -104,8 +105,8 @@ def canary_records(audited: AuditedSilo, run: str, rng: np.random.Generator) -> 
 def scores(audited: AuditedSilo, canaries: Canaries, transcript: Transcript) -> np.ndarray:
     """Log likelihood ratio (m,) of sign +1 against -1, by all answers about a canary's shard.
 
-    The asked weights are known and features are not shared, so the released coordinates of a canary are one of two
-    known vectors plus planned noise: no other score tells the signs better.
+    The weights of every question are known and canaries share no features. The released coordinates of a canary are
+    therefore one of two known vectors plus planned noise. No other score separates the signs better.
     """
     total = np.zeros(len(canaries.signs))
     for event, sums, payload in zip(transcript.events, transcript.sums, transcript.payload, strict=True):
@@ -120,12 +121,12 @@ def scores(audited: AuditedSilo, canaries: Canaries, transcript: Transcript) -> 
 
 
 def canary_count(audited: AuditedSilo) -> int:
-    """How many canaries `canary_records` places."""
+    """Number of canaries that `canary_records` places."""
     return sum(min(stop - start, audited.answer.features) for start, stop in _shards(audited))
 
 
 def _shards(audited: AuditedSilo) -> list[tuple[int, int]]:
-    """The least disjoint ranges of positions that cover those of all answers, in order."""
+    """The finest disjoint ranges of positions that cover those of all answers, in order."""
     found: list[tuple[int, int]] = []
     for start, stop in sorted({(event.start, event.stop) for event in audited.events}):
         if found and start < found[-1][1]:
@@ -136,10 +137,10 @@ def _shards(audited: AuditedSilo) -> list[tuple[int, int]]:
 
 
 def _canary_form(loss: Loss, clip: float, diameter: float) -> tuple[float, float]:
-    """Norm of a canary's features and size of its label, so that both of its forms are clipped where that can be.
+    """Norm of a canary's features and size of its label, to clip both forms where that is possible.
 
-    A label of the loss's pair leaves a confident prediction with a small gradient; a real one is out of the domain's
-    reach.
+    A label of the loss's pair leaves a confident prediction with a small gradient. A real label is placed out of the
+    domain's reach.
     """
     steep = loss.lipschitz if math.isfinite(loss.lipschitz) else 1.0
     length = OVER * clip / steep

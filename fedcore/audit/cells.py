@@ -1,7 +1,7 @@
-"""Many exact tests as one: their p-values in families, the families with equal shares of one false alarm probability.
+"""Combination of many exact tests: families of p-values share one false alarm probability.
 
-Within a family the smallest p-value counts, times the number of its cells (Bonferroni), so a family of thousands of
-cells takes nothing from one of a few.
+Within a family the smallest p-value counts, times the number of its cells (Bonferroni). A family of thousands of cells
+thus takes no power from one of a few.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def least(
     sentence: str,
     names: Mapping[str, Sequence[object]] | None = None,
 ) -> Finding:
-    """The finding of the family whose corrected p-value is least; it passes if that is at least `false_alarm`.
+    """The finding of the family with the least corrected p-value; `false_alarm` or more passes.
 
-    `families`: p-values of any shape by name; an empty one, of which nothing was seen, is left out. `sentence`: what is
-    tested; `names`: of the first axis of a family, instead of numbers from 0. A p-value that is not a number alarms.
+    `families`: p-values of any shape by name; an empty family is left out. `sentence`: the tested hypothesis. `names`:
+    labels of a family's first axis, instead of numbers from 0. A p-value that is not a number alarms.
     Raises ValueError if there is no cell at all.
     """
     seen = {name: np.asarray(cells, dtype=float) for name, cells in families.items() if np.size(cells)}
@@ -39,19 +39,19 @@ def least(
     p, cells = min(1.0, corrected[worst]), seen[worst]
     at = [int(place) for place in np.unravel_index(int(np.argmin(cells)), cells.shape)]
     known = None if names is None else names.get(worst)
-    told = [str(known[at[0]]), *map(str, at[1:])] if known is not None else list(map(str, at))
-    where = "" if cells.size == 1 else f" {', '.join(told)}"
+    labels = [str(known[at[0]]), *map(str, at[1:])] if known is not None else list(map(str, at))
+    where = "" if cells.size == 1 else f" {', '.join(labels)}"
     cells_in_all = sum(cells.size for cells in seen.values())
     detail = (
         f"{sentence}: of {cells_in_all} tests in {len(seen)} families the least likely is {worst}{where}, corrected "
         f"p-value {max(p, 0.0):.3g}; at least {false_alarm:.3g} passes"
     )
-    # Not a number must alarm: a comparison with it is false.
+    # NaN must alarm: a comparison with NaN is false.
     return Finding(instrument, p >= false_alarm, p, false_alarm, false_alarm, detail)
 
 
 def chi_square(total: np.ndarray, freedom: np.ndarray | float) -> np.ndarray:
-    """Two-sided p-values of sums of squares of so many standard normals; both tails are exact."""
+    """Two-sided p-values of sums of squares of `freedom` standard normals; both tails are exact."""
     return np.asarray(np.minimum(1.0, 2.0 * np.minimum(stats.chi2.cdf(total, freedom), stats.chi2.sf(total, freedom))))
 
 
@@ -67,10 +67,11 @@ def binomial(count: np.ndarray, trials: np.ndarray | int, rate: np.ndarray | flo
 
 
 def cosine(c: np.ndarray, width: int) -> np.ndarray:
-    """Two-sided p-values of the cosine of two independent vectors of `width` numbers, one of them isotropic.
+    """Two-sided p-values of the cosine of two independent vectors of `width` numbers, one isotropic.
 
-    Its square is Beta(1/2, (width - 1)/2), whatever the other vector is. One number has no angle: p = 1. An angle below
-    1e-7 counts as 1e-7: rounding shows in smaller ones, which are not rare among millions of pairs in the plane.
+    The squared cosine is Beta(1/2, (width - 1)/2), whatever the other vector is. One number has no angle: p = 1. An
+    angle below 1e-7 counts as 1e-7: rounding shows in smaller ones, which are not rare among millions of pairs in the
+    plane.
     """
     if width < 2:
         return np.ones_like(np.asarray(c, dtype=float))

@@ -1,4 +1,4 @@
-"""What an instrument says, and the error probabilities that all instruments of one audit share."""
+"""Result of one instrument, and the error probabilities that all instruments of one audit share."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 TESTS = 1e-4
-"""Probability that any test of one audit alarms at a correct silo; its tests share it in equal parts (Bonferroni)."""
+"""Probability that any test of one audit alarms at a correct silo; shared in equal parts (Bonferroni)."""
 BOUNDS = 1e-4
-"""Probability that any lower bound of one audit exceeds the truth: the suite-wide confidence is 1 - 1e-4."""
+"""Probability that any lower bound of one audit exceeds the truth: joint confidence 1 - 1e-4."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one instrument.
+    """Result of one instrument.
 
-    `statistic` and `threshold` are in the units that `detail`, one sentence, explains; NaN where there is nothing to
-    measure. `false_alarm`: probability at most that a correct silo does not pass; 0 for an instrument without chance.
+    `statistic` and `threshold` have the units that `detail`, one sentence, explains; NaN if nothing was measured.
+    `false_alarm`: upper bound on the probability that a correct silo does not pass; 0 for an instrument without chance.
     """
 
     instrument: str

@@ -1,15 +1,15 @@
-"""A lower bound on epsilon from one training: guess the random bits of m canaries, count what was right.
+"""Lower bound on epsilon from one training, by right guesses of the random signs of m canaries.
 
-Each of m canaries is, by a fair coin of its own, one of two records; everything else is fixed. If the whole transcript
-is (epsilon, delta)-DP for *exchanging one canary for its other form*, v or more right guesses out of r have a
-probability of at most
+Each of m canaries is, by a fair coin of its own, one of two records; everything else is fixed. Assume that the whole
+transcript is (epsilon, delta)-DP for *exchanging one canary for its other form*. Then v or more right guesses out of r
+have a probability of at most
 
     P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i,    B ~ binomial(r, 1 / (1 + exp(-epsilon))).
 
 Source: Steinke, Nasr and Jagielski 2023, Privacy Auditing with One (1) Training Run, Theorem 5.2 and Corollary 5.4.
 Adjacency: the paper's coin puts a record in or leaves it out, for add/remove. Its proof uses only that flipping one
-coin gives a neighbour. Here both forms are records of the silo, so flipping a coin is a replacement of one record, and
-the bound speaks about the epsilon of **replace-one**, the adjacency of all plans, with no factor in between.
+coin gives a neighbour. Here both forms are records of the silo, so flipping a coin replaces one record. The bound is
+therefore about the epsilon of **replace-one**, the adjacency of all plans, with no factor in between.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from fedcore.audit.finding import Finding
 from fedcore.directed_rounding import shown_down, shown_up
 
 BOUND = "one-run bound"
-"""The instrument, whose statistic is a lower bound on epsilon and whose threshold the accounted one."""
+"""Name of the instrument; statistic: a lower bound on epsilon, threshold: the accounted epsilon."""
 
 
 def p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Largest probability of `correct` or more right guesses at any (epsilon, delta)-DP mechanism (formula above).
+    """Largest probability of `correct` or more right guesses at any (epsilon, delta)-DP mechanism.
 
+    The module has the formula.
     Raises ValueError unless 0 <= correct <= guesses <= m, epsilon >= 0 and 0 <= delta <= 1.
     """
     if not 0 <= correct <= guesses <= m or not epsilon >= 0 or not 0 <= delta <= 1:
@@ -41,10 +42,11 @@ def p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) ->
 
 
 def lower_bound(m: int, guesses: int, correct: int, delta: float, false_alarm: float) -> float:
-    """An epsilon >= 0 (nats) that the mechanism exceeds at `delta`, wrong with probability at most `false_alarm`.
+    """An epsilon >= 0 (nats) that the mechanism exceeds at `delta`.
 
-    0 if nothing is shown. Valid even where the p-value is not monotone: a smaller epsilon would imply the rejected
-    one. `guesses` must not depend on how many were right. Raises ValueError as `p_value`.
+    It is wrong with probability at most `false_alarm`.
+    0 if no positive epsilon is shown. Valid even where the p-value is not monotone: a smaller epsilon would imply the
+    rejected one. `guesses` must not depend on the number of right ones. Raises ValueError as `p_value`.
     """
     if p_value(m, guesses, correct, 0.0, delta) >= false_alarm:
         return 0.0
@@ -58,7 +60,7 @@ def lower_bound(m: int, guesses: int, correct: int, delta: float, false_alarm: f
 
 
 def right_guesses(scores: np.ndarray, signs: np.ndarray, guesses: int) -> int:
-    """How many are right if the top half of `guesses` by score are taken for +1 and the bottom half for -1.
+    """Number of right guesses: the top half of `guesses` by score are guessed +1 and the bottom half -1.
 
     `scores`, `signs` (m,); an odd guess goes to the top. Raises ValueError if there are fewer canaries than guesses.
     """
@@ -72,7 +74,7 @@ def right_guesses(scores: np.ndarray, signs: np.ndarray, guesses: int) -> int:
 def one_run(
     scores: np.ndarray, signs: np.ndarray, guesses: int, delta: float, accounted: float, false_alarm: float
 ) -> Finding:
-    """The lower bound of one training against the accounted epsilon at the same `delta`.
+    """Compares the lower bound of one training with the accounted epsilon at the same `delta`.
 
     statistic: lower bound; threshold: accounted epsilon; a bound above it is an alarm. Raises ValueError as the parts.
     """

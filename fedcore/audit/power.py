@@ -1,8 +1,8 @@
-"""What a one-run audit could show at best, before it is run: a bound it cannot exceed, a bug it cannot miss.
+"""Best possible result of a one-run audit, before it is run: largest bound, smallest bug.
 
-Best case: canaries that do not disturb each other and a transcript that is, for each of them, exactly a Gaussian
-mechanism with parameter mu. Its score is then normal with mean +-mu/2 and variance 1, and only confident scores are
-guessed. A real training can only do worse, so what is not detectable here is not detectable.
+In the best case canaries do not disturb each other, and the transcript is for each of them exactly a Gaussian mechanism
+with parameter mu. A score is then normal with mean +-mu/2 and variance 1, and only confident scores are guessed. A real
+training can only do worse, so a bug that is not detectable here is not detectable.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LARGEST_MU = 100.0
 class OneRunPower:
     """Reach of a one-run audit with `m` canaries against a plan that accounts `accounted` at `delta`.
 
-    `ceiling`: the bound if every guess were right, 0 where no outcome shows anything. `guesses`: how many to make.
-    `epsilon`: the least true epsilon at which the bound exceeds `accounted` with probability 0.95, None if there is
-    none; `noise`: the noise that would spend it, as a multiple of the planned one.
+    `ceiling`: the bound if every guess were right, 0 where no outcome shows anything. `guesses`: number of guesses to
+    make. `epsilon`: the least true epsilon at which the bound exceeds `accounted` with probability 0.95; None if there
+    is none. `noise`: the noise that would spend it, as a multiple of the planned one.
     """
 
     m: int
@@ -44,15 +44,15 @@ class OneRunPower:
 
     @property
     def sentence(self) -> str:
-        """What can be expected, in one sentence."""
+        """The expected result, in one sentence."""
         head = (
             f"one-run audit of {self.m} canaries at delta {shown_up(self.delta, 3)}, confidence "
             f"{shown_down(1 - self.false_alarm, 6)}: "
         )
         if self.epsilon is None or self.noise is None:
             best = f"at best it shows epsilon {shown_down(self.ceiling)}"
-            why = "no outcome shows anything" if self.ceiling == 0 else best
-            return head + f"promises nothing; {why}, accounted are {shown_up(self.accounted)}"
+            reason = "no outcome shows anything" if self.ceiling == 0 else best
+            return head + f"promises nothing; {reason}, accounted are {shown_up(self.accounted)}"
         return head + (
             f"the smallest bug it promises to detect is noise of {shown_down(self.noise, 3)} times the plan, true "
             f"epsilon {shown_up(self.epsilon)} where {shown_up(self.accounted)} are accounted (at best it shows "
@@ -60,12 +60,12 @@ class OneRunPower:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, and the sentence."""
+        """The fields and the sentence as plain JSON values."""
         return asdict(self) | {"power": POWER, "sentence": self.sentence}
 
 
 def accuracy(mu: float, share: float) -> float:
-    """Expected fraction of right guesses among the `share` (0 to 1] of most confident scores, in the best case."""
+    """Expected fraction of right guesses among the `share` (0 to 1] of most confident scores, at best."""
     if share >= 1:
         return float(stats.norm.cdf(mu / 2))
 
@@ -91,7 +91,7 @@ def one_run_power(m: int, delta: float, accounted: float, mu: float, false_alarm
 
     def best(true_mu: float) -> int | None:
         for r in able:
-            # Given which scores are confident, right guesses are independent; a binomial is no less spread out.
+            # Given the set of confident scores, right guesses are independent; a binomial is no less spread out.
             correct = int(stats.binom.ppf(1 - POWER, r, accuracy(true_mu, r / m)))
             if p_value(m, r, correct, accounted, delta) < false_alarm:
                 return r

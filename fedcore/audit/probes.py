@@ -1,4 +1,4 @@
-"""Questions that no plan lets a server ask: another answer, another address, another plan, losses."""
+"""Questions outside of the plan that a silo must refuse: another answer, address or plan; losses."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from fedcore.errors import SiloError
 def asked_again(
     session: AuditSession, run: str, addresses: Sequence[tuple[int, int]], other_first: bool = False
 ) -> list[Sent]:
-    """Asks each address as `still` did, and with other arrays, or these first; what came back. A refusal is no
-    payload."""
+    """Asks each address as `still` did, and with other arrays, or these first; returns the payloads.
+
+    A refusal has no payload.
+    """
     seen = []
     for address in addresses:
         first, other = session.queries.first(address), session.queries.other(address)
-        asked = [first, other] if other else [first]
-        for sent in asked[::-1] if other_first else asked:
+        questions = [first, other] if other else [first]
+        for sent in questions[::-1] if other_first else questions:
             payload = session.payload(run, address, sent)
             if payload is not None:
                 seen.append(Sent(session.audited.silo, run, *address, payload))
@@ -28,17 +30,20 @@ def asked_again(
 
 
 def answered_beyond(session: AuditSession, run: str) -> list[tuple[int, int]]:
-    """Addresses next to those of the plan that were answered, asked as the nearest of them is: none should be."""
+    """Addresses next to the plan's that were answered to the nearest address's question.
+
+    A correct silo has none.
+    """
     phases = session.audited.plan.phases
     near = {(phase.index, at): (phase.index, phase.rounds) for phase in phases for at in _after(phase.rounds)}
     near |= {(phase.index, 0): (phase.index, 1) for phase in phases}
     near |= {(0, 1): (1, 1), (len(phases) + 1, 1): (len(phases), 1)}
-    asked = {address: session.payload(run, address, session.queries.first(like)) for address, like in near.items()}
-    return [address for address, payload in asked.items() if payload is not None]
+    payloads = {address: session.payload(run, address, session.queries.first(like)) for address, like in near.items()}
+    return [address for address, payload in payloads.items() if payload is not None]
 
 
 def takes_another_plan(session: AuditSession, run: str) -> bool:
-    """Whether the silo agrees to another plan in the name of this run, which it has agreed to."""
+    """True if the silo agrees to another plan under the name of this run, to which it has already agreed."""
     other = AuditSession(session.audited.in_another_plan(), session.records, lease=session.lease, of=session)
     try:
         other.approved(run)
@@ -48,7 +53,10 @@ def takes_another_plan(session: AuditSession, run: str) -> bool:
 
 
 def refusal_of_losses(session: AuditSession, run: str) -> tuple[str, str]:
-    """Code and sentence of a guarded silo's refusal to show exact losses. Raises ValueError if it shows them."""
+    """Code and sentence of a guarded silo's refusal to show exact losses.
+
+    Raises ValueError if it shows them.
+    """
     try:
         session.losses(run, np.zeros(session.audited.plan.problem.objective.dim))
     except SiloError as error:

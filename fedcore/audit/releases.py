@@ -1,7 +1,7 @@
-"""The releases that instruments of noise look at: thousands, of two silos, several data sets, runs and a second plan.
+"""Thousands of releases for the tests of noise: of two silos, several data sets and runs, two plans.
 
-Their residuals, release minus exact mean over planned sigma, are independent standard normals at a correct silo, all of
-them together. Every instrument is a test of one way in which they could fail to be.
+A residual is release minus exact mean over planned sigma. At a correct silo all residuals are independent standard
+normals. Each instrument tests one way in which they could fail to be.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from fedcore.audit.transcript import Transcript
 from fedcore.mechanisms.grid import FINENESS
 
 RELEASES = 4096
-"""Of one audit: one in 256 without noise is missed with probability 1e-7, one in 1,000 with 2 percent."""
+"""Releases of one audit.
+
+If one in 256 has no noise, all are missed with probability 1e-7; one in 1,000, with 2 percent."""
 FEWEST = 1024
-"""Of an audit of a very wide model, or of many local steps."""
+"""Least releases of one audit, for a very wide model or many local steps."""
 SUMS = 8192
-"""Most noised sums of one audit, where messages are made of several."""
+"""Most noised sums of one audit, for messages of several sums."""
 NUMBERS = 2**23
 """Most residuals of one audit, 64 MB."""
 SCENES = (
@@ -39,13 +41,13 @@ SCENES = (
 )
 
 SHARED = 2
-"""The data set that is asked with the key and the queries of the first one."""
+"""Index of the data set that has the key and the queries of the first one."""
 OTHER_PLAN = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The secret sample of one exact sum: `taken` by place of the shard, and in `rows` which record is there."""
+    """The secret sample of one exact sum: `taken` by place of the shard, `rows` the record at each place."""
 
     scene: int
     run: int
@@ -59,13 +61,13 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """N releases in the order in which they were asked: `residuals` (N, d) and where each came from, (N,) each.
+    """N releases in the order of their questions: `residuals` (N, d), and the origin of each, (N,).
 
-    `scene`: index into SCENES. `place`: of its address in the plan. `exact` (N, d): in units of the planned sigma.
-    `size`: of the secret samples together. `unit`: of the question, which its planned sigma has been multiplied by.
-    `ahead`: whether exact sums are fixed before the noise is drawn; not where the noise of a first local step moves the
-    second. `odd_rows`: what is wrong with the ledgers' rows. `step`: how far, in units of the planned sigma, a grid may
-    have moved a residual from a continuous one; 0 without a grid.
+    `scene`: index into SCENES. `place`: index of its address in the plan. `exact` (N, d): in units of the planned
+    sigma. `size`: total size of the secret samples. `unit`: the question's factor on the planned sigma. `ahead`: true
+    if exact sums are fixed before the noise is drawn; the noise of a first local step moves the second sum. `odd_rows`:
+    faults of the ledgers' rows. `step`: largest distance, in units of the planned sigma, by which a grid may have moved
+    a residual from a continuous one; 0 without a grid.
     """
 
     residuals: np.ndarray
@@ -89,12 +91,15 @@ class Releases:
 
     @cached_property
     def index(self) -> dict[tuple[int, int, int], int]:
-        """Number of the release of a scene, run and place."""
+        """Index of the release of a scene, run and place."""
         keys = zip(self.scene.tolist(), self.run.tolist(), self.place.tolist(), strict=True)
         return {key: at for at, key in enumerate(keys)}
 
     def pairs(self, scene: int = 0, run: int = 0, place: int = 0, at: int | None = None) -> np.ndarray:
-        """Pairs (P, 2) of releases whose scene, run and place differ by these numbers; `at`: of this scene only."""
+        """Pairs (P, 2) of releases whose scene, run and place differ by these numbers.
+
+        `at`: of this scene only.
+        """
         found = [
             (first, self.index[s + scene, r + run, p + place])
             for (s, r, p), first in self.index.items()
@@ -104,12 +109,12 @@ class Releases:
 
 
 def wanted(audited: AuditedSilo) -> int:
-    """How many releases an audit of this audited asks for."""
+    """Number of releases in an audit of this silo."""
     return max(FEWEST, min(RELEASES, NUMBERS // audited.dim, SUMS // audited.answers))
 
 
 def gather(audited: AuditedSilo, rng: np.random.Generator) -> Releases:
-    """Asks the silo under test for all of them. Raises SiloError as a site does."""
+    """Asks the silo under test for all releases. Raises SiloError as a site does."""
     parts: list[tuple[int, int, Transcript]] = []
     draws: list[Draw] = []
     sent: list[Sent] = []
@@ -137,11 +142,12 @@ def gather(audited: AuditedSilo, rng: np.random.Generator) -> Releases:
 
 
 def _sessions(audited: AuditedSilo, rng: np.random.Generator) -> Iterator[tuple[int, AuditSession, str, float]]:
-    """Scene, silo, which server asks (`AuditSession.still`, `train`, `far`), and its part of the releases."""
+    """Scene, session, server (`AuditSession.still`, `train`, `far`), and share of the releases."""
     silent, other = silent_records(audited), replace(audited, key=rng.bytes(32))
     yield 0, AuditSession(audited, silent), "still", 0.25
     yield 1, AuditSession(other, silent), "still", 0.2
-    # Shares key and queries with the first: with confident predictions a later local step's sum would be zero in both.
+    # This scene shares key and queries with the first. With confident predictions a later local step's sum would be
+    # zero in both.
     yield SHARED, AuditSession(audited, mixed_records(audited, rng, gentle=audited.answers > 1)), "still", 0.2
     yield 3, AuditSession(audited, mixed_records(audited, rng)), "train", 0.2
     yield OTHER_PLAN, AuditSession(audited.in_another_plan(), silent), "still", 0.05
@@ -162,18 +168,18 @@ def _draws(session: AuditSession, scene: int, run: int, transcript: Transcript) 
 
 
 def _odd_rows(session: AuditSession, transcript: Transcript) -> list[str]:
-    """What is wrong with the ledger's rows of a run: each release has one, with its planned event."""
-    asked = dict(zip(transcript.addresses, transcript.events, strict=True))
+    """Faults of the ledger's rows of a run: each release must have one row, with its planned event."""
+    planned = dict(zip(transcript.addresses, transcript.events, strict=True))
     beside = ((one.phase, one.round) for one in transcript.beside)
-    asked |= {address: session.audited.event(address) for address in beside}
+    planned |= {address: session.audited.event(address) for address in beside}
     rows = {(row.phase, row.round): row.event for row in session.written(transcript.run)}
     where = f"run {transcript.run}, round "
     odd = [
         f"{where}{phase}.{round} " + ("has no row" if (phase, round) not in rows else "is charged for another event")
-        for (phase, round), event in asked.items()
+        for (phase, round), event in planned.items()
         if rows.get((phase, round)) != event
     ]
-    return odd + [f"{where}{at[0]}.{at[1]} was never asked" for at in rows if at not in asked]
+    return odd + [f"{where}{at[0]}.{at[1]} was never asked" for at in rows if at not in planned]
 
 
 def _joined(
@@ -201,19 +207,19 @@ def _joined(
             for sums in part.sums
         ]
     )
-    # One key, one query and one exact sum repeat their noise, as they should: an empty sample adds up to zero in both.
-    kept = (scene != SHARED) | ~np.concatenate([part.blank for _, _, part in parts])
+    # One key, one query and one exact sum rightly repeat their noise: an empty sample adds up to zero in both.
+    distinct = (scene != SHARED) | ~np.concatenate([part.blank for _, _, part in parts])
     phase = np.array([address[0] for address in addresses])
     unit = np.concatenate([part.unit for _, _, part in parts])
     return Releases(
-        residuals[kept],
-        exact[kept],
-        scene[kept],
-        run[kept],
-        phase[kept],
-        place[kept],
-        size[kept],
-        unit[kept],
+        residuals[distinct],
+        exact[distinct],
+        scene[distinct],
+        run[distinct],
+        phase[distinct],
+        place[distinct],
+        size[distinct],
+        unit[distinct],
         tuple(draws),
         tuple(sent),
         tuple(odd),
@@ -224,6 +230,6 @@ def _joined(
 
 
 def _step(audited: AuditedSilo) -> float:
-    """Half a step for the rounded sum and half for its noise, of each of so many independent sums."""
+    """Half a step for the rounded sum and half for its noise, of each independent sum in a message."""
     on_grid = audited.plan.problem.budget.mechanism == "discrete-gaussian"
     return FINENESS * math.sqrt(audited.answers) if on_grid else 0.0

@@ -1,4 +1,4 @@
-"""Synthetic records whose answers the auditor can read: silent ones, equal ones, and ones of every size and place."""
+"""Synthetic records for audits: silent ones, equal ones, and ones of every size and place."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from fedcore.audit.audited_silo import AuditedSilo
 from fedcore.data.records import Records
 
 SMALL, LARGE = 1e-3, 1e6
-"""Norms of `mixed_records` in units that clipping allows for: far inside of the bound to far beyond it."""
+"""Norms of `mixed_records` in units that clipping allows: far inside of the bound to far beyond it."""
 LOUD = 0.7
-"""Part of them that is beyond the bound."""
+"""Share of mixed records beyond the bound."""
 ON_AXIS = 0.5
-"""Part of them that has one feature."""
+"""Share of mixed records with one feature."""
 EMPTY = 0.125
-"""Part of them that has no features."""
+"""Share of mixed records without features."""
 LARGER = 0.2
-"""Part of them that is of one class whatever the others are."""
+"""Share of mixed records forced into one class."""
 
 
 def silent_records(audited: AuditedSilo) -> Records:
-    """n records without features: where nothing else makes a gradient, every exact sum is zero, of samples too."""
+    """n records without features: every exact sum is zero, of samples too, unless a bias makes a gradient."""
     return Records(np.zeros((audited.n, audited.answer.features)), np.ones(audited.n))
 
 
@@ -34,12 +34,12 @@ def equal_records(audited: AuditedSilo, rng: np.random.Generator) -> Records:
 def mixed_records(
     audited: AuditedSilo, rng: np.random.Generator, gentle: bool = False, on_axis: float = ON_AXIS
 ) -> Records:
-    """n different records: with gradients far inside of the bound and far beyond it, of all classes and one of them
-    more often, half of them (`on_axis`) on an axis, some without features.
+    """n different records, with gradients far inside of the bound to far beyond it.
 
-    The axes go round, the last one, which may be a bias column, among them. Which of them is the first or the last of
-    a shard is another in every run. `gentle`: all of them so small that no model of the domain is confident about one,
-    so no sum of some of them is zero.
+    They have all classes, one of them more often. A share `on_axis` has one feature, and some have none. The axes go
+    round; the last one, which may be a bias column, is among them. Each run draws anew which record is the first or the
+    last of a shard. `gentle`: all records are so small that no model of the domain is confident about one, so no sum of
+    some of them is zero.
     """
     n, features = audited.n, audited.answer.features
     loud = rng.random(n) < LOUD

@@ -53,9 +53,10 @@ def _no_plain_plan(audited: AuditedSilo) -> str | None:
 
 @dataclass(frozen=True)
 class Instrument:
-    """One way to look: `refuses` says in a sentence why not at a audited, `look` at what share of a false alarm.
+    """One test of an audit.
 
-    `chance`: whether a correct silo can make it alarm; then it takes part in sharing `finding.TESTS`.
+    `refuses`: reason not to test a silo, or None. `look`: runs the test at a false alarm probability.
+    `chance`: true if a correct silo can make it alarm; it then takes a share of `finding.TESTS`.
     """
 
     name: str
@@ -90,15 +91,15 @@ INSTRUMENTS = (
     Instrument("accounts", lambda bench, _: accounts(bench.audited, bench.rng), chance=False),
     Instrument("one-run bound", lambda bench, _: bench.one_run(), no_canaries, chance=False),
 )
-"""In the order in which they are shown. The bound's false alarm is its own, `finding.BOUNDS`."""
+"""All instruments, in the order of the output; the one-run bound has `finding.BOUNDS` as false alarm."""
 
 ALPHA = TESTS / sum(instrument.chance for instrument in INSTRUMENTS)
-"""Each instrument with chance may alarm at a correct silo with so much; those that do not apply leave theirs unused."""
+"""False alarm probability of each instrument with chance; those that do not apply leave theirs unused."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Findings of one audit, and what its one-run part could have shown at best (None: it has none)."""
+    """Findings of one audit, and the reach of its one-run part (None: it has none)."""
 
     silo: str
     n: int
@@ -111,7 +112,7 @@ class Audit:
         return all(finding.passed for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON values. Everything in it comes from synthetic records."""
+        """Plain JSON values. All of them come from synthetic records."""
         return {
             "silo": self.silo,
             "n": self.n,
@@ -127,25 +128,25 @@ class Audit:
 
 
 def look(instrument: Instrument, bench: Bench) -> Finding:
-    """The instrument's finding, or one that says in a sentence why there is nothing to measure here.
+    """The instrument's finding, or one whose sentence explains why nothing is measured here.
 
-    A silo that refuses what the plan asks, or fails at it, is an alarm, and so is a step that is none of the plan.
+    It alarms also where a silo refuses a question of the plan or fails at it, or where a step is not in the plan.
     """
-    why = instrument.refuses(bench.audited)
-    if why is not None:
-        return Finding(instrument.name, True, math.nan, math.nan, 0.0, why)
+    reason = instrument.refuses(bench.audited)
+    if reason is not None:
+        return Finding(instrument.name, True, math.nan, math.nan, 0.0, reason)
     try:
         return instrument.look(bench, ALPHA / bench.audits)
-    except (SiloError, InputError) as error:  # every question of an audit is one that a correct silo answers
+    except (SiloError, InputError) as error:  # a correct silo answers every question of an audit
         return Finding(instrument.name, False, math.nan, math.nan, 0.0, f"the silo did not go on: {error}")
 
 
 def audit(
     audited: AuditedSilo, rng: np.random.Generator, ledger: Callable[[str], Ledger] = MemoryLedger, audits: int = 1
 ) -> Audit:
-    """Runs every instrument once; `ledger` makes the one whose addresses are probed. Raises InputError, SiloError.
+    """Runs every instrument once; `ledger` makes the probed ledger. Raises InputError, SiloError.
 
-    `audits`: audits that are read together, for instance one per silo; their error probabilities share the totals.
+    `audits`: number of audits read together, for instance one per silo; their error probabilities share the totals.
     """
     bench = Bench(auditable(audited), rng, ledger, audits)
     findings = tuple(look(instrument, bench) for instrument in INSTRUMENTS)

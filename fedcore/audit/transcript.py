@@ -1,4 +1,4 @@
-"""What a silo was asked in one run, and what it sent; and notes of what its sums are about, taken inside of it."""
+"""Questions to a silo in one run, its answers, and notes of its exact sums, taken inside it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from fedcore.silo.private_silo import PrivateSilo
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """A answers of one silo in one run: `payload`, `exact` (A, d) the mean it should have, `sigma` (A,) its noise.
+    """A answers of one silo in one run, with the exact means and noise that they should have.
 
-    `sums`: for each answer, what its sums were about. `blank` (A,): whether one of
-    its exact sums is zero, so that other records without gradients have the same. `unit` (A,): of the question, by
-    which sensitivity and noise of its event are multiplied. `beside`: rounds that were asked as well, and are not read:
-    those of another kind, and those about a step of length zero, which are answered without noise.
+    `payload`, `exact` (A, d). `sigma` (A,): of the noise.
+    `sums`: notes of each answer's exact sums. `blank` (A,): true if one of them is zero, so that other records without
+    gradients have the same. `unit` (A,): the question's factor on the sensitivity and noise of its event. `beside`:
+    rounds that were also asked but are not read. They are of another kind, or about a step of length zero, which is
+    answered without noise.
     """
 
     run: str
@@ -67,14 +68,14 @@ class RecordedKeys(MemoryLedger):
 
 
 def watch(silo: PrivateSilo, run: str) -> list[Sum]:
-    """The list to which every exact sum of this run is noted from now on, if its kind can be audited."""
+    """A list that receives a note of every exact sum of this run, for kinds that can be audited."""
     notes: list[Sum] = []
     answers = silo._runs[run].answers
     for name in answers.keys() & AUDITED.keys():
         watched, kind = copy.copy(answers[name]), AUDITED[name].watched
-        if isinstance(watched, kind):  # under test is a silo that shares answers between runs
+        if isinstance(watched, kind):  # the silo under test shares answers between runs
             kind = type(watched)
-        elif type(watched) is not kind.__base__:  # or an answer of somebody's own
+        elif type(watched) is not kind.__base__:  # or it has an answer class of its own
             kind = type("Watched", (kind, type(watched)), {})
         object.__setattr__(watched, "__class__", kind)
         object.__setattr__(watched, "notes", notes)

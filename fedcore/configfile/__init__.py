@@ -1,1 +1,1 @@
-"""Configs as files: YAML as people type it, read into sections, and written so that it reads back the same."""
+"""Config files: reads hand-written YAML into sections, and writes YAML that reads back the same."""

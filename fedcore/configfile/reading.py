@@ -1,4 +1,4 @@
-"""Reading YAML and command-line overrides into sections, with errors that name the file and the key."""
+"""Reads YAML and command-line overrides into sections; errors name the file and the key."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
-    """The model made from plain values. Raises InputError with one line per fault: source, key, what would be right."""
+    """The model from plain values. Raises InputError with a line per fault: source, key, value."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        said = (on_terminal(f"{source}: {each}") for each in sentences(error, model, values))
-        raise InputError("\n".join(each.replace("\n", "\\n").replace("\t", "\\t") for each in said)) from None
+        lines = (on_terminal(f"{source}: {each}") for each in sentences(error, model, values))
+        raise InputError("\n".join(line.replace("\n", "\\n").replace("\t", "\\t") for line in lines)) from None
 
 
 def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """What a config file says, with the overrides. Raises InputError naming the file, and where it is no YAML."""
+    """Plain values of a config file with overrides. Raises InputError naming file and line."""
     try:
         text = read_within(path).decode("utf-8-sig")
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         values = yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        line, problem = _complaint(error, text)
+        line, problem = _fault(error, text)
         raise InputError(f"{path}{line}: {problem}") from None
     if values is None and not overrides:
         raise InputError(f"{path}: the file is empty; `fedcore conf list` names examples to begin with")
@@ -55,22 +55,22 @@ def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _complaint(error: Exception, text: str) -> tuple[str, str]:
-    """Where a text is no YAML, or not read (", line 3", or nothing), and why."""
+def _fault(error: Exception, text: str) -> tuple[str, str]:
+    """Line (", line 3", or empty) and reason of an error in a YAML text."""
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count(chr(10), 0, error.position) + 1
         return f", line {line}", "not valid YAML (a character that no text has)"
-    if not isinstance(error, yaml.YAMLError):  # brackets in brackets in brackets
+    if not isinstance(error, yaml.YAMLError):  # deeply nested brackets
         return "", f"not valid YAML ({'nested too deeply' if isinstance(error, RecursionError) else error})"
     mark, problem = getattr(error, "problem_mark", None), str(getattr(error, "problem", "cannot be parsed"))
     if "'\\t'" in problem:
         problem = "a tab, where only spaces indent"
-    said = problem if isinstance(error, Ambiguous) else f"not valid YAML ({problem})"
-    return "" if mark is None else f", line {mark.line + 1}", said
+    reason = problem if isinstance(error, Ambiguous) else f"not valid YAML ({problem})"
+    return "" if mark is None else f", line {mark.line + 1}", reason
 
 
 def by_depth(overrides: Sequence[str]) -> list[tuple[list[str], Any]]:
-    """Sections before their names or sources before their other keys: what replaces a section drops no override."""
+    """Overrides ordered so that none is lost: sections, then names or sources, then other keys."""
     return sorted(map(_override, overrides), key=lambda override: _depth(override[0]))
 
 
@@ -84,24 +84,23 @@ def _override(text: str) -> tuple[list[str], Any]:
     if not equals or not all(path):
         raise InputError(f"{text!r} is not an override; write key=value, for instance privacy.epsilon=2")
     if path[0] == "grid" and len(path) > 1:
-        path = ["grid", ".".join(path[1:])]  # the keys of a grid are dotted themselves
+        path = ["grid", ".".join(path[1:])]  # keys of a grid have dots
     return path, value_of(value, repr(text))
 
 
 def value_of(text: str, source: str) -> Any:
-    """The value that a text of the command line is, read as those of files. Raises InputError, which begins with the
-    source."""
+    """The value of a command-line text, as YAML. Raises InputError, which names `source`."""
     try:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        said = _complaint(error, text)[1]
-        raise InputError(f"{source}: {said if isinstance(error, Ambiguous) else f'the value is {said}'}") from None
+        reason = _fault(error, text)[1]
+        raise InputError(f"{source}: {reason if isinstance(error, Ambiguous) else f'the value is {reason}'}") from None
 
 
 def lists(overrides: Sequence[str]) -> tuple[dict[str, list[Any]], list[str]]:
-    """The values by key of overrides as seed=0,1,2, and the other overrides. What is quoted or bracketed is one value.
+    """Splits overrides into lists of values by key (seed=0,1,2) and the others.
 
-    Raises InputError for what is no override.
+    A quoted or bracketed value is one value. Raises InputError for a text that is no override.
     """
     found: dict[str, list[Any]] = {}
     others = []
@@ -118,21 +117,21 @@ def lists(overrides: Sequence[str]) -> tuple[dict[str, list[Any]], list[str]]:
 
 
 def put(values: dict[str, Any], path: list[str], value: Any, source: str) -> None:
-    """Sets a key in place. Raises InputError below a key that is no section."""
+    """Sets the key at `path` in place. Raises InputError if a part of the path is no section."""
     at = values
     for depth, part in enumerate(path[:-1]):
         step = at.setdefault(part, {})
         if not isinstance(step, dict):
             raise InputError(f"{source}: {'.'.join(path)} cannot be set, {'.'.join(path[: depth + 1])} is {step!r}")
         at[part] = at = dict(step)
-    # Another method or source does not understand the old one's keys.
+    # The old method's or source's keys do not fit the new one.
     if path[-1] in ("name", "source") and len(path) > 1 and at.get(path[-1], value) != value:
         at.clear()
     at[path[-1]] = value
 
 
 def unfolded(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """A mapping whose dotted keys are unfolded."""
+    """Nested sections from a mapping with dotted keys."""
     result: dict[str, Any] = {}
     for key, value in sorted(values.items(), key=lambda item: _depth(item[0].split("."))):
         put(result, key.split("."), value, source)
@@ -140,7 +139,7 @@ def unfolded(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on `base`, section by section; a section of another name or source replaces the base's whole."""
+    """`over` on `base`, section by section; a section of another name or source replaces it."""
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)

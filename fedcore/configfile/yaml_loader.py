@@ -1,4 +1,4 @@
-"""YAML as people type it: numbers of YAML 1.2's core schema, and a refusal where YAML 1.1 would read another one."""
+"""Loader of YAML 1.2 core scalars; refuses numbers that YAML 1.1 reads as another value."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\
 _ZERO_AHEAD = re.compile(r"[-+]?0[0-9]")
 _DIGITS = re.compile(r"[-+]?[0-9][0-9_]*$")
 _LONGEST = 400
-"""Characters of a number: the largest float has 309 digits, and Python reads no whole number of some thousand."""
+"""Most characters of a number: the largest float has 309 digits, and Python refuses integers of some thousand."""
 _SHOWN = 20
-"""Characters of such a text that an error shows."""
+"""Shown characters of such a text in an error."""
 _OLDER = yaml.SafeLoader("")
 _TAG = "tag:yaml.org,2002:"
 
 
 def core_number(text: str) -> int | float | None:
-    """What a plain scalar is as a number of YAML 1.2's core schema (10.3.2); None: it is none."""
+    """A plain scalar's number in YAML 1.2's core schema (10.3.2); None if it is no number."""
     if _INT.fullmatch(text):
         return int(text[2:], {"0o": 8, "0x": 16}[text[:2]]) if text[:2] in ("0o", "0x") else int(text)
     if _FLOAT.fullmatch(text):
@@ -36,7 +36,7 @@ def core_number(text: str) -> int | float | None:
 
 
 def older_number(text: str) -> int | float | None:
-    """What it is in YAML 1.1, as PyYAML reads it: with octal numbers, underscores and sexagesimal ones."""
+    """A plain scalar's number in YAML 1.1 (octal, sexagesimal, underscores); else None."""
     node = yaml.ScalarNode(_OLDER.resolve(yaml.ScalarNode, text, (True, False)), text)
     if node.tag not in (f"{_TAG}int", f"{_TAG}float"):
         return None
@@ -48,7 +48,7 @@ def older_number(text: str) -> int | float | None:
 
 
 def complaint(text: str) -> str | None:
-    """Why a plain scalar is not read: two readings, or a number that no float holds; None: it has one."""
+    """Reason to refuse a plain scalar: two readings, or beyond a float; else None."""
     if len(text) > _LONGEST and _DIGITS.match(text):
         return f"{text[:_SHOWN]}.. has {len(text)} characters, more than a number has; write it in quotes for the text"
     core = core_number(text)
@@ -61,21 +61,21 @@ def complaint(text: str) -> str | None:
         return f"{text} is {core} in YAML 1.2{also}; write {core}, or '{text}' for the text"
     if isinstance(core, float) and core.is_integer() and Decimal(text) != Decimal(repr(core)):
         return f"{text} is {core:.0f} as a number; write '{text}' for the text"
-    if same or (older is None and isinstance(core, float)):  # 1e3 and -.5, which everybody means as numbers
+    if same or (older is None and isinstance(core, float)):  # 1e3 and -.5 are meant as numbers
         return None
-    said = ["a text" if each is None else str(each) for each in (core, older)]
-    return f"{text} is {said[0]} in YAML 1.2 and {said[1]} in YAML 1.1; write the number that you mean, or '{text}'"
+    new, old = ("a text" if each is None else str(each) for each in (core, older))
+    return f"{text} is {new} in YAML 1.2 and {old} in YAML 1.1; write the number that you mean, or '{text}'"
 
 
 class Ambiguous(yaml.MarkedYAMLError):
-    """A scalar that is YAML and yet not read: it may not say what was meant."""
+    """Error of a valid scalar that is refused, since its writer may mean another value."""
 
 
 class Loader(yaml.SafeLoader):
-    """Mappings without a second key of one name, values up to a bound, and scalars of YAML 1.2's core schema.
+    """Loader of mappings without repeated keys, at most `MOST_VALUES` values, YAML 1.2 scalars.
 
-    yes, no, on, off, dates and times are texts. Raises yaml.YAMLError, which tells the place, for a number that
-    YAML 1.1 would read as another one or as a text, and the reverse.
+    yes, no, on, off, dates and times are texts. Raises yaml.YAMLError with the position for a number of YAML 1.1 or 1.2
+    that is another number, or a text, in the other version.
     """
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 (as its base has it)
@@ -87,9 +87,9 @@ class Loader(yaml.SafeLoader):
         return node
 
     def compose_scalar_node(self, anchor: Any) -> Any:
-        told_a_text = self.peek_event().tag == f"{_TAG}str"
+        tagged_text = self.peek_event().tag == f"{_TAG}str"
         node = super().compose_scalar_node(anchor)
-        if node.style is None and not told_a_text and (why := complaint(node.value)) is not None:
+        if node.style is None and not tagged_text and (why := complaint(node.value)) is not None:
             raise Ambiguous(None, None, why, node.start_mark)
         return node
 
@@ -97,7 +97,7 @@ class Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):  # said by the base
+            if not isinstance(key, Hashable):  # the base class refuses it below
                 continue
             if key in seen or str(key) in seen:
                 raise _refusal(f"the key {key!r} is there twice", key_node)
@@ -105,7 +105,7 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_core_number(self, node: Any) -> int | float:
-        """An int or a float. Raises yaml.YAMLError for what an explicit tag calls one and is none."""
+        """An int or a float. Raises yaml.YAMLError for a tagged scalar that is none."""
         text = self.construct_scalar(node)
         found = core_number(text) if len(text) <= _LONGEST else None
         if found is None or (node.tag.endswith(":int") and not isinstance(found, int)):
@@ -117,19 +117,19 @@ class Loader(yaml.SafeLoader):
             raise _refusal(f"{text[:_SHOWN]!r} is more than a float holds", node) from None
 
     def construct_core_bool(self, node: Any) -> bool:
-        """Raises yaml.YAMLError for what an explicit tag calls true or false and is neither."""
+        """A bool. Raises yaml.YAMLError for a tagged scalar that is none."""
         text = self.construct_scalar(node)
         if text not in (*_TRUE, *_FALSE):
             raise _refusal(f"{text[:_SHOWN]!r} is not true or false", node)
         return text in _TRUE
 
     def construct_core_null(self, node: Any) -> None:
-        """Raises yaml.YAMLError for what an explicit tag calls null and is not."""
+        """None. Raises yaml.YAMLError for a tagged scalar that is not null."""
         if not _NULL.fullmatch(text := self.construct_scalar(node)):
             raise _refusal(f"{text[:_SHOWN]!r} is not null", node)
 
     def no_such_tag(self, node: Any) -> Any:
-        """Raises yaml.YAMLError: a config has texts, numbers, true and false, lists and mappings."""
+        """Raises yaml.YAMLError: a config has no values of other types."""
         named = node.tag.replace(_TAG, "!!")
         raise _refusal(f"the tag {named}, which no config has", node)
 
@@ -155,7 +155,7 @@ def _refusal(why: str, node: Any) -> yaml.YAMLError:
 
 
 def _values_below(node: Any, known: dict[int, float]) -> float:
-    """Values of a node; one that aliases name again counts each time. Infinite for one that is within itself."""
+    """Number of values of a node, aliases counted again; infinite if it contains itself."""
     found = known.get(id(node))
     if found is None:
         known[id(node)] = math.inf

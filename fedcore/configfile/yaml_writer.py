@@ -1,4 +1,4 @@
-"""Values as YAML that reads back as the same values, by this project's loader and by one of YAML 1.1."""
+"""Writes values as YAML that reads back the same, by this loader and by one of YAML 1.1."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 class _Quoting:
-    """Quotes of texts what either version of YAML reads as anything else, or does not read."""
+    """Mixin that quotes texts which a version of YAML would read as another value, or refuse."""
 
     def represent_str(self, text: str) -> Any:
         as_core = _READER.resolve(yaml.ScalarNode, text, (True, False))
         quoted = as_core != _TEXT or complaint(text) is not None
-        # PyYAML folds lines at U+0085 and U+2028, and reads the fold back as a space, but in double quotes.
+        # PyYAML folds lines at U+0085 and U+2028, and reads the fold back as a space, except in double quotes.
         style = '"' if not text.isprintable() else "'" if quoted else None
         return self.represent_scalar(_TEXT, text, style=style)  # type: ignore[attr-defined]
 
@@ -29,7 +29,7 @@ class _Dumper(_Quoting, yaml.SafeDumper):
 
 
 class _QuickDumper(_Quoting, getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """The same, in a twentieth of the time where PyYAML was built with its C library."""
+    """The same dumper, twenty times as fast where PyYAML was built with its C library."""
 
 
 for _kind in (_Dumper, _QuickDumper):
@@ -37,18 +37,18 @@ for _kind in (_Dumper, _QuickDumper):
 
 
 def yaml_text(values: Mapping[str, Any]) -> str:
-    """The values in lines of 110 characters, short lists and mappings in one line, for a person to change."""
+    """YAML for editing: lines of up to 110 characters, short lists on one line."""
     return str(
         yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
     )
 
 
 def yaml_block(values: Mapping[str, Any]) -> str:
-    """The values with one in each line, quickly."""
+    """YAML with one value on each line, written fast."""
     return str(yaml.dump(dict(values), Dumper=_QuickDumper, sort_keys=False))
 
 
 def quoted(text: str) -> str:
-    """The text in double quotes, in one line."""
+    """The text in double quotes, on one line."""
     made = str(yaml.dump(text, Dumper=_Dumper, default_style='"', allow_unicode=True, width=float("inf")))
     return made.rstrip("\n")

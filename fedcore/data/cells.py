@@ -1,7 +1,7 @@
-"""Cells of a file's columns: which are numbers, which are missing, and why a file cannot be used.
+"""Cells of a file's columns: numbers, missing values, comparison with configured values.
 
-CSV cells are text and are converted here: pyarrow guesses types from the first block only, and its own errors quote
-the cell that does not fit.
+CSV cells are read as text and converted here, since pyarrow guesses types from the first block only. Its errors also
+quote the cell that does not fit.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Value = str | int | float
-"""Of a cell, as a configuration writes it."""
+"""Value of a cell as a configuration writes it."""
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None")
 """Texts of a CSV cell that mean that its value is missing."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _CODE = re.compile(r"[+-]?(0\d.*|\d+[eE]\d+)", re.ASCII)
-"""Texts that are numbers, and may as well be codes that only look so: 007, and 12e4, of hexadecimal digits."""
+"""Texts that may be numbers or codes: 007, and 12e4, which may be hexadecimal digits."""
 _NAMED = 20  # columns that an error names
 
 
 class Refusal(Exception):
-    """Why a file cannot be used: a code of `silo_file.CODES`, a sentence without its subject, the file."""
+    """Reason to refuse a file: a code of `silo_file.CODES`, and a sentence about "the file"."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(code, sentence)
@@ -43,8 +43,7 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionary encoding, in the plain type of its values: a UUID is bytes, a
-    half float a double."""
+    """The column decoded to a plain type: a UUID becomes bytes, a half float a double."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     kind = value_type(column.type)
@@ -60,9 +59,9 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def as_number(value: object) -> int | float | None:
-    """The number that a cell of a column of numbers is or spells, true as 1; None if there is none.
+    """The number that a cell of a numeric column is or spells, true as 1; None if there is none.
 
-    Never for an id, which a float may take for another one: see `exact_number`.
+    Not for ids, since two ids may be one float: see `exact_number`.
     """
     if isinstance(value, bool | int | float):
         return value
@@ -79,14 +78,14 @@ def as_number(value: object) -> int | float | None:
 
 
 def is_missing(cell: object) -> bool:
-    """Whether a cell is blank: nothing, not a number, or a text of `MISSING`."""
+    """Checks for a blank cell: None, NaN, or a text of `MISSING`."""
     return cell is None or cell != cell or (isinstance(cell, str) and cell.strip() in MISSING)
 
 
 def exact_number(value: object) -> Decimal | None:
-    """The number that a cell or class is or spells, to its last digit, true as 1; None if there is none.
+    """The number that a cell or class is or spells, to its last digit, true as 1; else None.
 
-    A float is the shortest decimal number that it is read from.
+    A float counts as the shortest decimal that reads back to it.
     """
     if isinstance(value, bool | int):
         return Decimal(int(value))
@@ -105,9 +104,9 @@ def exact_number(value: object) -> Decimal | None:
 
 
 def is_same(cell: object, wanted: Value) -> bool:
-    """Whether a cell is this value without a doubt: the same text or the same number, as 1, 1.0, "1" and true are.
+    """Checks that a cell is this value, as text or number (1, 1.0, "1" and true are one).
 
-    007 is not 7, nor 12e4 120000: where a text may be a code, it is one.
+    A text that may be a code is a code: 007 is not 7, and 12e4 is not 120000.
     """
     return same_text(cell, wanted) or same_number(cell, wanted)
 
@@ -122,12 +121,12 @@ def same_number(cell: object, wanted: Value) -> bool:
 
 
 def _certain(value: object) -> Decimal | None:
-    """The number that a cell or value is, unless it is a text that may be a code."""
+    """The number of a cell or value, unless it is a text that may be a code."""
     return None if isinstance(value, str) and _CODE.fullmatch(value.strip()) else exact_number(value)
 
 
 class Places:
-    """Where each of some values is, from 0: found by what a cell says, and not by a comparison with each."""
+    """Index of values by text and number, which finds a cell's place (from 0)."""
 
     def __init__(self, values: Iterable[Value]) -> None:
         self._texts: dict[str, int | None] = {}
@@ -139,26 +138,26 @@ class Places:
                 self._numbers[number] = None if number in self._numbers else place
 
     def of(self, cell: object) -> int | None:
-        """Which of the values a cell is: the same text before the same number; None if none, or several."""
+        """Place of the value that a cell is, by text before number; None for none or several."""
         if isinstance(cell, str) and (text := cell.strip()) in self._texts:
             return self._texts[text]
         return None if (number := _certain(cell)) is None else self._numbers.get(number)
 
 
 def repeated(values: Iterable[Value]) -> Value | None:
-    """The first of the values that is the same as one before it (`is_same`); None if all are different."""
+    """The first value that equals an earlier one (`is_same`); None if all differ."""
     seen: set[str | Decimal] = set()
     for value in values:
         number = _certain(value)
-        said = {str(value).strip(), *(() if number is None else (number,))}
-        if not said.isdisjoint(seen):
+        forms = {str(value).strip(), *(() if number is None else (number,))}
+        if not forms.isdisjoint(seen):
             return value
-        seen |= said
+        seen |= forms
     return None
 
 
 def by_cell(column: pa.ChunkedArray, of: Callable[[object], float]) -> NDArray[np.float64]:
-    """`of` each cell (n,), asked once for each value that there is; of an empty cell it is asked with None."""
+    """`of` each cell (n,), computed once for each different value; an empty cell is None."""
     column = decoded(column)
     if pa.types.is_nested(column.type):
         return np.full(len(column), of(b""))  # no value that a configuration can write
@@ -167,13 +166,13 @@ def by_cell(column: pa.ChunkedArray, of: Callable[[object], float]) -> NDArray[n
 
 
 def values_of(column: pa.ChunkedArray) -> tuple[list[object], NDArray[np.intp]]:
-    """The different cells of a column without nested ones, None for empty ones, and which of them each row has (n,)."""
+    """Distinct cells (None: empty) of a column that is not nested, and each row's index (n,)."""
     values = decoded(column).combine_chunks().dictionary_encode(null_encoding="encode")
     return values.dictionary.to_pylist(), values.indices.to_numpy(zero_copy_only=False).astype(np.intp)
 
 
 def as_float(cell: object) -> float:
-    """The finite number that a cell is or spells; NaN if there is none."""
+    """The finite number that a cell is or spells, as a float; NaN if there is none."""
     number = as_number(cell)
     try:
         value = np.nan if number is None else float(number)

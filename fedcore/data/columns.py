@@ -1,4 +1,4 @@
-"""Named columns of a CSV or Parquet file as float64 arrays, or a `Refusal` that quotes no cell.
+"""Reads named columns of a CSV or Parquet file as float64; a `Refusal` quotes no cell.
 
 CSV cells are read as text and converted column by column (`fedcore.data.cells`).
 """
@@ -30,7 +30,7 @@ _BLOCK = 1 << 24  # bytes of a CSV file parsed at a time; one row must fit
 
 
 def count_rows(path: str, format: str, names: Sequence[str]) -> int:
-    """Number of records of a file that has each of the columns `names` once."""
+    """Number of rows of a file; refuses one that does not have each of the columns `names` once."""
     with opened(path, format) as file:
         if format == "parquet":
             parquet = _parquet(file)
@@ -42,9 +42,9 @@ def count_rows(path: str, format: str, names: Sequence[str]) -> int:
 
 
 def header(path: str, format: str) -> dict[str, str]:
-    """The file's columns in order, each with its type: of a Parquet file pyarrow's, of a CSV file text or number.
+    """The file's columns in order with types: pyarrow's, or "text or number" for CSV.
 
-    Raises Refusal, also of a first line with numbers or empty cells, which is a record's and is quoted nowhere.
+    Raises Refusal, also for a first line with numbers or empty cells. Such a line is a record, so no error quotes it.
     """
     with opened(path, format) as file:
         if format == "parquet":
@@ -65,7 +65,7 @@ def header(path: str, format: str) -> dict[str, str]:
 
 
 def types_of(path: str, format: str) -> dict[str, pa.DataType]:
-    """Types of a Parquet file's columns by name, of the last one where several have it; none of a CSV file's texts."""
+    """Types of a Parquet file's columns by name (the last of equal names); empty for CSV."""
     if format != "parquet":
         return {}
     with opened(path, format) as file:
@@ -73,9 +73,9 @@ def types_of(path: str, format: str) -> dict[str, pa.DataType]:
 
 
 def read_columns(path: str, format: str, names: Sequence[str], only: str | None = None) -> pa.Table:
-    """The columns `names` of a file that has each of them once, rows in file order; CSV cells as text.
+    """The columns `names` of a file, each there once; rows in file order, CSV cells as text.
 
-    `only`: the one of them that is read; None: all.
+    `only`: the single column to read; None: all.
     """
     read = list(names) if only is None else [only]
     with opened(path, format) as file:
@@ -89,7 +89,7 @@ def read_columns(path: str, format: str, names: Sequence[str], only: str | None 
 
 
 def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]:
-    """Columns `names` as a finite matrix (n, d)."""
+    """Columns `names` as a finite matrix (n, d). Raises Refusal for other cells."""
     out = np.empty((table.num_rows, len(names)), order="F")  # filled column by column
     texts: list[str] = []
     holes: list[str] = []
@@ -117,7 +117,7 @@ def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]
 
 
 def real_label(table: pa.Table, name: str, fitting: LabelSet = REALS) -> NDArray[np.float64]:
-    """Column `name` as finite labels (n,) of the set `fitting`."""
+    """Column `name` as finite labels (n,) of the set `fitting`. Raises Refusal for others."""
     try:
         labels = _numbers(table.column(name))
     except Refusal as refusal:
@@ -142,9 +142,9 @@ def real_label(table: pa.Table, name: str, fitting: LabelSet = REALS) -> NDArray
 
 @contextmanager
 def opened(path: str, format: str) -> Iterator[BinaryIO]:
-    """The file at `path`, open; a failure to open, parse or decode it becomes a Refusal without its text.
+    """Opens the file at `path`; a failure becomes a Refusal without the error's text.
 
-    It says what the file is instead, where that shows.
+    The Refusal names the file's real format where `dialects` recognises it.
     """
     kind = "CSV" if format == "csv" else "Parquet"
     try:
@@ -156,21 +156,23 @@ def opened(path: str, format: str) -> Iterator[BinaryIO]:
         right = "comma-separated UTF-8 text with one header line" if format == "csv" else "a whole Parquet file"
         what = dialects.foreign(path, format)
         shape = dialects.misshapen(path) if what is None and format == "csv" else None
-        said = f"is {what}" if what is not None else shape or f"is empty, damaged or not {kind}"
-        raise Refusal("unreadable-file", f"{said}; it must be {right}") from None
-    except OSError as error:  # pyarrow raises it too, with its own text but without errno
+        fault = f"is {what}" if what is not None else shape or f"is empty, damaged or not {kind}"
+        raise Refusal("unreadable-file", f"{fault}; it must be {right}") from None
+    except OSError as error:  # pyarrow raises it too, with its own text and without errno
         reason = error.strerror if error.errno else f"damaged or not {kind}"
         raise Refusal("unreadable-file", f"cannot be read ({reason})") from None
 
 
 def _parquet(file: BinaryIO) -> pa.parquet.ParquetFile:
-    """The file's reader, without threads: one that still held `file` at the interpreter's end would abort it."""
+    """The reader, without threads: one holding `file` at the interpreter's end aborts it."""
     return pa.parquet.ParquetFile(file, pre_buffer=False)
 
 
 def native(path: str) -> pa.NativeFile:
-    """The file without Python in it: pyarrow reads ahead of its CSV parser in a thread, whatever `use_threads` says;
-    one that still held a Python file at the interpreter's end would abort it."""
+    """Opens a file in pyarrow itself, whose CSV parser always reads ahead in a thread.
+
+    A thread that holds a Python file at the interpreter's end would abort it.
+    """
     return pa.OSFile(path, "rb")
 
 
@@ -185,13 +187,13 @@ def _csv_options(names: Sequence[str]) -> dict[str, object]:
 
 
 def csv_header(file: BinaryIO) -> list[str]:
-    """Cells of the first line that is not empty; leaves `file` at its start. Raises UnicodeError, csv.Error."""
+    """Cells of the first nonempty line; rewinds `file`. Raises UnicodeError, csv.Error."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
         header = next((row for row in csv.reader(text, strict=True) if row), [])
-        said = "".join(header)
-        said.encode()  # what follows need not be UTF-8 where nobody reads it
-        if "\0" in said:
+        text_of_header = "".join(header)
+        text_of_header.encode()  # the rest of the file may have another encoding in columns that are not read
+        if "\0" in text_of_header:
             raise UnicodeError("null characters, as in UTF-16")
         return header
     finally:
@@ -202,8 +204,8 @@ def csv_header(file: BinaryIO) -> list[str]:
 def _check_names(header: list[str], names: Sequence[str], first_line: bool = False) -> None:
     """Refuses a header that lacks one of `names` or has it twice.
 
-    The first line of a CSV file without a header is a record, so its cells are named only where they are
-    among `names`, or no numbers in a line that has at least one of `names`.
+    The first line of a CSV file without a header is a record. So an error shows the cells that are among `names`, and
+    others only if they are no numbers and the line has one of `names`.
     """
     found = Counter(header)
     missing = [name for name in names if name not in found]
@@ -231,7 +233,7 @@ def _check_names(header: list[str], names: Sequence[str], first_line: bool = Fal
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """The column as float64 (n,); text is parsed. Refuses missing cells and what is no number."""
+    """The column as float64 (n,); parses text. Refuses missing cells and other values."""
     column = decoded(column)
     kind = column.type
     if column.null_count or pa.types.is_null(kind):

@@ -1,4 +1,4 @@
-"""What `data` may say: one section per source, told apart by its `source`; each is beside what it describes."""
+"""The config section `data`: a union of one class per source, by the key `source`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ GeneratedData = (
     | LibsvmData
     | SimulatedData
 )
-"""Silos that are made from a seed, or from what comes with fedcore."""
+"""Silos generated from a seed, or from public data."""
 
 DataConfig = Annotated[GeneratedData | FilesData, Field(discriminator="source")]

@@ -1,4 +1,4 @@
-"""From a configuration to silos: their public facts for planning, then their sources for running."""
+"""Silos of a configuration: their public facts for planning, and their sources for running."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LISTED = 5  # silos that one error lists
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Silos that are ready to be opened, and the public test set.
+    """Sources of silos that can be opened, and the public test set.
 
-    `dim` counts the features of a prepared record, with the bias column if there is one; `feature_names` are those of
-    the files, `divide_by` and `projection` what is done to them (`records.prepare_records`).
-    `test_parts`: of which silos' kind the test records are, one after the other, with numbers; () if of none.
+    `dim` counts the features of a prepared record, with the bias column if there is one. `feature_names` are those of
+    the files; `divide_by` and `projection` prepare them (`records.prepare_records`). `test_parts`: (silo, number) of
+    the test records from each silo's distribution, in order; () if they are not by silo.
     """
 
     name: str
@@ -47,8 +47,7 @@ class Dataset:
 
     @property
     def constants(self) -> str | None:
-        """SHA-256 (hex) of the preparation's constants, where they may come from elsewhere than
-        the config; else None."""
+        """SHA-256 (hex) of preparation constants from outside the config; else None."""
         if self.projection is not None:
             return self.projection.digest
         first = self.sources[0] if self.sources else None
@@ -56,7 +55,7 @@ class Dataset:
 
 
 def constants_digest(source: SiloSource) -> str | None:
-    """SHA-256 (hex) of the schema and whitening that prepare records of a user's file; None without a schema."""
+    """SHA-256 (hex) of the schema and whitening of a user's file; None without a schema."""
     if source.schema is None:
         return None
     found: list[Any] = [column.model_dump(mode="json") for column in source.schema]
@@ -68,17 +67,16 @@ def constants_digest(source: SiloSource) -> str | None:
 def facts(
     data: DataConfig, model: ModelConfig, seed: int, sizes: Mapping[str, int] | None = None
 ) -> tuple[tuple[SiloFacts, ...], int]:
-    """Public facts of the silos in order, and the number of features of a prepared record (bias included).
+    """Public facts of the silos in order, and features of a prepared record, bias included.
 
-    `sizes`: of silos as a run had them that has ended, in place of those that are found now.
-
-    Writes nothing; of a user's files only the columns' names and the number of rows are looked at, or, where persons
-    are the unit, that column; of images the labels. Raises InputError as `prepare` does, as far as that shows.
+    `sizes`: silos' sizes in an ended run, which replace the present ones. Writes nothing. Of a user's files it reads
+    the columns' names and the number of rows, and the column of persons where these are the unit; of images the labels.
+    Raises InputError for the faults of `prepare` that these show.
     """
     bias = int(model.bias)
     if data.source == "files":
         features = len(data.feature_names) + bias
-        if sizes is not None and all(silo.name in sizes for silo in data.silos):  # whatever became of their files
+        if sizes is not None and all(silo.name in sizes for silo in data.silos):  # their files may be gone
             return tuple(SiloFacts(silo.name, sizes[silo.name]) for silo in data.silos), features
         return _each(file_sources(data, model), count_records), features
     found = generated.silo_sizes(data, seed) | dict(sizes or {})
@@ -88,11 +86,11 @@ def facts(
 def prepare(
     data: DataConfig, model: ModelConfig, seed: int, silo_root: Path, released: Released | None = None
 ) -> Dataset:
-    """The data set: generated silos written below `silo_root` unless they are there, a user's files checked.
+    """Prepares the data set: writes missing generated silos, or checks a user's files.
 
-    `released`: the constants where they come from released statistics, which nothing here can compute.
-    Raises InputError: files that cannot be used (all silos are opened before anything is registered; at most
-    five are listed), a file named twice, a test file that does not fit, a folder that cannot be written.
+    Generated silos lie below `silo_root`. `released`: the constants, if the config takes them from released statistics.
+    Raises InputError for files that cannot be used (all silos are opened before one is registered; at most five are
+    listed), a file named twice, a test file that does not fit, and a folder that cannot be written.
     """
     root = silo_root.absolute()
     if data.source == "files":
@@ -101,9 +99,9 @@ def prepare(
 
 
 def check_test(data: DataConfig, model: ModelConfig) -> list[str]:
-    """Opens a user's public test file, if there is one: no silo's. Raises InputError with all that does not fit.
+    """Opens the public test file, if there is one. Raises InputError with all of its faults.
 
-    Returns why the file is hardly what was meant, though it can be used: columns in which no cell fits, for instance.
+    Returns doubts about a file that can be used, for instance columns in which no cell fits.
     """
     if data.source != "files" or data.test is None:
         return []
@@ -113,30 +111,32 @@ def check_test(data: DataConfig, model: ModelConfig) -> list[str]:
 
 
 def records_of(data: DataConfig) -> str:
-    """What tells sets of records apart: equal for configurations that prepare or label the same ones in two ways, or
-    find the same public files in two folders. Raises InputError for such files that cannot be used."""
+    """Identity of a config's records, whatever their preparation, label column, or folder.
+
+    Raises InputError for public files that cannot be used.
+    """
     if data.source != "files" and (found := generated.fingerprint(data)) is not None:
         fraction = data.public_fraction if data.source == "mnist" else None
-        # Where its files are tells nothing: copies of them are the same records, with the same accounts.
+        # The folder is left out: copies of its files are the same records, with the same accounts.
         return f"{data.model_dump_json(exclude={'pca', 'labels', 'folder', 'path'})} {fraction} {found}"
     if data.source == "digits":
         return f"{data.model_dump_json(exclude={'pca', 'labels'})} {data.public_fraction}"
     if not is_seeded(data):
-        # The silo's name tells the rest, as it does for its account, which has one unit for good.
+        # The silo's name completes the identity, as it does for the silo's account, which has one unit for good.
         return data.source if data.source != "files" or data.person is None else f"{data.source} {data.person!r}"
     return data.model_dump_json(exclude={"standardise"})
 
 
 def is_seeded(data: DataConfig) -> bool:
-    """Whether another seed makes other records."""
+    """True for sources whose records depend on the seed."""
     return data.source not in ("hospitals", "files")
 
 
 def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:
-    """Facts of silos whose files were each opened and read in full, persons counted where these are the unit.
+    """Facts of silos after reading each file in full; counts persons if these are the unit.
 
-    Raises one InputError with the first fault of each silo, for at most five of them; where columns have a schema, of
-    contents that do not fit it with one code for all.
+    Raises one InputError with the first fault of each silo, for at most five silos. All contents that do not fit a
+    schema have one code.
     """
     return _each(sources, check_contents)
 
@@ -153,7 +153,7 @@ def _each(sources: Sequence[SiloSource], count: Callable[[SiloSource], int]) -> 
             reasons.add(error.sentence.replace(source.path, ""))
     if faults:
         head = f"{len(faults)} of {len(sources)} silos cannot be used"
-        if len(reasons) == 1:  # of all files: a mistake in the config, most likely, which is one
+        if len(reasons) == 1:  # one reason for all files is most likely one mistake in the config
             raise InputError(f"{head}{', for one reason' * (len(faults) > 1)}: {faults[0]}")
         more = [f"and {len(faults) - _LISTED} more"] if len(faults) > _LISTED else []
         raise InputError("\n  ".join([head + ":", *faults[:_LISTED], *more]))
@@ -204,7 +204,7 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path, released: Re
 
 
 def _open_test(source: SiloSource) -> Records:
-    """Public test data. Raises InputError with all that is wrong with the file: nothing in it is a secret."""
+    """Records of the public test file. Raises InputError with all of its faults."""
     try:
         records = open_records(replace(source, clip_label=False))
     except SiloError as error:

@@ -1,4 +1,4 @@
-"""A user's files as sources of silos: no record in two of them, and the schema by which records are prepared."""
+"""Sources of silos from a user's files: one silo per file, and the schema of preparation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fedcore.models.model_config import ModelConfig
 
 
 def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
-    """Sources of a user's files, not yet registered; InputError if two of them, or a public one, are one file.
+    """Sources of a user's files, not yet registered. Raises InputError for a file named twice.
 
-    With released constants, which nothing here knows, their columns keep their ranges.
+    With released constants, which are not known here, columns keep their ranges.
     """
     owner: dict[object, str] = {}
     for silo in data.silos:
@@ -71,16 +71,16 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
 
 
 def schema_beforehand(data: Tabular) -> tuple[Schema | None, Whitening | None]:
-    """As `schema_of`, but with ranges where silos have yet to release the constants that take their place."""
+    """As `schema_of`, but with ranges in place of constants that silos have yet to release."""
     awaited = isinstance(data, FilesData) and isinstance(data.scaling, ReleasedScaling)
     return (data.described, None) if awaited else schema_of(data)
 
 
 def schema_of(data: Tabular) -> tuple[Schema | None, Whitening | None]:
-    """The schema by which records are prepared, and their whitening, with the constants of a public file where those
-    are asked for, and with `expected` ones in place of released constants.
+    """The schema and the whitening that prepare records; None for columns that are only named.
 
-    None where columns are only named. Raises InputError for a public file that cannot be used.
+    Constants come from the public file if the config names one; `expected` ones stand for released constants. Raises
+    InputError for a public file that cannot be used.
     """
     described = data.described
     if described is None or not isinstance(data, FilesData) or data.scaling is None:
@@ -91,13 +91,13 @@ def schema_of(data: Tabular) -> tuple[Schema | None, Whitening | None]:
 
 
 def public_source(silo: SiloSource, path: str, key: str) -> SiloSource:
-    """The source of a public file whose records are prepared as those of `silo`; InputError, naming `key`."""
+    """Source of a public file, prepared as records of `silo`. Raises InputError naming `key`."""
     path = os.path.abspath(path)
     return replace(silo, name="public", path=path, format=format_of(path, key), person=None)
 
 
 def _file_identity(path: str) -> object:
-    """Equal for two paths of one file, also through links."""
+    """Identity of a file: equal for all its paths, also through links."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,13 +1,13 @@
-"""Keyed digests of a silo's records, by which they are found again under another name, version, path or encoding.
+"""Keyed digests of a silo's records, which recognise them under another name or encoding.
 
-`content` is of the file's bytes. `records` is of the values of all columns, whatever the config reads of them: it stays
-the same for a copy whose rows or columns are in another order, whose columns have other names, or that is CSV instead
-of Parquet, in double instead of single precision, or compressed in another way.
+`content` is the digest of the file's bytes. `records` is that of the values of all columns of the file, whatever the
+order of rows and columns and the columns' names. Nor does it depend on format (CSV or Parquet), compression, and
+precision (single or double).
 
-Both are keyed, so that they tell nothing of the records to whoever has no key. What they cannot find: copies with a
-record more or less, a column more or less, or a value that differs by more than single precision rounds away, and
-copies that somebody wrote in order not to be found. Those are other records to whoever counts, and the silo's operator
-has to say whose they are (`fedcore budget register`).
+Both are keyed, so they reveal nothing about records without the key. They do not recognise a copy with one record or
+column more or less, or with a value that differs in single precision. Nor do they find a copy that was altered to
+escape. Such a copy counts as other records, and the silo's operator must declare its account
+(`fedcore budget register`).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from fedcore.data.silo_file import SiloSource, guarded
 _CHUNK = 2**20
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _LANES = 2
-_MOST_SEEN = 4096
-_SEEN: dict[tuple[str, int, int, int, int, int], str] = {}
+_MOST_CACHED = 4096
+_CACHED: dict[tuple[str, int, int, int, int, int], str] = {}
 
 
 class Fingerprint(NamedTuple):
-    """HMAC-SHA-256 (hex) of a file's bytes, and of its records as values in any order."""
+    """HMAC-SHA-256 (hex) of a file's bytes (`content`), and of its unordered values (`records`)."""
 
     content: str
     records: str
 
 
 def content_digest(source: SiloSource, key: bytes) -> str:
-    """HMAC-SHA-256 (hex) of the file's bytes. Raises SiloError with a code of CODES if it cannot be read."""
+    """HMAC-SHA-256 (hex) of the file's bytes. Raises SiloError with a code of CODES."""
 
     def read(source: SiloSource) -> str:
         found = hmac.new(key, b"content", "sha256")
@@ -53,24 +53,24 @@ def content_digest(source: SiloSource, key: bytes) -> str:
 
 
 def file_digest(source: SiloSource) -> str:
-    """`content_digest` without a secret, never to be shown: of one file once in a process, while it is not written to.
+    """`content_digest` without a secret, never to be shown; cached while the file is unchanged.
 
-    Raises SiloError with a code of CODES if it cannot be read.
+    Raises SiloError with a code of CODES if the file cannot be read.
     """
     try:
         found = os.stat(source.path)
     except OSError:
         return content_digest(source, b"")
     stamp = source.path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    if stamp not in _SEEN:
-        while len(_SEEN) >= _MOST_SEEN:
-            del _SEEN[next(iter(_SEEN))]
-        _SEEN[stamp] = content_digest(source, b"")
-    return _SEEN[stamp]
+    if stamp not in _CACHED:
+        while len(_CACHED) >= _MOST_CACHED:
+            del _CACHED[next(iter(_CACHED))]
+        _CACHED[stamp] = content_digest(source, b"")
+    return _CACHED[stamp]
 
 
 def records_digest(source: SiloSource, key: bytes) -> str:
-    """HMAC-SHA-256 (hex) of the records' values. Raises SiloError with a code of CODES if they cannot be read."""
+    """HMAC-SHA-256 (hex) of the records' values. Raises SiloError with a code of CODES."""
     return guarded(source, lambda source: _records_digest(source, key))
 
 
@@ -80,7 +80,7 @@ def fingerprint(source: SiloSource, key: bytes) -> Fingerprint:
 
 
 def _records_digest(source: SiloSource, key: bytes) -> str:
-    """Sums of keyed 64-bit words, twice: of the cells of a row, mixed, then of the rows, mixed; no order counts."""
+    """Digest that ignores order: mixed words of cells add up to rows, mixed rows to totals."""
     names = list(columns.header(source.path, source.format))
     table = columns.read_columns(source.path, source.format, names)
     sums = np.zeros((_LANES, table.num_rows), dtype=np.uint64)
@@ -89,12 +89,12 @@ def _records_digest(source: SiloSource, key: bytes) -> str:
         for lane in range(_LANES):
             sums[lane] += _mixed(words, key, f"cell {lane}")
     totals = [np.add.reduce(_mixed(rows, key, f"row {lane}"), dtype=np.uint64) for lane, rows in enumerate(sums)]
-    said = ",".join(map(str, (table.num_rows, len(names), *totals)))
-    return hmac.new(key, b"records" + said.encode(), "sha256").hexdigest()
+    summary = ",".join(map(str, (table.num_rows, len(names), *totals)))
+    return hmac.new(key, b"records" + summary.encode(), "sha256").hexdigest()
 
 
 def _words(column: pa.ChunkedArray, key: bytes) -> NDArray[np.uint64]:
-    """A word for each cell (n,): of a number its bits in single precision, of anything else a keyed digest."""
+    """A word for each cell (n,): a number's bits in single precision, else a keyed digest."""
     column = decoded(column)
     kind = column.type
     if (pa.types.is_floating(kind) or pa.types.is_integer(kind)) and not column.null_count:
@@ -107,7 +107,7 @@ def _words(column: pa.ChunkedArray, key: bytes) -> NDArray[np.uint64]:
 
 def _number_words(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        single = values.astype(np.float32) + np.float32(0.0)  # minus nought is nought
+        single = values.astype(np.float32) + np.float32(0.0)  # -0.0 becomes 0.0
     single[np.isnan(single)] = np.float32(np.nan)
     return single.view(np.uint32).astype(np.uint64)
 
@@ -129,7 +129,7 @@ def _word(cell: object, key: bytes) -> int:
 
 
 def _mixed(words: NDArray[np.uint64], key: bytes, purpose: str) -> NDArray[np.uint64]:
-    """Each word under a keyed mixing of 64 bits (splitmix64, twice): equal for equal words, and for no others."""
+    """Each word after a keyed, bijective mixing of 64 bits (splitmix64, twice)."""
     secret = np.frombuffer(hashlib.sha256(key + purpose.encode()).digest()[:16], dtype=np.uint64)
     mixed = words
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Generated silos of a configuration: their public sizes, their place on disk, the constants that prepare them."""
+"""Generated silos of a configuration: public sizes, files, and constants of preparation."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _STATEMENT = {
 def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     """Records of each silo, by name and in order, before anything is generated.
 
-    Of a folder of images the labels are read, of a regression's table all, of other tables and files the number of
-    lines. Raises InputError for fractions that leave a silo empty, files that are missing or damaged, and more
-    dimensions than the images for their constants can span.
+    Reads the labels of a folder of images, the whole table of a regression, and the number of lines of other tables
+    and files. Raises InputError for fractions that leave a silo empty, files that are missing or damaged, and more
+    principal components than the images can span.
     """
     if data.source == "synthetic" or data.source == "teacher":
         return dict.fromkeys(silo_names(data.silos), data.records)
@@ -73,7 +73,7 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
 
 
 def feature_count(data: GeneratedData) -> int:
-    """Features of a prepared record, without the bias. Raises InputError for more dimensions than pixels."""
+    """Features of a prepared record without the bias. Raises InputError for too many."""
     if data.source == "synthetic" or data.source == "synthetic-alpha-beta" or data.source == "teacher":
         return data.features
     if data.source == "libsvm":
@@ -95,18 +95,18 @@ def feature_count(data: GeneratedData) -> int:
 
 
 def raw_scale(data: GeneratedData) -> float:
-    """What raw features are divided by: grey values of MNIST lie in 0 to 255, the others are generated in scale."""
+    """Divisor of raw features: 255 for MNIST's grey values, 1 for the other sources."""
     return 255.0 if data.source == "mnist" else 1.0
 
 
 def write(
     data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: Released | None = None
 ) -> tuple[str, tuple[SiloSource, ...], SiloSource, Projection | None]:
-    """The data set's name, its silos' sources in order, that of the test data, and the projection, if there is one.
+    """Writes a data set below `root` unless it exists.
 
-    Written below `root` unless they are there. `released`: the constants, if they come from released statistics. Raises
-    InputError as `silo_sizes` does, for images that vary in fewer directions than there are dimensions, and for a
-    folder that cannot be written or holds something else.
+    Returns its name, the silos' sources in order, the test data's source, and the projection, or None for data without
+    `pca`. `released`: the constants, if they come from released statistics. Raises InputError as `silo_sizes` does, for
+    images that vary in too few directions, and for a folder that cannot be written or holds something else.
     """
     sizes = silo_sizes(data, seed)
     feature_count(data)
@@ -124,7 +124,7 @@ def write(
             path=str(folder / silo / "records.parquet"),
             format="parquet",
             features=data.column_names if data.source == "hospitals" else tuple(manifests[silo]["features"]),
-            label=_asked_label(data) or manifests[silo]["label"],
+            label=_chosen_label(data) or manifests[silo]["label"],
             classes=data.label_values,
             bias=model.bias,
             feature_bound=model.feature_bound,
@@ -147,29 +147,28 @@ def write(
 
 
 def unprotected(data: GeneratedData) -> bool:
-    """Whether silos' records were rescaled, or chosen, by what they hold, without noise."""
+    """True for sources that rescale or select silos' records by their contents without noise."""
     rescaled = data.source == "synthetic-alpha-beta" and data.standardise != "none"
     return rescaled or (data.source == "hospitals" and data.split == "flamby")
 
 
 def test_parts(data: GeneratedData) -> tuple[tuple[str, int], ...]:
-    """Of which silos' kind the test records are, one after the other, with numbers; () if of none."""
+    """(silo, number) of test records by silo, in order; () if they are not by silo."""
     if data.source != "hospitals":
         return ()
     return tuple((name, len(test)) for name, (_, test) in hospitals.rows(data.split).items())
 
 
 def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
-    """All that determines the raw records. How they are prepared, and which label is asked, is not part of it: their
-    silos' accounts go on."""
-    if data.source == "hospitals":  # the same records whatever the seed
+    """Everything that determines the raw records.
+
+    Preparation and the choice of label are left out, so silos keep their accounts when these change.
+    """
+    if data.source == "hospitals":  # the records do not depend on the seed
         return {"data": {"source": data.source, "split": data.split}}
     made = data.model_dump(mode="json", exclude={"pca", "folder", "labels"})
-    if data.source == "digits" or data.source == "mnist":
-        if data.split == "odd-even":  # these keys came later: a recipe, hence an account, without them is as it was
-            del made["split"], made["similarity"]
-        if data.public_fraction:
-            made["public_fraction"] = data.public_fraction
+    if (data.source == "digits" or data.source == "mnist") and data.public_fraction:
+        made["public_fraction"] = data.public_fraction
     if (found := fingerprint(data)) is not None:
         made.pop("path", None)
         made[{"mnist": "images", "libsvm": "file"}.get(data.source, "records")] = found
@@ -177,12 +176,12 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
 
 
 def public_data_set(data: GeneratedData, seed: int) -> str | None:
-    """The name of the data set that is made of a public table or files; None: of a seed alone. Raises InputError."""
+    """Name of a data set from a public table or files, else None. Raises InputError."""
     return None if fingerprint(data) is None else layout.dataset_name(data.source, _recipe(data, seed))
 
 
 def fingerprint(data: GeneratedData) -> str | None:
-    """SHA-256 (hex) of the public table or files that records come from, wherever these are; None: from a seed alone.
+    """SHA-256 (hex) of the source's public table or files; None for a source without any.
 
     Raises InputError for files that cannot be used.
     """
@@ -196,7 +195,7 @@ def fingerprint(data: GeneratedData) -> str | None:
 
 
 def _shares(data: Images, seed: int) -> odd_even.Shares | similarity.Shares:
-    """Who gets how many images, without looking at one."""
+    """Numbers of images for each silo, the test set and public constants; no image is read."""
     test, public = data.test_fraction, data.public_fraction
     if data.source == "digits":
         if data.similarity is None:
@@ -208,8 +207,8 @@ def _shares(data: Images, seed: int) -> odd_even.Shares | similarity.Shares:
     return similarity.shares(counts, data.similarity, test, seed, public, data.per_digit)
 
 
-def _asked_label(data: GeneratedData) -> str | None:
-    """The label column, where it is not the first of the file: images in odd/even silos carry two."""
+def _chosen_label(data: GeneratedData) -> str | None:
+    """The label column, if it is not the file's first one: images in odd/even silos have two."""
     if data.source == "digits" or data.source == "mnist":
         return "digit" if data.split == "odd-even" and data.labels == "digit" else None
     return None
@@ -256,7 +255,7 @@ def _generate(data: GeneratedData, seed: int) -> Generated:
 def _constants(
     data: Images, folder: Path, sources: tuple[SiloSource, ...], released: Released | None
 ) -> tuple[Constants, Projection]:
-    """Where the projection's constants are recorded, and the projection; computed unless they are there."""
+    """The projection and the file that records it; computes it unless the file exists."""
     if data.pca is None or data.pca.constants == "released":
         if released is None or not isinstance(released[1], Projection):
             raise InputError(
@@ -274,6 +273,6 @@ def _constants(
 
 
 def _raw(sources: tuple[SiloSource, ...]) -> Iterator[Matrix]:
-    """Each source's features (n, d), divided by the public constant and nothing else."""
+    """Each source's features (n, d) divided by the public constant, without further preparation."""
     for source in sources:
         yield open_records(replace(source, bias=False, feature_bound=sys.float_info.max)).X

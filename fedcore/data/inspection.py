@@ -1,7 +1,7 @@
-"""What of a file's contents does not fit its schema, for its operator's eyes alone.
+"""Inspection of a file's contents against its schema, for the file's operator.
 
-Sentences here count records and quote cells: they are shown where the file is (`fedcore check`), or of public test
-data, and go nowhere else. A driver hears one code (`check_contents`).
+Its sentences count records and quote cells. They are shown on the file's own machine (`fedcore check`) or for public
+test data only. A driver receives one code (`check_contents`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from fedcore.errors import SiloError
 
 
 def inspected(source: SiloSource) -> Findings:
-    """All that is wrong with a file, column by column; of a file that cannot be read the one reason."""
+    """All findings about a file, column by column, or the one reason why it is unreadable."""
     rows = 0
     try:
         table = read_table(source)
         rows = table.num_rows
         found = Findings(rows) if source.schema is None else judged(source, source.schema, table)
         if source.format == "csv":
-            lying = rows_of_text(source.path)
-            found.doubts += lying.doubts
-            found.notes += lying.notes
+            rows_found = rows_of_text(source.path)
+            found.doubts += rows_found.doubts
+            found.notes += rows_found.notes
         if source.person is not None:
             _judge_persons(source, source.person, table, found)
         if source.schema is None and not found.faults:
@@ -52,10 +52,10 @@ def inspected(source: SiloSource) -> Findings:
 
 
 def check_contents(source: SiloSource) -> int:
-    """Number of records, or persons, of a file that fits; raises SiloError with the code `contents`, and nothing of
-    what is in it but the types of its columns.
+    """Number of records, or persons, of a file that fits its schema.
 
-    Without a schema the file's own codes tell what is wrong (`silo_file.CODES`).
+    Raises SiloError with the code `contents`, which reveals only the types of columns. Without a schema the codes of
+    `silo_file.CODES` name the fault.
     """
     described = source.schema
     if described is None:
@@ -63,30 +63,30 @@ def check_contents(source: SiloSource) -> int:
 
     def check(source: SiloSource) -> int:
         table = read_table(source)
-        whose = read_persons(table, source)
+        owners = read_persons(table, source)
         refuse_types(source)
         found = judged(source, described, table, noting=False)
         if found.faults:
             raise Refusal(
                 "contents",
-                "holds what does not fit the schema; `fedcore check` with this config, where the file is, says what",
+                "holds what does not fit the schema; `fedcore check` with this config, where the file is, shows it",
             )
-        return unit_count(found.rows, whose)
+        return unit_count(found.rows, owners)
 
     return guarded(source, check)
 
 
 def _judge_persons(source: SiloSource, person: str, table: pa.Table, found: Findings) -> None:
     ids = ids_of(table.column(person), person)
-    if ids.nobody:
+    if ids.unnamed:
         found.faults.append(
-            f"column {person!r}: {ids.nobody} of {found.rows} cells are missing; every row needs the person whose it is"
+            f"column {person!r}: {ids.unnamed} of {found.rows} cells are missing; every row needs a person"
         )
         return
-    whose = read_persons(table, source)
-    if whose is None:
+    owners = read_persons(table, source)
+    if owners is None:
         return
-    found.persons = count_persons(whose)
+    found.persons = count_persons(owners)
     if ids.merged:
         spellings = sum(map(len, ids.merged))
         for_instance = ", ".join(repr(each) for each in ids.merged[0][:SHOWN])
@@ -101,10 +101,10 @@ def _judge_persons(source: SiloSource, person: str, table: pa.Table, found: Find
         )
     if ids.beyond:
         found.notes.append(
-            f"column {person!r}: {ids.beyond} of {found.rows} cells are floats so large that they do not tell whole "
-            "numbers apart: different persons may be one in the file already; write ids as integers or texts"
+            f"column {person!r}: {ids.beyond} of {found.rows} cells are floats too large to distinguish whole "
+            "numbers: different persons may be one in the file already; write ids as integers or texts"
         )
-    more, rows = beyond(whose, source.person_rows)
+    more, rows = beyond(owners, source.person_rows)
     if more:
         found.notes.append(
             f"column {person!r}: {more} of {found.persons} persons have more rows than data.person_rows = "

@@ -1,4 +1,4 @@
-"""Labels of classes: which cells of a label column are of which class."""
+"""Class labels: the class number of each cell, and the scale of real-valued labels."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NAMED = 20  # classes that an error names
 def class_ids(table: pa.Table, name: str, classes: Sequence[Class]) -> NDArray[np.float64]:
     """Column `name` as numbers 0.0, 1.0, ... of its classes (n,).
 
-    A class fits a cell that is the same text or the same number: 1, 1.0, "1" and true are one value. Raises Refusal
-    with a code of its own for missing labels.
+    A class fits a cell that is the same text or the same number: 1, 1.0, "1" and true are one value. Raises Refusal:
+    `missing-label` or `unknown-label`.
     """
     column = table.column(name)
     ids = class_ids_or_nan(column, classes)
@@ -41,8 +41,7 @@ def class_ids(table: pa.Table, name: str, classes: Sequence[Class]) -> NDArray[n
 
 
 def class_ids_or_nan(column: pa.ChunkedArray, classes: Sequence[Class]) -> NDArray[np.float64]:
-    """A column as numbers of its classes (n,); NaN where a cell is of none, or could be of several."""
-
+    """A column as numbers of its classes (n,); NaN for a cell of no class, or of several."""
     places = Places(classes)
 
     def number(cell: object) -> float:
@@ -53,20 +52,20 @@ def class_ids_or_nan(column: pa.ChunkedArray, classes: Sequence[Class]) -> NDArr
 
 
 def to_unit(labels: NDArray[np.float64], ends: tuple[float, float], clip: bool = True) -> NDArray[np.float64]:
-    """Numbers mapped from their range to -1 to 1, clipped to it unless `clip` says otherwise; NaN stays NaN."""
+    """Numbers mapped from their range to -1 to 1, and clipped to it if `clip`; NaN stays NaN."""
     low, high = ends
     unit = 2.0 * ((np.clip(labels, low, high) if clip else labels) - low) / (high - low) - 1.0
     return np.clip(unit, -1.0, 1.0) if clip else unit
 
 
 def from_unit(labels: NDArray[np.float64], ends: tuple[float, float]) -> NDArray[np.float64]:
-    """Numbers of the scale of `to_unit`, predictions beyond -1 to 1 among them, in the label's own units."""
+    """The inverse of `to_unit`, in the label's own units; predictions may lie beyond -1 to 1."""
     low, high = ends
     return low + (labels + 1.0) * ((high - low) / 2.0)
 
 
 def _listed(classes: Sequence[Class]) -> str:
-    """The classes as an error names them, at most 20 of more than two."""
+    """The classes for an error, at most 20 of more than two."""
     if len(classes) == 2:
         return f"two classes {classes[0]!r} and {classes[1]!r}; name both"
     more = f" and {len(classes) - _NAMED} more" if len(classes) > _NAMED else ""

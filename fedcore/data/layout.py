@@ -1,18 +1,17 @@
-"""How silos lie on disk below one root, and how they get there whole or not at all.
+"""Layout of silos on disk below one root, and atomic writes of their folders.
 
-    <root>/<dataset>/recipe.json                        what a generated data set was made from
-    <root>/<dataset>/<silo>/records.parquet             a generated silo's records, as raw columns
-    <root>/<dataset>/<silo>/manifest.json               version, columns and number of records
-    <root>/<dataset>/public/test.parquet                records that no silo holds
-    <root>/<dataset>/public/constants.parquet           more of them, from which public constants are computed
-    <root>/<dataset>/<origin>/pca-<d>/projection.bin    those constants; recipe.json beside it says which they are;
-                                                        released ones lie in <root>/<dataset>/<statistics id>/released/
-    <root>/files/<statistics id>/released/scaling/      released centres and scales of columns, in the same way
-    <root>/files/<silo>/<digest of path>/manifest.json  version and path of a user's own file
+- <root>/<dataset>/recipe.json                        configuration and seed of a generated data set
+- <root>/<dataset>/<silo>/records.parquet             a generated silo's records, as raw columns
+- <root>/<dataset>/<silo>/manifest.json               version, columns and number of records
+- <root>/<dataset>/public/test.parquet                records that no silo holds
+- <root>/<dataset>/public/constants.parquet           more such records, for computing public constants
+- <root>/<dataset>/<origin>/pca-<d>/projection.bin    constants of a projection, with their recipe.json; released
+                                                      ones are in <root>/<dataset>/<statistics id>/released/
+- <root>/files/<statistics id>/released/scaling/      released centres and scales of columns, with their recipe.json
+- <root>/files/<silo>/<digest of path>/manifest.json  version and path of a user's own file
 
-A folder is built beside its place, flushed, and renamed into it. Of two writers the first wins and the second
-uses what is there. Manifests hold a random version id and public sizes: no digest and no statistic of
-records.
+Each folder is built under a temporary name, flushed, and renamed. If two processes write one folder, the second uses
+the first's. Manifests hold a random version id and public sizes: no digest and no statistic of records.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ from fedcore.errors import InputError
 from fedcore.limits import LARGEST_CONSTANTS
 
 FILES = "files"
-"""Data set of all user files: a silo keeps its folder, so its one account, whatever the experiment."""
+"""Name of the data set of all user files: a silo has one folder, hence one account, in all experiments."""
 
 
 def dataset_name(source: str, recipe: Mapping[str, Any]) -> str:
-    """Folder name of a generated data set: `source` and a digest of all that determines its records."""
+    """Folder name of a generated data set: `source` and a digest of its recipe."""
     return f"{source}-{_digest(json.dumps(recipe, sort_keys=True))}"
 
 
 def write_generated(
     root: Path, dataset: str, recipe: Mapping[str, Any], silos: Sequence[str], make: Callable[[], Generated]
 ) -> dict[str, dict[str, Any]]:
-    """The manifest of each of `silos`, which `make` makes: written by this call unless it is there already.
+    """Writes the data set that `make` generates unless it exists; returns silos' manifests.
 
     Raises InputError, naming the folder, if it cannot be written or holds something else.
     """
@@ -86,7 +85,7 @@ def write_generated(
 
 
 def register_file(root: Path, silo: str, path: str) -> str:
-    """Version id of a user's file as data of `silo`: random at first sight of its path, the same ever after.
+    """Version id of a user's file as data of `silo`: random for a new path, then always the same.
 
     Raises InputError if the manifest cannot be written or read.
     """
@@ -100,17 +99,17 @@ def register_file(root: Path, silo: str, path: str) -> str:
 def write_projection(
     folder: Path, origin: Origin, dimension: int, statement: str, fit: Callable[[], Projection]
 ) -> tuple[Path, Projection]:
-    """The constants of a data set's `folder`, and their file: made by `fit` unless they are recorded already.
+    """The projection of a data set's `folder` and its file; `fit` computes a missing one.
 
-    Recorded once, since another machine's, or another library's, last bits would make another data set of the same
-    records. Raises InputError, naming the folder, if it cannot be written or does not hold what was recorded.
+    The file fixes the last bits, which differ between machines and library versions and would change the prepared
+    records. Raises InputError, naming the folder, if it cannot be written or does not match its recipe.
     """
     path = folder / origin / f"pca-{dimension}" / "projection.bin"
     return path, _recorded(path, origin, dimension, statement, fit, Projection)
 
 
 def write_scales(folder: Path, columns: int, statement: str, fit: Callable[[], Scales]) -> tuple[Path, Scales]:
-    """As `write_projection`: released centres and scales of so many columns, and their file."""
+    """As `write_projection`, for released centres and scales of `columns` columns."""
     path = folder / "released" / "scaling" / "scales.bin"
     return path, _recorded(path, "released", columns, statement, fit, Scales)
 
@@ -119,7 +118,7 @@ C = TypeVar("C", Projection, Scales)
 
 
 def _recorded(path: Path, origin: Origin, dimension: int, statement: str, fit: Callable[[], C], kind: type[C]) -> C:
-    """The constants in `path`, written there by this call unless they are recorded already."""
+    """The constants in `path`; computes and writes them unless the file exists."""
     place = path.parent
 
     def fill(building: Path) -> None:
@@ -142,7 +141,7 @@ def _recorded(path: Path, origin: Origin, dimension: int, statement: str, fit: C
 
 
 def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Makes `folder` with what `fill` writes, durable and whole, unless it exists; else leaves nothing."""
+    """Creates `folder` atomically and durably with the files of `fill`, unless it exists."""
     if folder.is_dir():
         return
     building: Path | None = None
@@ -172,7 +171,7 @@ def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _write_table(path: Path, made: Generated, table: Table) -> None:
-    """Raw columns as Parquet, without statistics: they put smallest and largest values in the footer."""
+    """Writes raw columns as Parquet without statistics, which would reveal least and largest."""
     columns = [pa.array(np.ascontiguousarray(column)) for column in table.features.T]
     columns += [pa.array(labels) for labels in (table.labels, *table.more.values())]
     sink = pa.BufferOutputStream()
@@ -209,7 +208,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _read_json(path: Path, folder: Path, keys: Sequence[str]) -> dict[str, Any]:
-    """The object with `keys` in `path`; InputError, naming `folder`, if it is not there or not whole."""
+    """The JSON object in `path` with `keys`. Raises InputError naming `folder`."""
     try:
         content = json.loads(read_within(path))
     except (OSError, ValueError):

@@ -1,11 +1,13 @@
-"""Persons as the unit of privacy: whose each row of a file is, and the same public number of places for each of them.
+"""Persons as the unit of privacy: each row's person, and equally many places for each person.
 
-A data set is a list of persons, in the order of their ids; neighbours replace all rows of one id by any others. So no
-person's place in the list depends on where another's rows stand in the file, as it would by first appearance: whoever
-came a day earlier would move those between into other shards, or among those held out. And nothing may tell how many
-rows a person has: each takes the same number of places, one after the other, whatever it fills of them, since at a
-corner of a loss a row's place in a product decides its residual, and a shape is seen in time. Its first rows count,
-those beyond the places are left out in silence: a map of each person by itself with a public constant.
+A data set is a list of persons in the order of their ids. Neighbouring data sets differ in all rows of one id. The
+order of first appearance would not do: one person's earlier row would move others into other shards, or into the
+held-out records.
+
+Nothing may reveal a person's number of rows, neither shapes nor time. So each person takes the same number of
+consecutive places, filled or not. A row's place matters, since it decides the rounding of its residual at a corner of
+a loss. The person's first rows count, and rows beyond the places are left out without notice. This maps each person by
+itself, with a public constant.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ from fedcore.data.records import Records
 from fedcore.data.texts.spellings import likeness, seems_number
 
 PLACES = 10
-"""Of a person, unless the config says otherwise."""
+"""Default number of places of a person."""
 MOST_PLACES = 1000
-"""Of a person: all persons have as many, filled or not."""
+"""Most places of a person; all persons have as many, filled or not."""
 
 
 def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
-    """Whose each row is (rows,), as numbers from 0 in the order of the ids: numbers before texts.
+    """Number of each row's person (rows,), from 0 in the order of the ids: numbers before texts.
 
-    Two cells name one person if they may (`fedcore.data.texts.spellings`): a person in two would have less than the
-    guarantee. Raises Refusal where a cell names nobody.
+    Cells that may name one person do (`fedcore.data.texts.spellings`), since a person counted as two would have a
+    weaker guarantee. Raises Refusal if a cell names no person.
     """
     _refuse_lists(column, name)
     cells, places = values_of(column)
@@ -43,7 +45,7 @@ def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
     if any(each is None for each in ids):
         raise Refusal(
             "missing-person",
-            f"has a column {name!r} of persons with missing values; every row needs the person whose it is",
+            f"has a column {name!r} of persons with missing values; every row needs a person",
         )
     numbers = {value: number for number, value in enumerate(sorted(set(ids), key=_order))}
     return np.array([numbers[value] for value in ids], dtype=np.intp)[places]
@@ -51,35 +53,35 @@ def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class Ids:
-    """How a column spells persons: facts about records, for their operator alone."""
+    """Spellings of persons in a column: facts about records, for their operator alone."""
 
-    nobody: int
-    """Rows that name nobody."""
+    unnamed: int
+    """Rows without a person."""
     merged: tuple[tuple[object, ...], ...]
-    """Spellings that are one person, of each person who has several; blanks around them are none of their own."""
+    """The spellings of each person who has several, without blanks around them."""
     exponents: int
-    """Different ids that could be numbers in exponent form, and are the texts that they are."""
+    """Distinct ids that look like numbers in exponent form and count as texts."""
     beyond: int
-    """Rows with floats so large that a float of their precision no longer tells whole numbers apart."""
+    """Rows with floats beyond the whole numbers that their precision represents exactly."""
 
 
 def ids_of(column: pa.ChunkedArray, name: str) -> Ids:
-    """How the column of persons spells them. Raises Refusal for a column of lists."""
+    """Counts the spellings of persons in a column. Raises Refusal for a column of lists."""
     _refuse_lists(column, name)
     cells, places = values_of(column)
     spellings: dict[Hashable, set[object]] = defaultdict(set)
     for cell in cells:
         spellings[likeness(cell)].add(cell.strip() if isinstance(cell, str) else cell)
-    nobody = np.array([likeness(cell) is None for cell in cells], dtype=bool)[places].sum()
+    unnamed = np.array([likeness(cell) is None for cell in cells], dtype=bool)[places].sum()
     several = [each for who, each in spellings.items() if who is not None and len(each) > 1]
     merged = tuple(tuple(sorted(each, key=repr)) for each in several)
     exponents, most = sum(map(seems_number, cells)), _WHOLE.get(str(value_type(column.type)), np.inf)
     large = np.array([isinstance(cell, float) and abs(cell) >= most for cell in cells], dtype=bool)[places].sum()
-    return Ids(int(nobody), merged, exponents, int(large))
+    return Ids(int(unnamed), merged, exponents, int(large))
 
 
 _WHOLE = {"halffloat": 2.0**11, "float": 2.0**24, "double": 2.0**53}
-"""The first whole number whose next one a float cannot hold."""
+"""By Arrow type, the first whole number whose successor the float cannot represent."""
 
 
 def _refuse_lists(column: pa.ChunkedArray, name: str) -> None:
@@ -88,24 +90,24 @@ def _refuse_lists(column: pa.ChunkedArray, name: str) -> None:
 
 
 def _order(value: object) -> tuple[int, Any]:
-    """A key by which all ids of a file can be sorted: numbers, then texts, then what else a column can hold."""
+    """Sort key of ids: numbers, then texts, then other values of a column."""
     if isinstance(value, int | Decimal):
         return 0, value
     return (1, value) if isinstance(value, str) else (2, str(value))
 
 
-def count_persons(whose: NDArray[np.intp]) -> int:
-    """How many persons there are: public."""
-    return int(whose.max(initial=-1)) + 1
+def count_persons(owners: NDArray[np.intp]) -> int:
+    """Number of persons, which is public."""
+    return int(owners.max(initial=-1)) + 1
 
 
-def of_persons(rows: Records, whose: NDArray[np.intp], places: int, person: str) -> Records:
-    """The records (rows) as those of persons, `places` for each: a person's first rows, in file order, then zeros.
+def of_persons(rows: Records, owners: NDArray[np.intp], places: int, person: str) -> Records:
+    """Rearranges rows into `places` per person: its first rows, in file order, then zeros.
 
-    `whose` (rows,): as `persons_of` returns it. A row that counts weighs one over the number of its person's rows that
-    count, rounded down, so that a person's weights add up to at most 1; a place that is not filled weighs 0.
+    `owners` (rows,): as `persons_of` returns them. A person's m counted rows weigh 1/m each, rounded down, so that the
+    weights add up to at most 1. An empty place weighs 0.
     """
-    at = _places(whose, places)
+    at = _places(owners, places)
     filled = at >= 0
     X, y = np.zeros((len(at), rows.dim)), np.zeros(len(at))
     X[filled], y[filled] = rows.X[at[filled]], rows.y[at[filled]]
@@ -113,30 +115,30 @@ def of_persons(rows: Records, whose: NDArray[np.intp], places: int, person: str)
     weights = np.where(filled, np.repeat(_shares(places)[counted], places), 0.0)
     for array in (X, y, weights):
         array.setflags(write=False)
-    # With one place all weigh 1, and sums are those of records to the last bit.
+    # With one place all rows weigh 1, and sums equal those of records to the last bit.
     return replace(rows, X=X, y=y, person=person, places=places, weights=None if places == 1 else weights)
 
 
-def beyond(whose: NDArray[np.intp], places: int) -> tuple[int, int]:
-    """How many persons have more rows than places, and how many rows do not count. For the records' operator alone."""
-    more = np.bincount(whose) - places
+def beyond(owners: NDArray[np.intp], places: int) -> tuple[int, int]:
+    """Numbers of persons with more rows than places, and of uncounted rows; not public."""
+    more = np.bincount(owners) - places
     return int(np.count_nonzero(more > 0)), int(more[more > 0].sum())
 
 
-def _places(whose: NDArray[np.intp], places: int) -> NDArray[np.intp]:
-    """The row at each place (persons * places,), -1 where none is."""
-    sizes = np.bincount(whose)
-    order = np.argsort(whose, kind="stable")
+def _places(owners: NDArray[np.intp], places: int) -> NDArray[np.intp]:
+    """The row at each place (persons * places,), -1 at an empty one."""
+    sizes = np.bincount(owners)
+    order = np.argsort(owners, kind="stable")
     first = np.cumsum(sizes) - sizes
-    rank = np.arange(len(whose)) - np.repeat(first, sizes)
-    kept = rank < places
+    rank = np.arange(len(owners)) - np.repeat(first, sizes)
+    counted = rank < places
     at = np.full(len(sizes) * places, -1, dtype=np.intp)
-    at[whose[order][kept] * places + rank[kept]] = order[kept]
+    at[owners[order][counted] * places + rank[counted]] = order[counted]
     return at
 
 
 def _shares(places: int) -> NDArray[np.float64]:
-    """What a row weighs, by the number of rows that count (0 to places): 1/m, m times which is at most 1 exactly."""
+    """Weight of a row by its person's counted rows m: 1/m, or the float below if m/m > 1."""
     shares = np.zeros(places + 1)
     for m in range(1, places + 1):
         share = 1.0 / m

@@ -1,4 +1,4 @@
-"""A silo's records as arrays, and the per-record map with public constants that makes them.
+"""A silo's records as arrays, and the per-record map with public constants that produces them.
 
 Shapes: n records, d features (bias column included when there is one).
 """
@@ -20,9 +20,9 @@ from fedcore.models.model_config import Normalise
 class Records:
     """Features `X` (rows, d), C-contiguous, and labels `y` (rows,); float64, read-only.
 
-    `bound`: public; no row is longer, as it was made so; infinite where nobody knows. `person`: the column that tells
-    whose each row is, where persons are the unit of privacy (`fedcore.data.persons`): each has `places` rows, one after
-    the other, of which `weights` (rows,) says how much they count; None: they are filled and count 1 each.
+    `bound`: public bound on the norm of each row, by construction; infinite if there is none. `person`: name of the
+    column of persons where these are the unit of privacy (`fedcore.data.persons`). Each person has `places` consecutive
+    rows with `weights` (rows,); None: all are filled and weigh 1.
     """
 
     X: NDArray[np.float64]
@@ -34,7 +34,7 @@ class Records:
 
     @property
     def n(self) -> int:
-        """Records, or persons: what one unit of the guarantee is."""
+        """Number of units of the guarantee: records, or persons."""
         return self.X.shape[0] // self.places
 
     @property
@@ -52,15 +52,17 @@ def prepare_records(
     normalise: Normalise = "record",
     longest: float | None = None,
 ) -> Records:
-    """Records whose rows have Euclidean norm at most `feature_bound`, in the order of `features` (n, d).
+    """Records from `features` (n, d), in order, with rows of norm at most `feature_bound`.
 
-    Each row is divided by `divide_by`, projected if there is a `projection`, gets a last column of 1 if `bias`, and is
-    then scaled by itself if it is longer than `feature_bound`; shorter rows stay as they are. With `normalise` =
-    features it is scaled before the 1 is appended, so its norm is at most sqrt(feature_bound^2 + 1). Nothing depends on
-    another row, and no row is dropped, merged or moved, so replacing one record changes one row: what the sensitivity
-    is computed for, as long as the projection's constants do not come from these records. Finite input gives finite
-    output, whatever its size. Raises InputError on wrong shapes, constants that are not positive, or features or labels
-    that are not finite.
+    Each row is divided by `divide_by`, projected by `projection`, and gets a last column of 1 if `bias`. Then a row
+    longer than `feature_bound` is scaled down to it; shorter rows stay. With `normalise` = features the scaling comes
+    before the 1, so the norm is at most sqrt(feature_bound^2 + 1). `longest`: bound on the features' norm by a schema;
+    then all rows get one scale (`common_scale`), and a row without a label (NaN) becomes zeros.
+
+    No row depends on another, and no row is dropped, merged or moved. So replacing one record changes one row, as the
+    sensitivity assumes, if the projection's constants do not come from these records. Finite input of any size gives
+    finite output. Raises InputError for wrong shapes, constants that are not positive, and features or labels that are
+    not finite.
     """
     for key, constant in (("feature_bound", feature_bound), ("divide_by", divide_by)):
         if not 0 < constant < float("inf"):
@@ -96,18 +98,18 @@ def prepare_records(
 
 
 def common_scale(longest: float, bias: bool, feature_bound: float, normalise: Normalise) -> float:
-    """What all records are multiplied by whose features have norm at most `longest`: the longest get `feature_bound`.
+    """Common factor that brings records with features of norm `longest` to `feature_bound`.
 
-    The norm counts the bias where it is scaled with the features.
+    The norm includes the bias if it is scaled with the features.
     """
     return feature_bound / (math.hypot(longest, 1.0) if bias and normalise == "record" else longest)
 
 
 def _shorten_rows(X: NDArray[np.float64], bound: float) -> None:
-    """Scales in place every row of X (n, d) that is longer than `bound` down to it.
+    """Scales every row of X (n, d) that is longer than `bound` down to it, in place.
 
-    Rows are measured relative to their largest entry, so squares neither overflow nor vanish. The target lies
-    below `bound` by the rounding error of a norm, (d + 8) eps, so a scaled row is never longer than `bound`.
+    Norms are relative to a row's largest entry, so squares neither overflow nor vanish. The target lies below `bound`
+    by the rounding error of a norm, (d + 8) eps, so a scaled row is never longer than `bound`.
     """
     if not X.size:
         return

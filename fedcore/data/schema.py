@@ -1,8 +1,8 @@
-"""A public schema of a table's columns: the per-record map that makes bounded features of raw cells.
+"""A public schema of a table's columns: the per-record map from raw cells to bounded features.
 
-Every constant of it is written by a person from public knowledge, so the map looks at one record only: replacing a
-record changes one row of features, and by no more than the schema's norm allows. What does not fit a column, a text
-among numbers or an empty cell, becomes that column's constant, in silence: no outcome depends on it.
+A person writes its constants from public knowledge, so the map depends on one record only. Replacing a record changes
+one row of features, within the schema's norm. A misfit cell, such as a text among numbers or an empty cell, becomes
+the column's constant without notice. So no outcome depends on it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from fedcore.data.labels import to_unit
 from fedcore.hyperparameters import Real, Section
 
 LIMIT = 3.0
-"""Scales from the centre at which a centred column is clipped."""
+"""Default number of scales from the centre at which a centred column is clipped."""
 EXACT = 2.0**53
-"""Whole numbers below it are floats of their own."""
+"""Bound below which floats represent whole numbers exactly."""
 LEAST_LIMIT = 1e-6
-"""Shorter limits are nothing that a person means, and quotients by them overflow."""
+"""Least limit of a column: smaller ones have no use, and quotients by them overflow."""
 
 
 class Column(Section):
-    """One column: a number with a `range`, or with `centre` and `scale`, or a text or number of `categories`."""
+    """One column: a number with `range`, or `centre` and `scale`; or a value of `categories`."""
 
     name: str = Field(min_length=1)
     range: tuple[Real, Real] | None = None
@@ -36,26 +36,25 @@ class Column(Section):
     centre: Real | None = None
     """Subtracted, before `scale` divides; with `log` a positive number, as it stands in the column."""
     scale: Real | None = Field(None, gt=0)
-    """What one unit of the feature is; with `log` a factor above 1."""
+    """One unit of the feature; with `log` a factor above 1."""
     limit: Real = Field(LIMIT, ge=LEAST_LIMIT, le=1000)
     """Scales from the centre at which the value is clipped; with `centre` and `scale` only."""
     log: bool = False
     """Take logarithms first, of positive numbers; values of 0 and below are clipped with the smallest."""
     plus: Real = Field(0.0, ge=0, le=1e12)
-    """With `log`, `centre` and `scale`: added to value and centre before logarithms are taken; 1 for counts, many of
-    which are 0."""
+    """With `log`, `centre` and `scale`: added to value and centre before logarithms are taken; 1 for counts with many
+    zeros."""
     categories: tuple[Value, ...] | None = Field(None, min_length=1, max_length=10_000)
     """The values that the column may take: a feature of 0 or 1 for each."""
     other: bool = True
-    """Of categories: one more feature for values that are none of them; without it all of theirs are 0."""
+    """With `categories`: one more feature for all other values; without it all features of such a value are 0."""
     missing: tuple[Value, ...] | None = None
-    """Codes that stand for a missing value, beside empty cells; with this key, [] if there are none, missing values are
-    expected, and one more feature says where they are."""
+    """Codes of a missing value, beside empty cells; [] if there are none. With this key missing values are expected,
+    and one more feature marks them."""
     indicator: bool = True
-    """With `missing`: whether there is that feature; without it a missing value counts as its fill and nothing says so.
-    """
+    """With `missing`: adds that feature; without it a missing value is not marked and counts as its fill."""
     fill: Real | None = None
-    """Of numbers: what a missing value becomes, in the column's own units; null: the middle of the range, or centre."""
+    """With numbers: replaces a missing value, in the column's own units; null: the middle of the range, or centre."""
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Column:
@@ -108,17 +107,17 @@ class Column(Section):
 
     @property
     def _has_a_logarithm(self) -> bool:
-        """Of centre and scale, where a column has them."""
+        """Checks that centre and scale allow logarithms."""
         return float(self.centre or 0.0) + self.plus > 0 and float(self.scale or 0.0) > 1
 
     @property
     def marked(self) -> bool:
-        """Whether a feature says where values are missing."""
+        """True if one feature marks missing values."""
         return self.missing is not None and self.indicator
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the features that it becomes."""
+        """Names of the column's features."""
         if self.categories is None:
             own = [self.name]
         else:
@@ -128,7 +127,7 @@ class Column(Section):
 
     @property
     def bound(self) -> float:
-        """Largest Euclidean norm of its features."""
+        """Largest Euclidean norm of the column's features."""
         if self.categories is not None:
             return 1.0
         most = 1.0 if self.range is not None else self.limit
@@ -149,7 +148,7 @@ class Column(Section):
         return 0.0 if self.fill is None else float(self.unit(np.array([float(self.fill)]))[0])
 
     def unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Numbers in the column's own units (n,) as features, clipped: of a range from -1 to 1. NaN stays NaN."""
+        """Features (n,) of numbers in own units, clipped; of a range from -1 to 1. NaN stays."""
         if self.range is not None:
             if not self.log:
                 return to_unit(values, self.range)
@@ -180,15 +179,14 @@ class Column(Section):
         return out
 
     def numbers(self, column: pa.ChunkedArray) -> NDArray[np.float64]:
-        """The column in its own units (n,), NaN where a cell is missing, a code for missing, or no finite number."""
+        """The column in its own units (n,); NaN for a missing cell or no finite number."""
         values = numbers_or_nan(column)
         if self.missing:
             values = np.where(by_cell(column, self.codes()) > 0, np.nan, values)
         return values
 
     def codes(self) -> Callable[[object], bool]:
-        """Whether a cell is a code for a missing value; in a column of numbers 0777 is the number
-        that it is read as."""
+        """Returns a check for codes of a missing value; in a column of numbers 0777 is 777."""
         codes = Places(self.missing or ())
         numbers = {exact_number(code) for code in self.missing or () if not isinstance(code, str)}
         if self.categories is not None or not numbers:
@@ -196,12 +194,12 @@ class Column(Section):
         return lambda cell: codes.of(cell) is not None or exact_number(cell) in numbers
 
     def blanks(self) -> Callable[[object], bool]:
-        """Whether a cell stands for a missing value: empty, or a code for it, and no category."""
+        """Returns a check for missing values: empty cells and codes that are no category."""
         categories, is_code = Places(self.categories or ()), self.codes()
         return lambda cell: categories.of(cell) is None and (is_missing(cell) or is_code(cell))
 
     def places(self, column: pa.ChunkedArray) -> NDArray[np.int64]:
-        """Which of its features a cell sets to 1 (n,); `len(names)` where none."""
+        """Index of the feature that each cell sets to 1 (n,); `len(names)` for none."""
         categories, is_blank = Places(self.categories or ()), self.blanks()
         nowhere = len(self.names)
         none = len(self.categories or ()) if self.other else nowhere
@@ -216,7 +214,7 @@ class Column(Section):
 
 
 def check_exact(key: str, values: Sequence[Value]) -> None:
-    """Raises ValueError for a float that may be another number than the one that was written."""
+    """Raises ValueError for a float that may differ from the number as it was written."""
     for value in values:
         if isinstance(value, float) and not abs(value) < EXACT:
             raise ValueError(
@@ -239,5 +237,5 @@ def longest(schema: Schema) -> float:
 
 
 def features(table: pa.Table, schema: Schema) -> NDArray[np.float64]:
-    """The features (n, d) of a table that has each of the columns; finite, no row longer than `longest(schema)`."""
+    """The features (n, d) of a table; finite, no row longer than `longest(schema)`."""
     return np.concatenate([column.features(table.column(column.name)) for column in schema], axis=1)

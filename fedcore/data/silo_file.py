@@ -1,10 +1,9 @@
-"""One silo's file: what its holder needs to open it, its number of records, and its records.
+"""One silo's file: the facts needed to open it, its number of records, and its records.
 
-Only code at the silo calls `open_records`. What goes wrong is told by a code of `CODES` and a sentence that
-names the file, the column and what would be right. No sentence quotes a cell, a row number or pyarrow's own
-message (which quotes cells), and an error carries no cause, no context and no inner frame whose variables
-hold records. That a file is refused, and why, does tell something about its records
-(docs/explanation/privacy-statement.md, "Not covered").
+Only code at the silo calls `open_records`. An error has a code of `CODES` and a sentence that names the file, the
+column and a remedy. No sentence quotes a cell, a row number or pyarrow's message (which quotes cells). An error has no
+cause, no context and no inner frame with variables that hold records. The refusal and its reason do reveal something
+about records (docs/explanation/privacy-statement.md, "Not covered").
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ CODES: dict[str, str] = {
     "missing-value": "a feature column has missing or non-finite values",
     "missing-label": "the label column has missing or non-finite values",
     "unknown-label": "the label column has values outside its classes",
-    "missing-person": "the column of persons has missing values, or values that name nobody",
+    "missing-person": "the column of persons has missing values, or values that name no person",
     "contents": "what the file holds does not fit the schema of its columns, or of its label",
     "constants": "the constants of the preparation are missing or are not those that were agreed",
     "too-few-records": f"the file has fewer than {MIN_RECORDS} records, or persons",
@@ -59,24 +58,24 @@ CODES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Constants:
-    """Where constants are recorded, which they are, and where they come from: plain data."""
+    """Record of a preparation's constants: file, digest and origin, as plain data."""
 
     path: str
     """Absolute path of the file at the silo."""
     digest: str
-    """`Projection.digest`, or `Scales.digest`, of what must be in it."""
+    """Expected `Projection.digest` or `Scales.digest` of its content."""
     origin: Origin
     dim: int
-    """Features of a projected record; of scales the columns."""
+    """Features of a projected record, or columns of scales."""
 
 
 Released = tuple[Constants, Projection | Scales]
-"""Constants that follow from released statistics, and where they are recorded."""
+"""Constants from released statistics, with their record."""
 
 
 @dataclass(frozen=True)
 class SiloSource:
-    """All that a silo's holder needs to open its records: plain, public, picklable data."""
+    """All facts that a site needs to open a silo's records: plain, public, picklable data."""
 
     name: str
     path: str
@@ -85,34 +84,34 @@ class SiloSource:
     features: tuple[str, ...]
     label: str
     classes: tuple[str | int, ...] | None
-    """Values of the label, two of which become -1 and +1; None: the label is a real number."""
+    """Values of the label; two become -1 and +1. None: the label is a real number."""
     bias: bool
     feature_bound: float
     divide_by: float
     version: str
     """Random id of the data set version, given at registration."""
     constants: Constants | None = None
-    """Of the projection that follows the division; None: there is none."""
+    """Constants of the projection after the division; None: no projection."""
     class_ids: bool = False
-    """Whether labels become the numbers 0, 1, ... of their classes instead: what the softmax loss takes."""
+    """Labels become the numbers 0, 1, ... of their classes, for the softmax loss."""
     labels: LabelSet = REALS
-    """Numbers that fit, of a label without classes."""
+    """The numbers that a label without classes may take."""
     normalise: Normalise = "record"
-    """What is scaled to `feature_bound`: the record, or its features before the bias is appended."""
+    """The vector scaled to `feature_bound`: the record, or its features before the bias is appended."""
     unprotected: bool = False
-    """Whether the file's features were rescaled by statistics of silos' records without noise."""
+    """The file's records were rescaled, or chosen, by their contents without noise."""
     schema: Schema | None = None
-    """How the columns become features; None: each is one, as it is."""
+    """Map from columns to features; None: each column is a feature, unchanged."""
     whitening: Whitening | None = None
-    """What follows the schema; None: nothing."""
+    """Whitening after the schema; None: none."""
     label_range: tuple[float, float] | None = None
-    """Of a real-valued label, mapped to -1 to 1; None: as it is."""
+    """Range of a real-valued label, mapped to -1 to 1; None: labels stay unchanged."""
     clip_label: bool = True
-    """Whether a label beyond its range becomes the end that is next to it; of public test data it stays what it is."""
+    """A label beyond its range is clipped to it; not so for public test data."""
     person: str | None = None
-    """The column that says whose a row is; None: each row is a record of its own."""
+    """Name of the column of persons; None: each row is a record of its own."""
     person_rows: int = PLACES
-    """Of each person, its first rows that count."""
+    """Number of a person's first rows that count."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -128,7 +127,7 @@ class SiloSource:
 
 
 def format_of(path: str, key: str) -> Format:
-    """The format that the file's name says; InputError, naming config key `key`, if it says neither."""
+    """Format by the suffix of the file's name. Raises InputError naming config key `key`."""
     suffix = Path(path).suffix.lower()
     if suffix == ".parquet":
         return "parquet"
@@ -138,21 +137,21 @@ def format_of(path: str, key: str) -> Format:
 
 
 def open_records(source: SiloSource) -> Records:
-    """The silo's records, mapped one by one, in file order; raises SiloError with a code of CODES."""
+    """Reads the silo's records, each by itself, in file order. Raises SiloError (CODES)."""
     return guarded(source, _read_records)
 
 
 def count_records(source: SiloSource) -> int:
-    """Number of records (public): the Parquet footer's, or the CSV file's rows; checks the columns' names and types.
+    """Counts records (public) by Parquet footer or CSV rows; checks columns' names and types.
 
-    Where the unit is a person, the number of persons (public): the different values in that column, and no other is
-    read. Raises SiloError with a code of CODES.
+    If the unit is a person, counts persons (public): the different values of that column, the only one it reads.
+    Raises SiloError with a code of CODES.
     """
     return guarded(source, _count)
 
 
 def guarded(source: SiloSource, read: Callable[[SiloSource], T]) -> T:
-    """What `read` returns; its failure as a new SiloError without cause, context or inner frames."""
+    """Calls `read`; its failure becomes a new SiloError without cause, context or inner frames."""
     try:
         return read(source)
     except Refusal as refusal:
@@ -173,13 +172,13 @@ def _count(source: SiloSource) -> int:
 
 
 def refuse_types(source: SiloSource) -> None:
-    """Raises Refusal for columns of types in which no cell can fit: public, as they are in the file's footer."""
-    asked: dict[str, tuple[Value, ...] | None] = {name: None for name in source.features}
-    asked |= {column.name: column.categories for column in source.schema or ()}
-    asked[source.label] = source.classes
+    """Raises Refusal for columns of types in which no cell can fit; types are public."""
+    expected: dict[str, tuple[Value, ...] | None] = {name: None for name in source.features}
+    expected |= {column.name: column.categories for column in source.schema or ()}
+    expected[source.label] = source.classes
     types = columns.types_of(source.path, source.format)
-    judged = {name: misfit(types[name], values) for name, values in asked.items() if name in types}
-    found = {name: said for name, said in judged.items() if said is not None}
+    judged = {name: misfit(types[name], values) for name, values in expected.items() if name in types}
+    found = {name: reason for name, reason in judged.items() if reason is not None}
     if not found:
         return
     code = "contents"
@@ -187,35 +186,35 @@ def refuse_types(source: SiloSource) -> None:
         of_label = "not-numeric" if source.classes is None else "unknown-label"
         code = of_label if set(found) == {source.label} else "not-numeric"
     more = f", as {len(found) - _SHOWN} more columns do not" if len(found) > _SHOWN else ""
-    said = [f"column {quoted([name])}: {why}" for name, why in list(found.items())[:_SHOWN]]
-    raise Refusal(code, f"does not fit: {'; '.join(said)}{more}")
+    reasons = [f"column {quoted([name])}: {reason}" for name, reason in list(found.items())[:_SHOWN]]
+    raise Refusal(code, f"does not fit: {'; '.join(reasons)}{more}")
 
 
-def unit_count(rows: int, whose: NDArray[np.intp] | None) -> int:
-    """What n is of so many rows: their number, or that of the persons whose they are."""
-    return rows if whose is None else count_persons(whose)
+def unit_count(rows: int, owners: NDArray[np.intp] | None) -> int:
+    """n: the number of rows, or of the persons who own them."""
+    return rows if owners is None else count_persons(owners)
 
 
 def read_persons(table: pa.Table, source: SiloSource) -> NDArray[np.intp] | None:
-    """Whose each row is, as `persons_of` says; None where each is a record of its own. Raises Refusal."""
+    """Number of each row's person; None if each row is a record of its own. Raises Refusal."""
     if source.person is None:
         return None
-    whose = persons_of(table.column(source.person), source.person)
-    _enough(count_persons(whose), "person(s)")
-    return whose
+    owners = persons_of(table.column(source.person), source.person)
+    _enough(count_persons(owners), "person(s)")
+    return owners
 
 
 def _read_records(source: SiloSource) -> Records:
     table = read_table(source)
-    whose = read_persons(table, source)
+    owners = read_persons(table, source)
     rows = _prepared(table, source)
-    if source.person is None or whose is None:
+    if source.person is None or owners is None:
         return rows
-    return of_persons(rows, whose, source.person_rows, source.person)
+    return of_persons(rows, owners, source.person_rows, source.person)
 
 
 def _prepared(table: pa.Table, source: SiloSource) -> Records:
-    """A record of each row."""
+    """One record of each row of the table."""
     projection = None if source.constants is None else read_projection(source.constants)
     if source.schema is not None:
         return _by_schema(table, source, source.schema)
@@ -236,7 +235,7 @@ def _prepared(table: pa.Table, source: SiloSource) -> Records:
 
 
 def read_table(source: SiloSource) -> pa.Table:
-    """The columns that are named, as they are in the file; raises Refusal."""
+    """The source's columns, unchanged from the file. Raises Refusal."""
     table = columns.read_columns(source.path, source.format, source.columns)
     if source.person is None:
         _enough(table.num_rows)
@@ -244,7 +243,7 @@ def read_table(source: SiloSource) -> pa.Table:
 
 
 def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Records:
-    """The records as their schema says: a record whose label does not fit is all zeros, which moves no linear model."""
+    """Records by their schema; a misfit label makes a record zeros, which moves no linear model."""
     labels = _in_training(labels_or_nan(table, source), source)
     return prepare_records(
         prepared(table, described, source.whitening),
@@ -257,7 +256,7 @@ def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Record
 
 
 def labels_or_nan(table: pa.Table, source: SiloSource) -> NDArray[np.float64]:
-    """Labels (n,) as numbers of classes from 0, or as they are; NaN where a cell is none that fits."""
+    """Labels (n,): numbers of classes from 0, or real numbers; NaN for a cell that does not fit."""
     column = table.column(source.label)
     if source.classes is not None:
         return class_ids_or_nan(column, source.classes)
@@ -266,14 +265,14 @@ def labels_or_nan(table: pa.Table, source: SiloSource) -> NDArray[np.float64]:
 
 
 def _in_training(labels: NDArray[np.float64], source: SiloSource) -> NDArray[np.float64]:
-    """Labels as the loss takes them: -1 and +1, numbers of classes, or real ones, from -1 to 1 if there is a range."""
+    """Labels in the loss's form: -1 and +1, numbers of classes, or real ones (scaled by range)."""
     if source.classes is not None:
         return labels if source.class_ids else 2.0 * labels - 1.0
     return labels if source.label_range is None else to_unit(labels, source.label_range, source.clip_label)
 
 
 def read_projection(constants: Constants) -> Projection:
-    """The recorded projection; raises Refusal with the code `constants` if it is not the one that was agreed."""
+    """Reads the recorded projection. Raises Refusal (`constants`) for another digest."""
     try:
         projection = Projection.from_bytes(read_within(Path(constants.path), LARGEST_CONSTANTS))
     except (OSError, ValueError):

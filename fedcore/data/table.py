@@ -1,4 +1,4 @@
-"""Simulated silos before they are files: raw records of each, and public ones that none of them holds."""
+"""Generated silos before they are files: raw records, and public records beside them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Raw records: `features` float64 or uint8 (n, d) and `labels` (n,): int64 numbers of classes from 0, or float64.
+    """Raw records: `features` float64 or uint8 (n, d), `labels` (n,) int64 classes, or float64.
 
-    `more`: further label columns by name, int64 (n,): one set of records has one account, whichever label is learned.
+    `more`: further label columns by name, int64 (n,). They belong to the same records, so a silo has one account for
+    all of its labels.
     """
 
     features: NDArray[Any]
@@ -26,7 +27,7 @@ class Table:
 class Generated:
     """Silos by name, in order, and the public test set, with the names of their columns.
 
-    `public`: more records that no silo holds, from which public constants are computed; None if none were set aside.
+    `public`: further records that no silo holds, for public constants; None if none were set aside.
     """
 
     features: tuple[str, ...]

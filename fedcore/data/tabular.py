@@ -1,4 +1,4 @@
-"""Sections of a config about tables: which columns are features, and a user's own silos, one file each."""
+"""Config sections of tables: their feature columns, and a user's own silos, one file each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedcore.planning.problem import LONGEST_NAME
 
 
 def _as_list(value: Any) -> Any:
-    """A mapping of names to columns, as people write it, as the list of columns that it means."""
+    """Turns a mapping of names to columns into the list of these columns."""
     if isinstance(value, Mapping):
         return [{"name": name, **(of if isinstance(of, Mapping) else {})} for name, of in value.items()]
     return value
@@ -45,19 +45,19 @@ Features = Annotated[
     BeforeValidator(_as_list),
     AfterValidator(_distinct),
 ]
-"""Feature columns: names of columns that are numbers already, or a schema; written as a list, or by name."""
+"""Feature columns: names of numeric columns, or a schema; written as a list, or as a mapping by name."""
 
 
 class Tabular(Section):
-    """A data section whose feature columns are named, or described by a schema."""
+    """A data section with feature columns that are only named, or described by a schema."""
 
     features: Features = Field(min_length=1)
-    """The feature columns, in the order of the model's weights: each name with what is publicly known of the column
-    (range, or centre and scale, or categories; codes for missing), or only names of columns that are numbers."""
+    """The feature columns, in the order of the model's weights. A schema gives each name its public facts: range, or
+    centre and scale, or categories; codes for missing. A list of names suffices for columns of numbers."""
 
     @property
     def described(self) -> Schema | None:
-        """The schema of the feature columns; None where they are only named."""
+        """The schema of the feature columns; None if they are only named."""
         first = self.features[0]
         return self.features if isinstance(first, Column) else None  # type: ignore[return-value]
 
@@ -68,16 +68,16 @@ class Tabular(Section):
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the features that these columns become, without the bias."""
+        """Names of the features of these columns, without the bias."""
         return self.column_names if self.described is None else feature_names(self.described)
 
 
 SILO_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
-"""What the name of a silo looks like, which becomes a part of files' names."""
+"""Pattern of a silo's name, which becomes a part of files' names."""
 
 
 class SiloFile(Section):
-    """One silo's own file, at its own place."""
+    """One silo's own file."""
 
     name: str = Field(pattern=SILO_NAME.pattern)
     path: LocalPath
@@ -92,24 +92,23 @@ class FilesData(Tabular):
     label: str
     """Name of the label column."""
     classes: tuple[str | int, ...] | None = Field((0, 1), min_length=2)
-    """The values that the label may take: of two, the first as -1 and the second as +1, more for the softmax loss; null
+    """The values of the label. The first of two becomes -1, the second +1; more than two need the softmax loss. Null
     for a real-valued label."""
     test: LocalPath | None = None
     """A public file with the same columns that no silo holds; without it no test error is reported."""
     person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
-    """Name of the column that says whose a row is: the guarantee is then for each person with all of its rows, and all
-    that counts records counts persons. Null: for each row."""
+    """Name of the column with each row's person. The guarantee then covers each person with all of its rows, and counts
+    of records are counts of persons. Null: the guarantee covers each row."""
     person_rows: Count = Field(PLACES, ge=1, le=MOST_PLACES)
-    """With `person`: the first so many rows of a person count, one over their number each."""
+    """With `person`: number of a person's first rows that count; m such rows weigh 1/m each."""
     divide_by: Factor = Field(1.0, gt=0)
-    """With features that are only named: public constant that all of them are divided by."""
+    """With features that are only named: public constant that divides all of them."""
     scaling: Scaling | None = None
-    """Where centres and scales of numbers come from: null: the schema gives ranges; public: from a public file;
-    released: from means and squares, or with `whiten` second moments, that silos release with noise and a charge before
-    training."""
+    """Source of centres and scales of numbers. Null: the schema gives ranges. Public: a public file. Released: means
+    and squares (with `whiten` second moments), which silos release with noise and a charge before training."""
     label_range: tuple[Real, Real] | None = None
-    """Of a real-valued label: its public range, clipped to it and mapped to -1 to 1 for training; errors are in the
-    label's own units. Null: trained as it is."""
+    """Public range of a real-valued label, which is clipped to it and mapped to -1 to 1 for training; errors are in the
+    label's own units. Null: labels stay unchanged."""
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> FilesData:

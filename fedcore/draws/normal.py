@@ -1,8 +1,8 @@
-"""Standard normals of raw words, one word for each: a cubic in one of 3,393 cells of the inverse distribution.
+"""Standard normals, one per raw word: a cubic in one of 3,393 cells of the inverse distribution.
 
 A word's 53 upper bits k give the tail probability p = (k + 1) / 2^54 in (0, 1/2], its lowest bit the sign. The cell is
 p's binary exponent and the next six bits, so cells are as fine in the tail as in the middle. Each cubic interpolates
-Wichura's algorithm AS 241 (PPND16; Applied Statistics 37, 1988) at four Chebyshev points of its cell; the table is
+Wichura's algorithm AS 241 (PPND16; Applied Statistics 37, 1988) at four Chebyshev points of its cell. The table is
 computed at its first use, by the same exact operations on every machine.
 
 Error: below 5e-11 for every word, against mpmath. Neighbouring cells meet within that. The largest number is 8.3, which
@@ -44,7 +44,7 @@ _FAR = (
      7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15],
 )  # fmt: skip
 _CHEBYSHEV = float.fromhex("0x1.d906bcf328d46p-1"), float.fromhex("0x1.87de2a6aea963p-2")
-"""cos(pi/8) and cos(3 pi/8): with their negatives, the four points of a cell, whose half width is 1."""
+"""cos(pi/8) and cos(3 pi/8): with their negatives the four points of a cell, whose half width is 1."""
 
 
 def upper_quantile(p: Array) -> Array:

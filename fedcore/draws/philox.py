@@ -19,7 +19,7 @@ _TWO_WORDS = struct.Struct("<2Q")
 
 
 class Philox:
-    """Words under one key after the other; starting a key takes a microsecond. Not for two threads at once."""
+    """Successive words under one key; starting a key takes a microsecond. Not for two threads at once."""
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)

@@ -1,7 +1,7 @@
-"""Draws of one key in the order in which they are made: uniforms, normals, integers, choices, permutations, coins.
+"""Draws of one key in order of calls: uniforms, normals, integers, choices, permutations, coins.
 
-Methods have the names of `numpy.random.Generator`, and no word of its streams. Every number takes one word of its own,
-but for beta, which takes two; so a longer draw begins with the numbers of a shorter one.
+Methods have the names of `numpy.random.Generator`, but none of its streams. Every number takes one word of its own, and
+a beta two. So a longer draw begins with the numbers of a shorter one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Draws:
     def integers(self, low: int, high: int, size: Shape) -> NDArray[np.int64]:
         """Integers of low, ..., high - 1: the upper word of (word times count).
 
-        Raises ValueError unless 1 <= high - low <= 2^32. No probability is off by more than count / 2^64 of it.
+        Raises ValueError unless 1 <= high - low <= 2^32. A probability is off by at most count / 2^64, relative.
         """
         count = high - low
         if not 1 <= count <= LARGEST_BOUND:
@@ -79,17 +79,17 @@ class Draws:
         return np.asarray((upper >> _HALF_WORD).astype(np.int64) + low)
 
     def permutation(self, x: int | ArrayLike) -> NDArray[Any]:
-        """The numbers below x, or the elements of x (n, ...), in the order of n words.
+        """The numbers below x, or the elements of x (n, ...), sorted by n words.
 
-        Equal words, which 10^6 elements have with probability 3e-8, stay in their order.
+        Equal words, which 10^6 elements have with probability 3e-8, leave their elements in order.
         """
         things = np.arange(x) if isinstance(x, int | np.integer) else np.asarray(x)
         return np.asarray(things[np.argsort(self.words(len(things)), kind="stable")])
 
     def choice(self, x: int | ArrayLike, size: int, replace: bool) -> NDArray[Any]:
-        """`size` of the numbers below x, or of its elements. Without replacement: the first of a permutation of all.
+        """`size` of the numbers below x, or of the elements of x.
 
-        Raises ValueError for more than there are.
+        Without replacement they are the first of a permutation of all. Raises ValueError for more than there are.
         """
         things = np.arange(x) if isinstance(x, int | np.integer) else np.asarray(x)
         if replace:

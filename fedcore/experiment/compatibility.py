@@ -1,4 +1,4 @@
-"""Which methods, losses, labels, noise and trust go together in a config; each mistake is a sentence with its keys."""
+"""Checks that methods, losses, labels, noise and trust of a config fit together; each error names its keys."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def check_shuffled(
     evaluation: EvaluationConfig | None,
     released: str | None,
 ) -> None:
-    """Raises ValueError for what tells the messages of a batch apart, or has no accounting for shuffled batches.
+    """Raises ValueError for settings that identify messages of a batch, or lack an accounting for shuffled batches.
 
-    `released`: the key of the section whose constants silos release before the run, if there is one.
+    `released`: the key of the section whose constants silos release before the run; None if there is none.
     """
     if method.sends_own_arrays or method.several_answers:
         own, often = "sends silos arrays of their own", "asks silos several times in a round"
@@ -72,9 +72,9 @@ def check_aggregated(
     evaluation: EvaluationConfig | None,
     released: str | None,
 ) -> None:
-    """Raises ValueError for what has no meaning, or no plan, where an aggregator adds the noise.
+    """Raises ValueError for settings without a meaning or a plan where an aggregator adds the noise.
 
-    `released`: the key of the section whose constants silos release before the run, if there is one.
+    `released`: the key of the section whose constants silos release before the run; None if there is none.
     """
     if not method.takes_aggregator or method.from_theory:
         raise ValueError(
@@ -113,7 +113,7 @@ def check_network(method: AlgorithmConfig, model: ModelConfig) -> None:
 
 
 def check_linear(method: AlgorithmConfig, model: ModelConfig) -> None:
-    """Raises ValueError for a model that is no linear predictor with a method that asks for Hessians of one."""
+    """Raises ValueError for a model that is no linear predictor with a method that needs Hessians of one."""
     if not method.linear_only:
         return
     fix = None
@@ -141,7 +141,7 @@ def check_loss(method: AlgorithmConfig, model: ModelConfig) -> None:
 
 
 def check_noise(method: AlgorithmConfig, privacy: PrivacyConfig) -> None:
-    """Raises ValueError for given noise with a method that cannot take it, or takes it only in place of a target."""
+    """Raises ValueError for a noise multiplier with a method that does not take one, or not beside epsilon."""
     both = privacy.epsilon is not None and privacy.noise_multiplier is not None
     if both and not method.several_answers:
         raise ValueError(
@@ -158,7 +158,7 @@ def check_noise(method: AlgorithmConfig, privacy: PrivacyConfig) -> None:
 
 
 def check_labels(data: DataConfig, model: ModelConfig) -> None:
-    """Raises ValueError for labels that the loss is not about."""
+    """Raises ValueError for labels that the loss does not take."""
     values, name, labels = data.label_values, model.loss.name, model.loss.labels
     if values is None and labels.classes:
         fix = "set data.classes"
@@ -180,7 +180,7 @@ def check_labels(data: DataConfig, model: ModelConfig) -> None:
 
 
 def _check_counts(data: DataConfig, model: ModelConfig) -> None:
-    """Raises ValueError where the label is no integer of a file."""
+    """Raises ValueError unless the label is an integer column of a file."""
     name, takes = model.loss.name, model.loss.labels.name
     if not isinstance(data, FilesData):
         raise ValueError(f"loss {name!r} takes {takes}, and data.source = {data.source!r} has none: use files")

@@ -1,10 +1,11 @@
-"""All that `conf/` may say, as pydantic models; the same models are the parameters of the Prefect flows.
+"""The config of an experiment as pydantic models; the same models are the parameters of the Prefect flows.
 
-The sections of data, of the model, and of what plans take (privacy, participation, evaluation, shuffler) are in
-`config.py` of their packages; which of them go together is in `compatibility.py`. Defaults live in these four files and
-nowhere else. Every key is explained in `conf/reference.yaml`; a test keeps the two equal. Unknown keys are refused.
-What changes the result of a run is part of its identity (`fedcore.experiment.identity`); `cluster`, `orchestration` and
-`tracking` say how it is executed and are not.
+The sections of data (`data_config.py`), model (`model_config.py`) and plan (`plan_config.py`) are in their packages;
+`compatibility.py` checks that sections fit together. Only these models define defaults. `conf/reference.yaml` explains
+every key; a test holds the two equal. Unknown keys are refused.
+
+Keys that change the result of a run are part of its identity (`fedcore.experiment.identity`). `cluster`,
+`orchestration` and `tracking` only configure its execution, and are not.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from fedcore.planning.plan_config import EvaluationConfig, ParticipationConfig, 
 
 
 class TlsConfig(Section):
-    """Files by which a driver and a Dask cluster of one's own know each other; relative paths:
-    from the working folder."""
+    """TLS files by which a driver and one's own Dask cluster authenticate; paths are relative to the working folder."""
 
     ca: LocalPath
-    """PEM file of the authority, the cluster's alone: whoever it certifies can run code where records are open."""
+    """PEM file of the authority, used for this cluster only: anyone it certifies can run code where records are
+    open."""
     certificate: LocalPath
     """PEM file of the driver's certificate."""
     key: LocalPath
-    """PEM file of its private key, without a pass phrase, which other accounts cannot read."""
+    """PEM file of the driver's private key, without a pass phrase and unreadable for other accounts."""
 
 
 class ClusterConfig(Section):
-    """Where the silos' computations run."""
+    """The backend that runs the silos' computations."""
 
     backend: Literal["dask", "in-process"] = "dask"
     workers: Count = Field(2, ge=1, le=256)
@@ -60,11 +61,11 @@ class ClusterConfig(Section):
     address: str | None = None
     """Address of a running Dask scheduler (tls://host:port); null: the cluster of `fedcore up`, else a local one."""
     tls: TlsConfig | None = None
-    """Keys for an address of TLS."""
+    """Keys for a tls:// address."""
     insecure: bool = False
-    """Takes a scheduler without TLS (tcp://host:port), which every account of its machine and network can reach."""
+    """Allows a scheduler without TLS (tcp://host:port), which every account of its machine and network can reach."""
     deadline: Real = Field(120.0, gt=0)
-    """Seconds to wait for a site's answer before the run stops with the names of its silos."""
+    """Seconds to wait for a site's answer before the run stops and names the site's silos."""
 
     @model_validator(mode="after")
     def _keys_fit_the_address(self) -> ClusterConfig:
@@ -75,12 +76,12 @@ class ClusterConfig(Section):
 
 class OrchestrationConfig(Section):
     tasks: Literal["auto", "round", "phase"] = "auto"
-    """What is a Prefect task: each round and phase, or phases only; auto: rounds too while these are few."""
+    """Prefect tasks: one per round and phase, or per phase only; auto: per round too while rounds are few."""
     checkpoint: Literal["each-round", "behind"] = "each-round"
-    """each-round: on disk before the next broadcast leaves; behind: where ledgers are durable, by a thread, and a crash
-    may redo more rounds."""
+    """each-round: on disk before the next broadcast leaves. behind: with durable ledgers a thread writes it, and a
+    crash may redo more rounds."""
     scheduled: Literal["unfinished", "repetition"] = "unfinished"
-    """What a firing of a schedule does: what is not finished of these parameters, or a new repetition of them."""
+    """Effect of a schedule's firing: unfinished runs of these parameters go on, or a new repetition of them starts."""
 
 
 class TrackingConfig(Section):
@@ -92,8 +93,8 @@ class TrackingConfig(Section):
     simulation_metrics: bool | None = None
     """Log unprotected training loss and error over all silos under simulation/; null: for generated data only."""
     register_models: Literal["runs", "cells", "none"] = "runs"
-    """Whose private models become versions of the registered model of this name: runs', and of a sweep the best cell's;
-    cells: all; none. A model without privacy never does."""
+    """Private models to register as versions of the model of this name. runs: single runs and a sweep's best cell;
+    cells: all. A model without privacy is never registered."""
 
 
 class ExperimentConfig(Section):
@@ -103,35 +104,35 @@ class ExperimentConfig(Section):
     seed: Seed = 0
     """Public seed of the simulation: silos, splits, participation, noise."""
     repetition: Seed = 0
-    """Counts deliberate repetitions: the same parameters are the same run, not run twice unless this differs."""
+    """Number of a deliberate repetition: equal parameters are the same run, which runs once."""
     data: DataConfig = DigitsData()
     model: ModelConfig = ModelConfig()
     privacy: PrivacyConfig
     algorithm: AlgorithmConfig
     participation: ParticipationConfig = ParticipationConfig()
     evaluation: EvaluationConfig | None = None
-    """Held-out records of the silos themselves, where no public test file exists; null: all records are trained on."""
+    """Evaluation on records that silos hold out, where no public test file exists; null: silos train on all records."""
     shuffler: ShufflerConfig | None = None
-    """Of privacy.trust = shuffler, where null means its defaults; null with any other trust."""
+    """Settings of privacy.trust = shuffler, where null means its defaults; null with any other trust."""
     cluster: ClusterConfig = ClusterConfig()
     orchestration: OrchestrationConfig = OrchestrationConfig()
     tracking: TrackingConfig = TrackingConfig()
 
     @property
     def simulation_metrics(self) -> bool:
-        """Whether unprotected quantities of the silos are logged."""
+        """True if unprotected quantities of the silos are logged."""
         chosen = self.tracking.simulation_metrics
         guarded = self.privacy.noise == "guarded" or isinstance(self.data, FilesData)
         return not guarded if chosen is None else chosen
 
     @property
     def person(self) -> str | None:
-        """The column of the persons that the guarantee is for; None: it is for records."""
+        """The column of persons that the guarantee protects; None: it protects records."""
         return self.data.person if isinstance(self.data, FilesData) else None
 
     @property
     def unprotected_constants(self) -> str | None:
-        """Key and value by which records are prepared with constants from silos' records without noise, if any."""
+        """Key and value of the constants that follow from silos' records without noise; None if there are none."""
         pca = self.data.pca if isinstance(self.data, ImageData) else None
         if pca is not None and pca.constants == "simulation":
             return "data.pca.constants = simulation"
@@ -143,7 +144,7 @@ class ExperimentConfig(Section):
 
     @property
     def released(self) -> PcaConfig | ReleasedScaling | ReleasedCurvature | None:
-        """The section whose constants come from statistics that silos release before training, if there is one."""
+        """The section whose constants follow from statistics that silos release before training, if there is one."""
         return self.released_constants or self.released_curvature
 
     @property
@@ -153,7 +154,7 @@ class ExperimentConfig(Section):
 
     @property
     def released_constants(self) -> PcaConfig | ReleasedScaling | None:
-        """The section of the data whose constants come from statistics that silos release, if there is one."""
+        """The data section whose constants follow from statistics that silos release, if there is one."""
         if isinstance(self.data, FilesData):
             return self.data.scaling if isinstance(self.data.scaling, ReleasedScaling) else None
         pca = self.data.pca if isinstance(self.data, ImageData) else None
@@ -161,7 +162,7 @@ class ExperimentConfig(Section):
 
     @model_validator(mode="after")
     def _data_can_be_held(self) -> ExperimentConfig:
-        """What is made up for a simulation, before any of it is."""
+        """Bounds generated data before they are generated."""
         silos, records, features, tested = (
             getattr(self.data, key, None) for key in ("silos", "records", "features", "test_records")
         )
@@ -266,8 +267,7 @@ class ExperimentConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_kinds(cls, values: Any) -> Any:
-        """`data` without a source is that of the digits, `loss` without a name the logistic one, and trust in a
-        shuffler has a section of it."""
+        """Fills in the digits as source of `data`, logistic as name of `loss`, and the section of a shuffler."""
         if not isinstance(values, dict):
             return values
         values = dict(values)

@@ -1,4 +1,4 @@
-"""What a model is worth on public test data, beside what no model at all would be."""
+"""Measures of a model on public test data, beside those of a constant answer."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ def measures(
     label_range: tuple[float, float] | None = None,
     parts: Sequence[tuple[str, int]] = (),
 ) -> dict[str, Any]:
-    """By their names in `RunResult`: loss and errors of the model at w on public records, and errors without a model.
+    """Loss and errors of the model at w on public records, and errors without a model, by their names in `RunResult`.
 
-    Of `classes`: test_error, its recall by class, the area under the ROC curve (of more than two classes the mean of
-    each against the rest, by softmax probabilities), and the error of always answering the most frequent class of the
-    test data. Of numbers (None): errors of the predicted mean in the label's own units, and the part of the test
-    labels' variance that is explained, at most 1; not above 0: the mean of the test labels predicts as well. `parts`:
-    silos, one after the other, with numbers of the test records that are of their kind; then errors by silo, with their
-    plain mean.
+    For `classes`: test_error, recall by class, the area under the ROC curve, and the error of always answering the test
+    data's most frequent class. With more than two classes the area is the mean of each against the rest, by softmax
+    probabilities.
+
+    For numbers (`classes` None): errors of the predicted mean in the label's own units, and the explained part of the
+    test labels' variance. It is at most 1; at 0 or less, the mean of the test labels predicts as well.
+
+    `parts`: silos in order, each with the number of test records of its kind. They add errors by silo and their plain
+    mean.
     """
     losses, wrong = model.evaluate(w, test.X, test.y)
     found: dict[str, Any] = {"test_loss": float(np.mean(losses))}
@@ -53,7 +56,7 @@ def measures(
 
 
 def area_under_curve(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> float | None:
-    """Probability that a positive record has a higher score than another one, ties counting half; None without both.
+    """Probability that a positive record has a higher score than a negative one, ties counting half; None without both.
 
     Mann and Whitney's U over the number of pairs: the area under the ROC curve.
     """
@@ -66,7 +69,7 @@ def area_under_curve(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -
 
 
 def _by_part(wrong: NDArray[np.bool_], numbers: NDArray[np.int64], parts: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Errors of each silo's test records, their mean, and the mean where each had its own most frequent class."""
+    """Errors on each silo's test records, their mean, and the mean error of each silo's most frequent class."""
     if not parts:
         return {}
     ends = np.cumsum([n for _, n in parts])[:-1]
@@ -90,7 +93,7 @@ def _area(z: NDArray[np.float64], numbers: NDArray[np.int64]) -> float | None:
 
 
 def _of_numbers(z: Vector, y: Vector, label_range: tuple[float, float] | None) -> dict[str, Any]:
-    """Errors of predicted means `z` (n,)."""
+    """Errors of predicted means `z` (n,) of labels `y` (n,), in the units of `label_range`."""
     if label_range is not None:
         z, y = from_unit(z, label_range), from_unit(y, label_range)
     off = z - y

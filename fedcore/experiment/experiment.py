@@ -1,4 +1,4 @@
-"""From a config to the parts of a run: data, plan, sites. No engine here: a plain loop can use them too."""
+"""The parts of a run that follow from its config: data, plan, sites. A plain loop can use them without an engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedcore.accounting.effort import effort_within
-from fedcore.accounting.noise_search import noise_kept_in
+from fedcore.accounting.noise_search import noise_cached_in
 from fedcore.algorithms import Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.algorithms.statistics.watched import watched
@@ -53,8 +53,8 @@ def make_plan(config: ExperimentConfig, sizes: Mapping[str, int] | None = None) 
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What a plan is a function of. `text`, which tells two apart, has every digit: 1 and 1.0 are two problems."""
+class _PlanKey:
+    """The arguments of a plan. `text` identifies them and has every digit: 1 and 1.0 are two problems."""
 
     text: bytes
     method: Method[Any] = field(compare=False)
@@ -62,25 +62,25 @@ class _Asked:
 
 
 @lru_cache(maxsize=256)
-def _made(asked: _Asked) -> Plan:
-    """Cells of a sweep that differ in their seed share a plan; each is asked for several times."""
-    with noise_kept_in(NoiseFolder.current()):
-        return planned(evaluated(asked.method, asked.problem), asked.problem)
+def _cached_plan(key: _PlanKey) -> Plan:
+    """The plan, cached: cells of a sweep that differ in their seed share one, and each needs it several times."""
+    with noise_cached_in(NoiseFolder.current()):
+        return planned(evaluated(key.method, key.problem), key.problem)
 
 
 def _method(config: ExperimentConfig, smoothness: float | None) -> Method[Any]:
-    """The config's method, with a smoothness that silos released in place of the word."""
+    """The config's method, with a smoothness that silos released in place of the word `released`."""
     method: Any = config.algorithm
     return cast(Method[Any], method if smoothness is None else replace(method, smoothness=smoothness))
 
 
 def _planned(config: ExperimentConfig, problem: Problem, smoothness: float | None = None) -> Plan:
-    """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
+    """The method's plan. Raises InputError if its epsilon is infinite, unless privacy.trust = none."""
     method: Any = _method(config, smoothness)
-    asked = _Asked(plain_json([method.name, method, problem]), method, problem)
+    key = _PlanKey(plain_json([method.name, method, problem]), method, problem)
     guarded = config.privacy.noise == "guarded"
     with effort_within(MOST_EFFORT) if guarded else nullcontext():  # a guarded site would refuse it, and later
-        plan = _made(asked)
+        plan = _cached_plan(key)
     if problem.budget.private and math.isinf(plan.epsilon_accounted):
         raise InputError(
             f"privacy: with {config.privacy.level} there is so little noise that no finite epsilon is accounted; ask "
@@ -94,7 +94,7 @@ class Experiment:
     """A config with its data prepared and its plan made.
 
     `statistics`: the plan by which silos released the constants that prepare their records; None for other constants.
-    `smoothness`: beta as it follows from what silos released; None where they were not asked for it.
+    `smoothness`: beta from the silos' released eigenvalues; None if the config does not release it.
     """
 
     config: ExperimentConfig
@@ -110,7 +110,7 @@ class Experiment:
     ) -> Experiment:
         """Writes generated silos below `silo_root` if they are not there, checks files, plans. Raises InputError.
 
-        `released`: what `StatisticsRun.constants` returned, where constants are released.
+        `released`: the result of `StatisticsRun.constants`, where constants are released.
         """
         constants, found = (None, released) if isinstance(released, Eigenvalues) else (released, None)
         return cls.of(config, prepare(config.data, config.model, config.seed, silo_root, constants), found)
@@ -119,7 +119,7 @@ class Experiment:
     def of(cls, config: ExperimentConfig, dataset: Dataset, found: Eigenvalues | None = None) -> Experiment:
         """The experiment on data that are prepared already. Raises InputError if the config does not fit them.
 
-        `found`: what silos released of their curvature, where `algorithm.smoothness` is released.
+        `found`: the silos' released eigenvalues, where `algorithm.smoothness` is released.
         """
         problem, smoothness = make_problem(config, dataset.facts, dataset.dim), None
         if (curvature := config.released_curvature) is not None:
@@ -145,18 +145,18 @@ class Experiment:
 
     @property
     def context(self) -> RunContext:
-        asking = evaluated(watched(self.method, self.plan), self.plan.problem)
+        method = evaluated(watched(self.method, self.plan), self.plan.problem)
         key = driver_key(self.config.seed, self.repetition, self.method.name)
-        return RunContext(self.run, self.plan, asking, key)
+        return RunContext(self.run, self.plan, method, key)
 
     @property
     def repetition(self) -> int:
-        """In the keys of simulated draws, as in the run's id."""
+        """Number of the repetition, in the run's id and in the keys of simulated draws."""
         return self.config.repetition
 
     @cached_property
     def model(self) -> Model:
-        """What the weights mean: how the silos clip, and how the model is evaluated."""
+        """The model of the weights, by which silos clip and the driver evaluates."""
         return model_of(training_loss(self.config, self.plan.problem))
 
     @property
@@ -179,7 +179,7 @@ class Experiment:
         )
 
     def start(self) -> np.ndarray:
-        """w_0 (d,), within the domain: its centre 0, of a network random weights that follow from the public seed."""
+        """w_0 (d,), within the domain: its centre 0, or for a network random weights from the public seed."""
         return start(self.config, training_loss(self.config, self.plan.problem), self.dataset.dim)
 
     def in_process(
@@ -192,10 +192,10 @@ class Experiment:
         lease: int = 0,
         keys: Keys | None = None,
     ) -> InProcess:
-        """A backend in this process; `open` it before use. `pool`: where its site comes from, and goes in the end.
+        """A backend in this process; `open` it before use. `pool`: provides its site, and takes it back in the end.
 
-        `carrier`, `route`: how a shuffled run's answers reach its shuffler, and which that is (`Route.to_bytes`).
-        `lease`: the driver's, of the run. `keys`: as for `open_site`, for a site of no pool.
+        `carrier`, `route`: transport to a shuffled run's shuffler, and its address (`Route.to_bytes`). `lease`: the
+        driver's, of the run. `keys`: as for `open_site`; ignored with a pool.
         """
         spec = self.site_spec([silo.name for silo in self.plan.problem.silos], ledgers, log)
         if pool is None:
@@ -206,8 +206,8 @@ class Experiment:
 
 
 def check_policies(config: ExperimentConfig) -> None:
-    """Finds silos that this process would not open for want of a policy, or for having one, or for want of an account
-    in the register. Raises InputError."""
+    """Raises InputError for silos that this process would not open: guarded ones without a policy or a registered
+    account, and simulated ones with a policy."""
     silos, _ = facts(config.data, config.model, config.seed)
     for silo in silos:
         try:

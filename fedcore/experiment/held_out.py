@@ -1,16 +1,17 @@
-"""What histograms of held-out records say of a model: errors, recall and the area under the ROC curve, with intervals.
+"""Errors, recall and the area under the ROC curve from histograms of held-out records, with intervals.
 
-All of it is computed from what silos released, so it costs no privacy. A histogram's counts are those of a sample of
-records plus Gaussian noise of known variance, and each measure is a smooth function f of them, so its variance is, to
-first order,
+They follow from released histograms, so they cost no privacy. A histogram's counts are those of a sample of records
+plus Gaussian noise of known variance. Each measure is a smooth function f of the counts. To first order its variance is
 
     v |grad f|^2 + sum_k c_k (d_k f)^2 - (sum_k c_k d_k f)^2 / n
 
-with v the noise's variance on a count and c_k the counts of n records (multinomial). Counts are first shifted alike to
-add up to the public number of records, which halves the noise on an error; grad f in the first term is then without its
-mean. So a record in no cell, its label being no class, counts as spread over all of them. A person with several rows
-counts as one record, spread over their cells, and varies no more than one. Intervals are normal ones, of 95 percent,
-cut to [0, 1]; a count below 1 is taken for 1 in the second term, so that none vanishes.
+with v the noise's variance on a count and c_k the counts of n records (multinomial). All counts are first shifted by
+the same amount to add up to the public number of records, which halves the noise on an error. The mean of grad f then
+drops out of the first term. So a record without a class, which is in no cell, counts as spread over all cells. A person
+with several rows counts as one record spread over their cells, and varies no more than one.
+
+Intervals are normal ones of 95 percent, cut to [0, 1]. A count below 1 is set to 1 in the second term, so that none
+vanishes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts (classes, columns) that add up to `records`; `variance`: of the noise on each before they were made to."""
+    """Counts (classes, columns) that add up to `records`; `variance`: of the noise on each before the shift."""
 
     cells: Matrix
     records: int
@@ -46,7 +47,7 @@ class Counts:
         return cls(noised + (records - noised.sum()) / noised.size, records, variance)
 
     def interval(self, value: float, gradient: Matrix, least: float = 0.0) -> Interval:
-        """Of a function of the counts with this value and gradient, which is nowhere below `least` or above 1."""
+        """Interval of a function of the counts with this value and gradient, and values from `least` to 1."""
         seen = np.maximum(self.cells, 1.0)
         of_sample = float((seen * gradient**2).sum() - (seen * gradient).sum() ** 2 / seen.sum())
         variance = self.variance * float(((gradient - gradient.mean()) ** 2).sum()) + max(of_sample, 0.0)
@@ -56,19 +57,19 @@ class Counts:
 
 
 def evaluations(plan: Plan, state: State, classes: Sequence[str | int] | None) -> list[HeldOut]:
-    """What silos have released about held-out records up to `state`, one by one; [] for a plan without."""
+    """Every evaluation on held-out records up to `state`, in order; [] for a plan without evaluations."""
     evaluation = plan.problem.evaluation
     if evaluation is None or classes is None:
         return []
     phases = [phase for phase in plan.phases if phase.evaluates]
-    found = histograms_of(state)
-    return [held_out(phase, evaluation, told, classes) for phase, told in zip(phases, found, strict=False)]
+    released = zip(phases, histograms_of(state), strict=False)
+    return [held_out(phase, evaluation, histograms, classes) for phase, histograms in released]
 
 
 def held_out(
     phase: Phase, evaluation: Evaluation, histograms: Sequence[Vector], classes: Sequence[str | int]
 ) -> HeldOut:
-    """What an evaluation's answers (cells,) of all silos, in the order of the phase's shares, say of the model."""
+    """Measures of the model from one evaluation's `histograms` (cells,), in the order of the phase's shares."""
     shape = evaluation.classes, evaluation.columns
     each = [
         Counts.of(share.n * answer.reshape(shape), share.n, (share.n * share.sigma) ** 2)
@@ -93,7 +94,7 @@ def held_out(
 
 
 def expected_width(phase: Phase, evaluation: Evaluation, wrong: float = 0.2) -> float:
-    """How far the ends of the pooled error's interval will be from it, before any record is read, if it is `wrong`."""
+    """Expected half-width of the pooled error's interval at an error of `wrong`, from public numbers alone."""
     records = sum(share.n for share in phase.shares)
     right = _right((evaluation.classes, evaluation.columns))
     cells = records * np.where(right, (1.0 - wrong) / right.sum(), wrong / (~right).sum())
@@ -103,19 +104,19 @@ def expected_width(phase: Phase, evaluation: Evaluation, wrong: float = 0.2) -> 
 
 
 def error(counts: Counts) -> Interval:
-    """Part of the records whose class is predicted wrongly."""
+    """Fraction of the records whose class is predicted wrongly."""
     wrong = ~_right(counts.cells.shape)
     return counts.interval(float(counts.cells[wrong].sum()) / counts.records, wrong / counts.records)
 
 
 def majority_error(counts: Counts) -> Interval:
-    """The same of always answering the class that most records seem to have."""
+    """Error of always answering the class with the largest noised count."""
     others = _of_others(counts)
     return counts.interval(float((others * counts.cells).sum()) / counts.records, others / counts.records)
 
 
 def gain(counts: Counts) -> Interval:
-    """By how much the model errs less than that: from -1 to 1."""
+    """Majority error minus the model's error, from -1 to 1."""
     gradient = (_of_others(counts) - ~_right(counts.cells.shape)) / counts.records
     return counts.interval(float((gradient * counts.cells).sum()), gradient, -1.0)
 
@@ -130,7 +131,7 @@ def area(counts: Counts) -> Interval | None:
     many, few = float(negative.sum()), float(positive.sum())
     if min(many, few) <= 0.0:
         return None
-    below = np.cumsum(negative) - negative / 2.0  # what of the first class a record of the second is above
+    below = np.cumsum(negative) - negative / 2.0  # records of the first class below a record of the second
     above = np.cumsum(positive[::-1])[::-1] - positive / 2.0
     value = float(positive @ below) / (many * few)
     gradient = np.stack([(above / few - value) / many, (below / many - value) / few])
@@ -138,7 +139,7 @@ def area(counts: Counts) -> Interval | None:
 
 
 def _recall(counts: Counts, label: int) -> Interval | None:
-    """Part of a class's records that is recognised; None where noise hides that there are any."""
+    """Fraction of a class's records predicted as it; None where noise hides the class."""
     right = _right(counts.cells.shape)[label]
     total = float(counts.cells[label].sum())
     if total <= 0.0:
@@ -150,14 +151,14 @@ def _recall(counts: Counts, label: int) -> Interval | None:
 
 
 def _of_others(counts: Counts) -> Matrix:
-    """1 in cells of labels other than the one that most records seem to have."""
+    """1 in cells of all labels except the one with the largest noised count, where it is 0."""
     others = np.ones(counts.cells.shape)
     others[int(counts.cells.sum(axis=1).argmax())] = 0.0
     return others
 
 
 def _right(shape: tuple[int, ...]) -> np.ndarray:
-    """Which cells are of records whose class is predicted: of two classes those of bins on the class's side."""
+    """Mask of the cells of correctly predicted records: for two classes, the bins on the class's side."""
     classes, columns = shape
     if classes > 2:
         return np.eye(classes, dtype=bool)

@@ -1,4 +1,4 @@
-"""What a run is: the digest of its canonical parameters and the version of the code that runs it."""
+"""Identity of a run: the digest of its canonical parameters, and the version of the code that runs it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedcore.home import Home
 from fedcore.paths import Anchor, path_keys, with_paths
 
 SCHEMA = 3
-"""Part of every id. Whoever changes what parameters mean, or how they are written, raises it: ids, run keys and noise
-are then others, and what was run before is a run of an older schema."""
+"""Part of every id. Raise it with every change in the meaning or form of parameters. Ids, run keys and noise then
+change, and earlier runs are runs of an older schema."""
 
-# A silo's cap decides whether a run may go on, not what comes out of it.
+# A silo's cap decides if a run may go on; it does not change the result.
 _EXECUTION: dict[str, Any] = {
     "cluster": True,
     "orchestration": True,
@@ -30,18 +30,19 @@ _EXECUTION: dict[str, Any] = {
 
 
 def canonical(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
-    """The parameters that make the result, as canonical JSON; where and how it is executed is left out.
+    """The parameters that determine the result, as canonical JSON, without the keys of execution.
 
-    Paths are names of their resolved places (`fedcore.paths`), as seen from `anchor`; None: from the current home.
+    Paths are names of their resolved places (`fedcore.paths`), relative to `anchor`; None: to the current home.
     """
     values = config.model_dump(mode="json", exclude=_EXECUTION)
     return canonical_json({"schema": SCHEMA, **named_places(values, anchor)})
 
 
 def placeless(values: Any) -> str:
-    """SHA-256 (hex) of a config's plain values, also as kept, whatever its paths: equal wherever ids can be.
+    """SHA-256 (hex) of a config's plain values without its paths: equal for configs whose ids can be equal.
 
-    Raises ValueError for values that are no config's. They are not validated: of thousands of runs that takes seconds.
+    `values` may be those of a stored config. They are not validated, which for thousands of runs would take seconds.
+    Raises ValueError for values that are no config's.
     """
     try:
         found = dict(with_paths(values, path_keys(ExperimentConfig), lambda _: ""))  # all of it is a copy
@@ -54,7 +55,7 @@ def placeless(values: Any) -> str:
 
 
 def named_places(values: dict[str, Any], anchor: Anchor | None = None) -> dict[str, Any]:
-    """A config's plain values, or some of its sections, with names of places for paths; `anchor` as for `canonical`."""
+    """Plain values of a config, or of some sections, with names of places for paths; `anchor` as for `canonical`."""
     names = (Home.current().anchor if anchor is None else anchor).names()
     named: dict[str, Any] = with_paths(values, path_keys(ExperimentConfig), names)
     return named
@@ -65,20 +66,23 @@ def run_id(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
     return f"{config.name}-{hashlib.sha256(canonical(config, anchor).encode()).hexdigest()[:12]}"
 
 
-def check_schema(what: str, schema: str | int | None) -> None:
-    """Raises InputError, naming `what`, unless it was kept under this schema; None: by a version that kept none."""
+def check_schema(name: str, schema: str | int | None) -> None:
+    """Raises InputError unless a record was stored under this schema; None: by a version that stored no schema.
+
+    `name`: of the record in the error, such as `run ID`.
+    """
     if str(schema) != str(SCHEMA):
-        kept = "an older version of fedcore" if schema is None else f"another version of fedcore (schema {schema})"
-        close = f" (`fedcore budget close {what[4:]}` ends one that was stopped)" if what.startswith("run ") else ""
+        maker = "an older version of fedcore" if schema is None else f"another version of fedcore (schema {schema})"
+        close = f" (`fedcore budget close {name[4:]}` ends one that was stopped)" if name.startswith("run ") else ""
         raise InputError(
-            f"{what} was made by {kept}; version {__version__} reads schema {SCHEMA} only. Finish it, or look at it, "
+            f"{name} was made by {maker}; version {__version__} reads schema {SCHEMA} only. Finish it, or look at it, "
             f"with the version that made it, or run its config again here, at a charge of its own{close}"
         )
 
 
 @cache
 def code_version() -> str:
-    """Version of fedcore and 12 hex digits of the SHA-256 of its source files: what a checkpoint is bound to."""
+    """Version of fedcore and 12 hex digits of the SHA-256 of its source files."""
     total = hashlib.sha256()
     root = Path(fedcore.__file__).parent
     for path in sorted(root.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Reading an experiment of `conf/`."""
+"""Reader of an experiment's YAML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What public facts alone say of a training before it starts."""
+"""Warnings about a training before it starts, from public facts alone."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 
 LEAST_RATIO = 4.0
-"""Of largest signal to noise; below it, models of digits, hospitals and tumours were near always answering the same."""
+"""Least ratio of largest signal to noise; below it, models of digits, hospitals and tumours were nearly constant."""
 WIDEST = 0.2
-"""Of an error's interval, to either side, beyond which it tells hardly a good model from a constant one."""
+"""Largest half-width of an error's interval; a wider one hardly separates a good model from a constant answer."""
 LEAST_REACH = 1.0
-"""Of a predictor's absolute value that steps can reach, below which a model has hardly left its start."""
+"""Least absolute value of a predictor that steps must be able to reach; below it a model hardly leaves its start."""
 
 
 def urgent(config: ExperimentConfig, plan: Plan) -> list[str]:
-    """Sentences on why this is hardly what was meant, from public facts and the public test file, whoever begins it.
+    """Warnings about a probable mistake, from public facts and the public test file; every start of a run shows them.
 
     Raises InputError for a test file that does not fit.
     """
@@ -42,17 +42,17 @@ def urgent(config: ExperimentConfig, plan: Plan) -> list[str]:
 
 
 def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
-    """Sentences on why this training will hardly learn, from public facts alone; [] if they say nothing against it.
+    """Warnings that a training will hardly learn, from public facts alone, without those of `urgent`.
 
-    What `urgent` says already is not among them. Raises InputError for a test file that cannot be read.
+    Raises InputError for a test file that cannot be read.
 
-    Rules of thumb: the sum of a phase's mean messages has norm at most R C and noise of norm sqrt(R d) s, with s the
-    deviation of a coordinate of the server's mean; and R steps of length eta move a model by at most R eta C.
+    Rules of thumb: the sum of a phase's mean messages has norm at most R C, and noise of norm sqrt(R d) s. Here s is
+    the deviation of a coordinate of the server's mean. R steps of length eta move a model by at most R eta C.
     """
     found = []
     data = config.data
     only_named = isinstance(data, Tabular) and data.described is None and len(data.column_names) > 1
-    if only_named and differing_sizes(data) is None:  # else test records say so with numbers, and `urgent` with them
+    if only_named and differing_sizes(data) is None:  # otherwise `urgent` warns, with numbers from the test records
         found.append(
             "data.features only names columns, so nothing is known of their scales: a column of large numbers hides "
             "the others. Give each a range (docs/how-to/schema.md)"
@@ -70,11 +70,11 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
             "fewer features, more records or more silos"
         )
     found += _of_second_order(config)
-    told = evaluation_facts(plan)
-    if told is not None and told["half_width"] > WIDEST:
+    held = evaluation_facts(plan)
+    if held is not None and held["half_width"] > WIDEST:
         found.append(
-            f"the {told['records']} held-out {plan.problem.unit} will tell an error of 0.2 to plus or minus "
-            f"{shown_up(told['half_width'], 2)} only: take more evaluation.epsilon, a larger evaluation.fraction, "
+            f"the {held['records']} held-out {plan.problem.unit} will tell an error of 0.2 to plus or minus "
+            f"{shown_up(held['half_width'], 2)} only: take more evaluation.epsilon, a larger evaluation.fraction, "
             "evaluation.bins = 2, or evaluation.every = end"
         )
     reach = _reach(config, plan)
@@ -87,10 +87,10 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
 
 
 def _of_second_order(config: ExperimentConfig) -> list[str]:
-    """Numbers of a cubic model with which a theorem does not hold, or a Hessian has no part.
+    """Warnings about a cubic model's weight below that of the theorems, and about a solver that uses no Hessian.
 
-    A cubic model bounds the loss where its weight is at least the Lipschitz constant of the Hessian, which is that of
-    the loss's second derivative times the cube of a record's norm (Nesterov and Polyak 2006, Lemma 1).
+    A cubic model bounds the loss if its weight is at least the Lipschitz constant of the Hessian (Nesterov and Polyak
+    2006, Lemma 1). That is the constant of the loss's second derivative times the cube of a record's norm.
     """
     method, model, loss = config.algorithm, config.model, config.model.loss
     found: list[str] = []
@@ -99,10 +99,10 @@ def _of_second_order(config: ExperimentConfig) -> list[str]:
     curvature = loss.curvature_lipschitz_within(model.reach) if model.smoothing is None else math.inf
     least = curvature * model.record_bound**3
     if method.cubic < least and (isinstance(method, DpFcrn) or method.cubic > 0):
-        said = f"is below the Hessian's Lipschitz constant, {least:.3g}: the theorems ask for no less"
+        fault = f"is below the Hessian's Lipschitz constant, {least:.3g}: the theorems ask for no less"
         if least == math.inf:
-            said = "has no theorem: the Hessian of this loss has no Lipschitz constant"
-        found.append(f"algorithm.cubic = {method.cubic:g} {said}")
+            fault = "has no theorem: the Hessian of this loss has no Lipschitz constant"
+        found.append(f"algorithm.cubic = {method.cubic:g} {fault}")
     if isinstance(method, DpFcrn) and method.answers < 2:
         found.append(
             f"algorithm.local_steps = {method.local_steps}: the solver takes one step, which no Hessian has a part in; "
@@ -121,7 +121,7 @@ def _signal_to_noise(plan: Plan, phase: Phase) -> float:
 
 
 def _reach(config: ExperimentConfig, plan: Plan) -> float:
-    """Largest change of a predictor by all steps; infinite for methods whose steps are not one length, and networks."""
+    """Largest change of a predictor by all steps; infinite for networks and for methods without one step length."""
     step = getattr(config.algorithm, "step", None)
     if not isinstance(step, float) or config.algorithm.several_answers or not config.model.convex:
         return math.inf
@@ -129,7 +129,7 @@ def _reach(config: ExperimentConfig, plan: Plan) -> float:
 
 
 def evaluation_facts(plan: Plan) -> dict[str, Any] | None:
-    """Number of held-out records, evaluations, and how far the pooled error's interval will reach at an error of 0.2.
+    """Number of held-out records and of evaluations, and half-width of the pooled error's interval at an error of 0.2.
 
     None for a plan without evaluations.
     """
@@ -144,7 +144,7 @@ def evaluation_facts(plan: Plan) -> dict[str, Any] | None:
 
 
 def persons_facts(config: ExperimentConfig) -> dict[str, Any] | None:
-    """The column of the persons that are the unit of privacy, and how many rows of each count; None for records."""
+    """Column of the persons that are the unit of privacy, and bound on the counted rows of each; None for records."""
     data = config.data
     return (
         None
@@ -154,9 +154,9 @@ def persons_facts(config: ExperimentConfig) -> dict[str, Any] | None:
 
 
 def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:
-    """Numbers of columns and of their features, the largest norm of a record, and by what all records are scaled.
+    """Number of columns and of features, largest norm of a record, and divisor of all records; None without a schema.
 
-    The norm counts the bias where it is scaled with the features. None without a schema.
+    The norm includes the bias where it is scaled with the features.
     """
     data, model = config.data, config.model
     described, whitening = schema_of(data) if isinstance(data, Tabular) else (None, None)

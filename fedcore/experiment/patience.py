@@ -1,4 +1,4 @@
-"""How a sweep chooses a step by patience with training losses: the rule, and the ladders of cells that it goes down.
+"""Patience: a sweep's rule to choose a step by training losses, and the ladders of cells that it goes down.
 
 Murata and Suzuki, "DIFF2: Differential Private Optimization via Gradient Differences for Nonconvex Distributed
 Learning", ICML 2023, the experiments' learning-rate rule (spec diff2 6). The losses are those of raw records.
@@ -22,12 +22,12 @@ from fedcore.hyperparameters import Count, Real, Section
 
 @dataclass(frozen=True)
 class Verdict:
-    """A run is abandoned. `round`: of training, from 1, after which; `reason`: a sentence without it."""
+    """Verdict that abandons a run after `round` of training (from 1); `reason`: a sentence without the round."""
 
     round: int
     reason: str
     diverged: bool = False
-    """By values that are no model any more, whatever the rule is."""
+    """The model's values are not finite any more, which ends a run under every rule."""
 
     @property
     def sentence(self) -> str:
@@ -35,16 +35,16 @@ class Verdict:
 
 
 class PatienceConfig(Section):
-    """Of values of one key, the largest that survives its run is taken; smaller ones are not run."""
+    """A rule that tries the values of one key from the largest down, and takes the first whose run survives."""
 
     key: str = Field("algorithm.step", pattern=r"^algorithm\.[A-Za-z0-9_]+$")
-    """What is chosen: a number of the method, of which the sweep has several values."""
+    """The chosen key: a number of the method, with several values in the sweep."""
     every: Count = Field(20, ge=1)
     """Rounds of training between two looks at the training loss."""
     factor: Real = Field(1.05, ge=1)
-    """A loss above so many times the run's least so far costs one of `limit`."""
+    """A loss above this multiple of the run's least so far counts towards `limit`."""
     limit: Count = Field(5, ge=1)
-    """So many of them, with no new least loss between, and the run is abandoned."""
+    """Number of such losses, without a new least one in between, that abandons the run."""
 
     @property
     def name(self) -> str:
@@ -53,35 +53,35 @@ class PatienceConfig(Section):
 
     @property
     def statement(self) -> str:
-        """What is said wherever a result that was chosen so is shown."""
+        """The notice on every result that was chosen by this rule."""
         return f"{self.key} CHOSEN BY UNPROTECTED TRAINING LOSSES (simulation/): no epsilon covers the choice"
 
-    def said_of(self, result: RunResult) -> RunResult:
-        """The result of a chosen run, with that it was chosen beside what is said of its noise."""
+    def with_statement(self, result: RunResult) -> RunResult:
+        """The result of a chosen run, with `statement` added to its `noise`."""
         if self.statement in result.noise:
             return result
         return result.model_copy(update={"noise": f"{result.noise}; {self.statement}"})
 
     def is_due(self, round: int) -> bool:
-        """Whether the training loss after this round of training counts."""
+        """True if the rule looks at the training loss after this round of training."""
         return round % self.every == 0
 
     def verdict(self, losses: Iterable[tuple[int, float]]) -> Verdict | None:
         """The verdict on a run with these training losses, (round, loss) in order; None: it goes on."""
         spell = Spell(self)
-        return next((said for round, loss in losses if (said := spell.look(round, loss)) is not None), None)
+        return next((found for round, loss in losses if (found := spell.look(round, loss)) is not None), None)
 
 
 class Spell:
-    """Where a rule stands with one run, look by look. The first loss is the least so far."""
+    """A rule's state with one run: its least loss so far, and the losses that counted since."""
 
     def __init__(self, rule: PatienceConfig) -> None:
         self._rule = rule
         self._least, self._spent = math.inf, 0
 
     def look(self, round: int, loss: float) -> Verdict | None:
-        """Takes the next loss; the verdict if it ends the run. Infinity is no number here either, where the paper says
-        NaN."""
+        """Takes the next loss; returns the verdict if it ends the run. Not only NaN ends it, as in the paper: so does
+        infinity."""
         rule = self._rule
         if not math.isfinite(loss):
             return Verdict(round, "the training loss is no number")
@@ -98,8 +98,8 @@ class Spell:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Cells that differ in nothing but the key, the largest value first. `apart`: what tells them
-    from other ladders'."""
+    """Cells that differ in the rule's key alone, the largest value first. `apart`: their keys that differ from other
+    ladders'."""
 
     values: tuple[float, ...]
     cells: tuple[ExperimentConfig, ...]
@@ -118,7 +118,7 @@ def ladders(cells: Sequence[ExperimentConfig], rule: PatienceConfig, source: str
         text = canonical_json(rest)
         rungs.setdefault(text, []).append((value, cell))
         alike[text] = dict(_flat(rest))
-    apart = _apart(list(alike.values()))
+    apart = _differing(list(alike.values()))
     found = []
     for mine, differs in zip(rungs.values(), apart, strict=True):
         mine.sort(key=lambda rung: -rung[0])
@@ -162,8 +162,8 @@ def _flat(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]
             yield f"{prefix}{key}", value
 
 
-def _apart(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each the keys, shared by all, in which some differ."""
+def _differing(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each of `listed`, its values at the keys that all have and in which some differ."""
     shared = [key for key in listed[0] if all(key in each for each in listed)] if listed else []
     differ = [key for key in shared if any(each[key] != listed[0][key] for each in listed)]
     return [{key: each[key] for key in differ} for each in listed]

@@ -1,4 +1,4 @@
-"""From a config and public sizes to the problem that plans are made of, and to the model and its start."""
+"""The public problem of a config and public sizes, from which plans are made; its training loss and start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedcore.planning.shuffle import Shuffle
 from fedcore.randomness import draws, public_key
 
 SUM_TO_1 = 1e-6
-"""How far the sum of weights that are given as numbers may be from 1: decimals of a third, of six digits."""
+"""Tolerance on the sum of weights given as numbers, enough for thirds of six decimals."""
 
 
 def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Problem:
@@ -65,7 +65,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
 
 
 def _check_tiny(config: ExperimentConfig, silo: SiloFacts) -> None:
-    """Raises InputError where 1/n^2 of a silo is no small delta, and no number says that this is meant."""
+    """Raises InputError where 1/n^2 of a silo is no small delta and the config has it by default, not as a number."""
     if config.privacy.trust == "none":
         return
     deltas = {"privacy.delta": config.privacy.delta}
@@ -77,7 +77,7 @@ def _check_tiny(config: ExperimentConfig, silo: SiloFacts) -> None:
 
 
 def _participants(config: ExperimentConfig, silos: int) -> SilosPerRound:
-    """Silos of a round, or the law of their number. Raises InputError for more than there are."""
+    """Number of silos per round, or the law of that number. Raises InputError for more than there are."""
     given = config.participation.silos_per_round
     if given is None:
         return silos
@@ -117,15 +117,15 @@ def _weighted(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[Sil
 
 
 def _shuffle(config: ExperimentConfig, n_silos: int) -> Shuffle | None:
-    """What is public of the shuffler, if there is one. Raises InputError for a random number of participants."""
-    section, asked = config.shuffler, config.participation.silos_per_round
+    """Public facts of the shuffler, if there is one. Raises InputError for a random number of participants."""
+    section, participants = config.shuffler, config.participation.silos_per_round
     if section is None:
         return None
-    return Shuffle.of(section.minimum, n_silos if asked is None else asked)
+    return Shuffle.of(section.minimum, n_silos if participants is None else participants)
 
 
 def _evaluation(config: ExperimentConfig) -> Evaluation | None:
-    """What is asked of held-out records. Raises InputError for labels that are no classes."""
+    """The evaluation on held-out records, if there is one. Raises InputError for labels that are no classes."""
     section, classes, loss = config.evaluation, config.data.label_values, config.model.loss
     if section is None:
         return None
@@ -145,8 +145,8 @@ def _evaluation(config: ExperimentConfig) -> Evaluation | None:
 
 
 def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
-    """What silos take gradients of: the config's loss, its smoothed form with the numbers that fit the problem, or the
-    model of as many classes as the data have."""
+    """The objective of training: the config's loss, its smoothed form for the problem, or a model with the data's
+    classes."""
     loss, smoothing = config.model.loss, config.model.smoothing
     if isinstance(loss, Softmax):
         classes, hidden = len(config.data.label_values or ()), config.model.hidden
@@ -161,7 +161,7 @@ def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
 
 
 def start(config: ExperimentConfig, objective: Objective, features: int) -> Vector:
-    """w_0 (d,): the model's, drawn by the public seed if at all, so one for all silos and for all methods.
+    """w_0 (d,) of the model, the same for all silos and methods; a random one is drawn by the public seed.
 
     Raises InputError if it lies outside of the domain.
     """

@@ -1,4 +1,4 @@
-"""What a run has cost up to a round: accounted with every silo asked, under honest silo sampling, by the paper."""
+"""Privacy cost of a run up to a round: accounted with every silo in each round, under honest sampling, by the paper."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from fedcore.planning.plan import Plan
 
 
 def is_shown(plan: Plan, phase: int, round: int) -> bool:
-    """Whether `spent_so_far` is worth its time at this round: at each where nothing is sampled or drawn, which takes
-    microseconds; else at the rounds 1, 2, 4, 8, ... of a phase and its last one. So, too, where whole silos have a
-    target and each round a block of its own: all blocks add there, one by one."""
+    """True at rounds where `spent_so_far` is worth its time.
+
+    Without sampling of records or silos it takes microseconds, and is shown at each round. Otherwise it is shown at
+    rounds 1, 2, 4, 8, ... of a phase and at its last. So too where whole silos have a target and each round a block of
+    its own: all blocks add there, one by one.
+    """
     kinds = [kind for each in plan.phases for kind in each.kinds]
     quick = plan.problem.participation.full and all(kind.rate == 1 for kind in kinds)
     quick = quick and not (
@@ -26,18 +29,17 @@ def is_shown(plan: Plan, phase: int, round: int) -> bool:
 
 
 def spent_so_far(plan: Plan, statistics: Plan | None, phase: int, round: int) -> dict[str, float]:
-    """By name (`epsilon_accounted`, `epsilon_honest_sampling`, `epsilon_paper`, `epsilon_whole_silo` where that has a
-    target) what the rounds up to this one cost.
+    """Cost of the rounds up to this one, the largest of any silo, by name.
 
-    The largest of any silo, together with `statistics` released before, of which the paper's claim says nothing. What
-    is infinite, or stated for the whole run only, is left out, and so is `epsilon_honest_sampling` where all silos take
-    part in a round.
+    Names: `epsilon_accounted`, `epsilon_honest_sampling`, `epsilon_paper`, and `epsilon_whole_silo` if that has a
+    target. All but the paper's claim include `statistics` released before. Left out: infinite values, values stated for
+    the whole run only, and `epsilon_honest_sampling` if all silos take part in each round.
     """
     return _spent_so_far(_Plans(plan, statistics), phase, round)
 
 
 class _Plans(NamedTuple):
-    """Plans by their identity: cells of a sweep that differ in their seed share them, and ask for the same rounds."""
+    """Key of plans by identity: cells of a sweep that differ in their seed share plans and rounds."""
 
     plan: Plan
     statistics: Plan | None
@@ -53,7 +55,7 @@ class _Plans(NamedTuple):
 def _spent_so_far(plans: _Plans, phase: int, round: int) -> dict[str, float]:
     plan, statistics = plans
     so_far = plan.until(phase, round)
-    # Silos of one size have one calibration, and the accountant is asked once for all of them.
+    # Silos of one size have one calibration, and are accounted once.
     alike = {silo.n: silo.name for silo in plan.problem.silos}
     values = {
         "epsilon_accounted": max(composed_epsilon(so_far, statistics, silo) for silo in alike.values()),
@@ -70,22 +72,22 @@ def _spent_so_far(plans: _Plans, phase: int, round: int) -> dict[str, float]:
 
 
 def _by_the_paper(plan: Plan, so_far: Plan, index: int) -> float:
-    """What the published formula claims for the rounds so far of a phase (with local steps: of the plan).
+    """Epsilon of the published formula for the rounds so far of a phase (with local steps: of the plan).
 
-    A formula that is stated for the whole run claims nothing before its end, and the plan's value there.
+    A formula that is stated for the whole run only gives infinity before its end, and the plan's value there.
     """
     whole, phase = plan.phases[index], so_far.phases[index]
     if not plan.problem.budget.private or not math.isfinite(whole.epsilon_paper):
         return math.inf
-    # What does not come to the plan's value at all rounds is another method's formula: DIFF2's restarts, and the
-    # records that DP-FCRN draws, look like minibatch SGD and like local steps.
+    # A formula that does not give the plan's value at all rounds is another method's. DIFF2's restarts look like
+    # minibatch SGD, and the records that DP-FCRN draws look like local steps.
     if math.isclose(_by_rounds(plan, whole), whole.epsilon_paper, rel_tol=1e-9):
         return _by_rounds(so_far, phase)
     return whole.epsilon_paper if phase.rounds == whole.rounds else math.inf
 
 
 def _by_rounds(plan: Plan, phase: Phase) -> float:
-    """By the formulas of minibatch SGD and of methods with local steps, which hold after any number of rounds."""
+    """Epsilon by the formulas of minibatch SGD or of local steps, which hold after any number of rounds."""
     if phase.parts:
         return math.inf
     if phase.schedule.answers > 1 or phase.schedule.sampling == "without-replacement":

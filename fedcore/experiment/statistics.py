@@ -1,7 +1,8 @@
 """Planning and accounting of the statistics that silos release before a run (`fedcore.experiment.released`).
 
-They are a run of their own at each silo: own id, own plan, own charge. Its id covers only what its bytes depend on, so
-runs that differ in training share one release: what is computed from it is a post-processing and costs nothing more.
+The release is a run of its own at each silo: own id, own plan, own charge. Its id covers only the parameters of its
+bytes, so runs that differ in training share one release. Constants computed from it are a post-processing and cost
+nothing more.
 """
 
 from __future__ import annotations
@@ -32,34 +33,34 @@ from fedcore.planning.problem import ObjectiveFacts, Problem, SiloFacts, Trust
 
 
 def statistics_id(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
-    """Id of the run that releases them: `statistics-` and 12 hex digits over all that its bytes depend on.
+    """Id of the run that releases them: `statistics-` and 12 hex digits over the parameters of its bytes.
 
-    Not over labels, name, repetition, model, method, privacy.epsilon, nor how many components are taken, or at how many
-    scales values are clipped: those runs share it.
+    Runs that differ in other parameters share it: labels, name, repetition, model, method or privacy.epsilon. So do
+    runs with other numbers of components, or other limits at which scaled values are clipped.
     """
     statistic = statistic_of(config)
     # The moments are of features: runs that learn other labels of the same records share them.
     data = named_places({"data": raw_data(config).model_dump(mode="json", exclude={"labels"})}, anchor)["data"]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})
-    asked = {"pca": None} if statistic is None else statistic.identity
-    made = {"schema": SCHEMA, "data": data, "seed": config.seed, "privacy": privacy, **asked}
+    identity = {"pca": None} if statistic is None else statistic.identity
+    made = {"schema": SCHEMA, "data": data, "seed": config.seed, "privacy": privacy, **identity}
     return f"statistics-{hashlib.sha256(canonical_json(made).encode()).hexdigest()[:12]}"
 
 
 def raw_data(config: ExperimentConfig) -> DataConfig:
-    """The data section of what statistics are of: the same silos, with records as they are before the constants."""
+    """The data section of the release: the same silos, with records before the constants are applied."""
     statistic = statistic_of(config)
     return config.data if statistic is None else statistic.data
 
 
 def raw_model(config: ExperimentConfig, bound: float) -> ModelConfig:
-    """What opens records for their statistics: no bias, norm at most `bound`, unless these are training's."""
+    """The model config that prepares records for the release: no bias and norm `bound`, or training's."""
     statistic = statistic_of(config)
     return config.model if statistic is None else statistic.model(config.model, bound)
 
 
 def statistics_method(config: ExperimentConfig, features: int) -> PooledStatistic:
-    """The release for records of `features`. Raises InputError for too many of them, and if there is none."""
+    """The method of the release for records of `features`. Raises InputError for too many of them, and without one."""
     return required_statistic(config).method(features)
 
 
@@ -92,7 +93,8 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
 def make_statistics_plan(config: ExperimentConfig, sizes: Mapping[str, int] | None = None) -> Plan | None:
     """The plan of the release before this run, from public sizes only; None if there is none. Raises InputError.
 
-    `sizes`: as for `facts`."""
+    `sizes`: as for `facts`.
+    """
     made = make_statistics(config, sizes)
     return None if made is None else made[1]
 
@@ -100,7 +102,10 @@ def make_statistics_plan(config: ExperimentConfig, sizes: Mapping[str, int] | No
 def make_statistics(
     config: ExperimentConfig, sizes: Mapping[str, int] | None = None
 ) -> tuple[PooledStatistic, Plan] | None:
-    """The release before this run and its plan, from public sizes only; None if there is none. Raises InputError."""
+    """Method and plan of the release before this run, from public sizes only; None if there is none.
+
+    Raises InputError.
+    """
     if config.released is None:
         return None
     silos, features = facts(raw_data(config), raw_model(config, 1.0), config.seed, sizes)
@@ -110,10 +115,10 @@ def make_statistics(
 def composed_epsilon(
     plan: Plan, statistics: Plan | None, silo: str, events: Iterable[GaussianRelease] | None = None
 ) -> float:
-    """What both cost a silo together, at the run's delta there, by composition of all events.
+    """Epsilon of both for a silo, at the run's delta there, by composition of all events.
 
-    `events`: those of training that took place; None: all that the plan has. The statistics are about all records of
-    the silo, so every shard of the run's own split carries them in full.
+    `events`: those of training that took place; None: all of the plan. The statistics use all records of the silo, so
+    every shard of the run's own split bears them in full.
     """
     n = plan.problem.sizes[silo]
     own = plan.charged_events(silo) if events is None else list(events)
@@ -122,10 +127,10 @@ def composed_epsilon(
 
 
 def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
-    """The plan as `Plan.as_json`; with statistics, theirs under `statistics` and what both compose to in `totals`.
+    """The plan as `Plan.as_json`; with statistics, their plan under `statistics` and the composition in `totals`.
 
-    `totals` has more to show than the plan's digest covers: `epsilon_honest_sampling` where not all silos take part in
-    a round, and for methods with local steps what their paper claims towards third party and server, by formula.
+    `totals` also has values that the plan's digest does not cover. These are `epsilon_honest_sampling` where not all
+    silos take part in a round, and for local steps the paper's claims towards third party and server.
     """
     values = plan.as_json()
     values["totals"] |= published_claims(plan)
@@ -145,7 +150,7 @@ def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
 def largest_honest_sampling(plan: Plan, statistics: Plan | None, silos: Sequence[str] | None = None) -> float | None:
     """The largest `Plan.silo_honest_sampling` of any silo; None without noise, or where all silos are in each round.
 
-    `silos`: those that are looked at; None: all.
+    `silos`: names of those to consider; None: all.
     """
     if not plan.problem.budget.private or plan.problem.participation.full:
         return None
@@ -156,5 +161,5 @@ def largest_honest_sampling(plan: Plan, statistics: Plan | None, silos: Sequence
 
 
 def largest_composed(plan: Plan, statistics: Plan | None) -> float:
-    """The largest `composed_epsilon` of any silo, if it is asked in every round."""
+    """The largest `composed_epsilon` of any silo, if it answers in every round."""
     return max(composed_epsilon(plan, statistics, facts.name) for facts in plan.problem.silos)

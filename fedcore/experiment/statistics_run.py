@@ -1,4 +1,4 @@
-"""The run before a run, and what is looked at before anything is asked."""
+"""The release of statistics as a run before a run, and the check of config and files before any silo is asked."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class StatisticsRun(Experiment):
     def prepare(
         cls, config: ExperimentConfig, silo_root: Path, released: Released | Eigenvalues | None = None
     ) -> StatisticsRun:
-        """The release that `config` asks for, on the same silos with their records as they are before the constants.
+        """The release of `config`, on the same silos with their records before the constants are applied.
 
-        Raises InputError as `Experiment.prepare`, for too many features, and if it asks for none.
+        Raises InputError as `Experiment.prepare`, for too many features, and for a config without a release.
         """
         data = raw_data(config)
         silos, features = facts(data, raw_model(config, 1.0), config.seed)
@@ -46,33 +46,32 @@ class StatisticsRun(Experiment):
         return 0
 
     def start(self) -> np.ndarray:
-        """0 (d,), of the statistic: nothing is trained."""
+        """0 (d,), with the length of the statistic: nothing is trained."""
         return np.zeros(self.plan.problem.objective.dim)
 
     @property
     def loss(self) -> None:
-        """None: no gradient is asked for."""
+        """None: no gradient is needed."""
         return None
 
     def constants(self, silo_root: Path, moments: Vector) -> Released | Eigenvalues:
-        """The constants of released `moments` (`PooledStatistic.output`): recorded below `silo_root` unless they are
-        there.
+        """The constants from released `moments` (`PooledStatistic.output`), recorded below `silo_root` unless there.
 
-        Free of charge, however often and for whatever dimension or limit. Raises InputError if noise has swallowed the
-        variance of principal components, and as `write_projection`.
+        Free of charge, however often and for any dimension or limit. Raises InputError if noise exceeds the variance of
+        principal components, and as `write_projection`.
         """
         folder = silo_root.absolute() / self.dataset.name / self.run
         return required_statistic(self.config).constants(self.plan, moments, folder)
 
 
 def check_all(cells: Iterable[ExperimentConfig], silo_root: Path) -> None:
-    """`check` of one of those cells that have data, model and seed in common, each."""
+    """Calls `check` for one cell of each combination of data, model and seed."""
     for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
         check(cell, silo_root)
 
 
 def check(config: ExperimentConfig, silo_root: Path) -> None:
-    """Finds a user's mistakes in config and files before anything is asked. Raises InputError."""
+    """Raises InputError for a user's mistakes in config and files, before any silo is asked."""
     if config.released is None:
         Experiment.prepare(config, silo_root)
     else:

@@ -1,4 +1,4 @@
-"""Reading sweeps: a base experiment, variants of it and a grid, to the experiments of all cells."""
+"""Sweeps: a base experiment, variants and a grid, read from a file and expanded to the experiments of all cells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedcore.paths import absolute, path_keys, with_paths
 
 
 def _absolute(values: Any) -> Any:
-    """A part of an experiment that is validated later, with its paths from the root already."""
+    """A part of an experiment, validated later, with its paths made absolute."""
     return values if values is None else with_paths(values, path_keys(ExperimentConfig), absolute)
 
 
@@ -32,7 +32,7 @@ Grid = Annotated[dict[str, list[Any]], AfterValidator(_absolute)]
 
 
 class Variant(Section):
-    """One kind of cell: values set over the base, and its own grid in place of the sweep's."""
+    """One kind of cell: values that replace the base's, and its own grid in place of the sweep's."""
 
     set: Part = Field(default_factory=dict)
     grid: Grid | None = None
@@ -43,31 +43,31 @@ class SweepConfig(Section):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
     base: Part = Field(default_factory=dict)
-    """An experiment without what variants and grid fill in."""
+    """An experiment; variants and grid fill in the rest."""
     variants: tuple[Variant, ...] = (Variant(),)
     grid: Grid = Field(default_factory=dict)
     """Lists of values by dotted key, for instance privacy.epsilon: [1, 2]."""
     patience: PatienceConfig | None = None
-    """Of one key's values only the largest that survives is run to its end; null: every cell is."""
+    """Runs only the largest surviving value of one key to its end; null: runs every cell."""
 
     def cells(self, source: str = "sweep") -> tuple[ExperimentConfig, ...]:
         """The experiments, in order of variants and grid. Raises InputError naming the key and the cell."""
-        return _made(_Asked(repr(self), self), source)[0]
+        return _expanded(_SweepKey(repr(self), self), source)[0]
 
     def ladders(self, source: str = "sweep") -> tuple[Ladder, ...]:
-        """The cells that patience chooses from, by what else they are; none without patience. Errors as `cells`."""
-        return _made(_Asked(repr(self), self), source)[1]
+        """The ladders of cells from which patience chooses; none without patience. Errors as `cells`."""
+        return _expanded(_SweepKey(repr(self), self), source)[1]
 
     @property
     def repeats(self) -> bool:
-        """Whether each firing of a schedule is a new repetition. Raises InputError if cells say different things."""
-        said = {cell.orchestration.scheduled for cell in self.cells()}
-        if len(said) > 1:
+        """True if each firing of a schedule is a new repetition. Raises InputError if cells differ in that."""
+        scheduled = {cell.orchestration.scheduled for cell in self.cells()}
+        if len(scheduled) > 1:
             raise InputError(f"sweep {self.name}: orchestration.scheduled must be the same in all cells")
-        return said == {"repetition"}
+        return scheduled == {"repetition"}
 
     def repeated(self, repetition: int) -> SweepConfig:
-        """The sweep with this repetition of every cell. Raises InputError if cells say theirs themselves."""
+        """The sweep with this repetition of every cell. Raises InputError if a cell sets its own."""
         made = self.model_copy(update={"base": {**self.base, "repetition": repetition}})
         if any(cell.repetition != repetition for cell in made.cells()):
             raise InputError(
@@ -87,17 +87,17 @@ class SweepConfig(Section):
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A sweep whose cells are asked for. `text` tells two apart: in it 1, 1.0 and "1" are three values."""
+class _SweepKey:
+    """Cache key of a sweep. `text` identifies it: in it 1, 1.0 and "1" are three values."""
 
     text: str
     sweep: SweepConfig = field(compare=False)
 
 
 @lru_cache(maxsize=8)
-def _made(asked: _Asked, source: str) -> tuple[tuple[ExperimentConfig, ...], tuple[Ladder, ...]]:
-    """Cells and ladders. Whoever launches a sweep or shows it asks for them several times; there may be thousands."""
-    sweep, found = asked.sweep, dict[str, ExperimentConfig]()
+def _expanded(key: _SweepKey, source: str) -> tuple[tuple[ExperimentConfig, ...], tuple[Ladder, ...]]:
+    """Cells and ladders, cached: a launch needs them several times, and there may be thousands."""
+    sweep, found = key.sweep, dict[str, ExperimentConfig]()
     grids = [sweep.grid if variant.grid is None else variant.grid for variant in sweep.variants]
     if (count := sum(math.prod(len(values) for values in grid.values()) for grid in grids)) > MOST_SWEPT:
         raise InputError(f"{source}: variants and grid make {count:,} cells, more than {MOST_SWEPT:,}; leave some out")
@@ -105,9 +105,9 @@ def _made(asked: _Asked, source: str) -> tuple[tuple[ExperimentConfig, ...], tup
         grid = variant.grid if variant.grid is not None else sweep.grid
         for point in _points(grid):
             values = merged(merged({"name": sweep.name}, sweep.base), unfolded(variant.set, source))
-            for key, value in point.items():
-                put(values, key.split("."), value, source)
-            where = ", ".join(f"{key}={value}" for key, value in point.items())
+            for name, value in point.items():
+                put(values, name.split("."), value, source)
+            where = ", ".join(f"{name}={value}" for name, value in point.items())
             config = validated(ExperimentConfig, values, f"{source}, variant {number + 1} ({where})")
             found.setdefault(config.model_dump_json(), config)
     if not found:
@@ -117,11 +117,10 @@ def _made(asked: _Asked, source: str) -> tuple[tuple[ExperimentConfig, ...], tup
 
 
 def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
-    """The sweep of a YAML file, or of an experiment's file and overrides with several values, as seed=0,1,2. Overrides
-    of an experiment's keys reach every cell, or are refused; those with several values are the sweep's grid too.
+    """The sweep of a YAML file, or of an experiment's file and overrides with several values, such as seed=0,1,2.
 
-    What a grid or a variant sets itself cannot be overridden; but a variant's null says that it goes without the key.
-    Raises InputError.
+    Overrides of an experiment's keys reach every cell, or are refused; those with several values extend the grid. A key
+    that a grid or a variant sets cannot be overridden. A variant's null stays: it removes the key. Raises InputError.
     """
     path = Path(path)
     grid, overrides = lists(overrides)
@@ -158,7 +157,7 @@ def load_cells(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Experim
 
 
 def is_sweep(path: str | Path, overrides: Sequence[str] = ()) -> bool:
-    """Whether a YAML file with overrides says more than one experiment. Raises InputError."""
+    """True if a YAML file with overrides makes more than one experiment. Raises InputError."""
     values = read_yaml(Path(path), ())
     return "variants" in values or "grid" in values or bool(lists(overrides)[0])
 
@@ -167,10 +166,10 @@ _ABSENT = object()
 
 
 def _override_cells(section: dict[str, Any], key: list[str], value: Any, source: str) -> None:
-    """Sets a key wherever a grid's value or a variant's `set` replaces the section of the base that it is in.
+    """Sets a key wherever a grid's value or a variant's `set` replaces the base's section that holds it.
 
-    `section`: the sweep or a variant, changed in place, but not what it shares with others by YAML's anchors. Raises
-    InputError if the key is set there.
+    `section`: the sweep or a variant, changed in place, without changing values that it shares by YAML's anchors.
+    Raises InputError if the key is set there.
     """
     name = ".".join(key)
     grid, own = section.get("grid"), section.get("set")
@@ -181,7 +180,7 @@ def _override_cells(section: dict[str, Any], key: list[str], value: Any, source:
 
 
 def _overridden_points(swept: str, points: Any, key: list[str], value: Any, source: str) -> Any:
-    """The points of a grid's key; a copy with the override in each where they are the section that it is in."""
+    """The points of a grid's key; if they are sections that hold the overridden key, copies with the override."""
     path, name = swept.split("."), ".".join(key)
     if path == key:
         raise InputError(f"{source}: {name} is in the sweep's grid; override it there: grid.{name}=[...]")
@@ -191,7 +190,7 @@ def _overridden_points(swept: str, points: Any, key: list[str], value: Any, sour
 
 
 def _overridden(values: Any, key: list[str], new: Any, name: str, source: str) -> Any:
-    """A copy of a section with the key in it; without change where its own value is null."""
+    """A copy of a section with the key set; the section itself where its own value is null."""
     if not isinstance(values, dict):
         return values
     at: Any = values

@@ -1,6 +1,6 @@
-"""Choosing settings without anybody's records: a grid is tried on made-up silos under the run's own noise.
+"""Tuning without private records: tries a grid of settings on simulated silos under the run's own noise.
 
-No silo is asked and no budget spent, so what is chosen is public, and may be committed before the first run.
+No silo is asked and no budget spent. So the choice is public, and may be committed before the first run.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
 TEST_RECORDS = 2000
-"""Of a simulation, over all silos."""
+"""Number of test records of a simulation, over all silos."""
 CLIPS = (1.0, 0.5, 0.25, 0.1)
-"""Of the loss's own bound on a record's gradient, or of 1 where it has none."""
+"""Clipping bounds, relative to the loss's own bound on a record's gradient, or to the record bound without one."""
 DIAMETERS = (20.0, 80.0)
-"""The default, and one for records that fill a small part of their norm bound."""
+"""Diameters of the domain: the default, and one for records that fill a small part of their norm bound."""
 STEPS = tuple(2.0**k for k in range(-1, 8))
 ROUNDS = (10, 40, 160)
 LAMS = (0.001, 0.01, 0.1)
 SECOND_ORDER = {"shift": (0.03, 0.3, 1.0), "scale": (1.0, 4.0, 16.0)}
-"""By key of noised-newton and dp-fcrn, what they have in place of a step."""
+"""Values in place of a step, by key of noised-newton and dp-fcrn."""
 CURVATURES = (1.0, 1 / 4, 1 / 16)
-"""Of the worst case's, where the config has a public number for it. A model that diverges falls out."""
+"""Smoothness, relative to the worst case, where the config has a public number for it. Diverging points drop out."""
 
 MANY = 100
-"""Points of a grid, beyond which all are tried on a few simulations first."""
+"""Number of points beyond which all are tried on `FEW` simulations first."""
 FEW = 5
-KEPT = 1 / 3
-"""Of the points, which are then tried on all simulations."""
+BEST = 1 / 3
+"""Fraction of the points that are then tried on all simulations."""
 
 Point = dict[str, Any]
 """Values by dotted key."""
@@ -68,8 +68,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The points that were tried on all simulations, the best first; `baseline`: the mean error of always answering the
-    same; `tried`: all points, those that fell out after a few simulations too."""
+    """Result of a search: `trials` of the points that were tried on all simulations, the best first.
+
+    `baseline`: mean error of a constant answer. `tried`: number of all points, with those dropped after `FEW`.
+    """
 
     trials: tuple[Trial, ...]
     baseline: float
@@ -81,11 +83,10 @@ class Tuning:
 
 
 def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
-    """What is tried for a method: clipping bounds, domains, and of its own keys step lengths, or what it has in their
-    place, rounds and lambda.
+    """The default grid of a method: clipping bounds, domains, step lengths or their substitutes, rounds and lambda.
 
-    Domains are tried for every method and model: all project onto W, networks and methods of local steps too, and no
-    noise grows with it. What is left to a theorem stays so.
+    Domains are tried for every method and model: all project onto W, and no noise grows with W. Keys that are left to a
+    theorem are not tried.
     """
     bound = config.model.loss.lipschitz * config.model.record_bound
     scale = bound if math.isfinite(bound) else config.model.record_bound
@@ -119,14 +120,15 @@ def tune(
     public: Made | None = None,
     after: Callable[[int, int], None] = lambda done, most: None,
 ) -> Tuning:
-    """Each point of the grid on `simulations` sets of made-up silos, the same sets for all points.
+    """Tries each point of the grid on `simulations` sets of simulated silos, the same sets for all points.
 
-    Of more than MANY points all are tried on FEW sets first, and the best third on all of them.
-    `silos`: names and numbers of records that they are made with; None: those of the config's data. `public`: records
-    that silos are drawn from, in place of what is `assumed`, as features with the schema's ranges. Where centres and
-    scales are released, the simulated silos release theirs, with the planned noise. `after` each point: how many
-    trainings are done, and of how many at most.
-    Raises InputError for a config without a schema, and where no point can be planned.
+    If there are more than MANY points, all are tried on FEW sets first, and the best third on all sets.
+
+    `silos`: names and numbers of records of simulated silos; None: those of the config's data. `public`: records from
+    which silos are drawn, in place of `assumed`, as features with the schema's ranges. Where centres and scales are
+    released, the simulated silos release theirs, with the planned noise. `after`: called after each point with the
+    trainings done and a bound on their total. Raises InputError for a config without a schema, and where no point can
+    be planned.
     """
     schema, _ = _described(config)
     if schema is None:
@@ -146,18 +148,18 @@ def tune(
         """Errors on these simulations, with and without a model; None for a point that cannot be tried."""
         try:
             tried = with_values(config, point)
-            asked = tried.model_dump_json(include={"data", "privacy"})
-            if asked not in prepared:
+            key = tried.model_dump_json(include={"data", "privacy"})
+            if key not in prepared:
                 known = None if public is None else _described(tried)[1]
-                prepared[asked] = [scaled_world(tried, world, seed, known) for seed, world in enumerate(worlds)]
-            return [_trial(tried, prepared[asked][seed], seed) for seed in seeds]
-        except InputError as error:  # a step too long for the method, a model that diverged: not this point
+                prepared[key] = [scaled_world(tried, world, seed, known) for seed, world in enumerate(worlds)]
+            return [_trial(tried, prepared[key][seed], seed) for seed in seeds]
+        except InputError as error:  # a step too long for the method, or a model that diverged
             refused.append(error)
             return None
 
-    asked_for = list(points(grid))
-    first = FEW if len(asked_for) > MANY and simulations > FEW else simulations
-    done, most = 0, len(asked_for) * first + math.ceil(KEPT * len(asked_for)) * (simulations - first)
+    every = list(points(grid))
+    first = FEW if len(every) > MANY and simulations > FEW else simulations
+    done, most = 0, len(every) * first + math.ceil(BEST * len(every)) * (simulations - first)
 
     def counted(point: Point, seeds: range) -> list[tuple[float, float]] | None:
         nonlocal done
@@ -166,22 +168,22 @@ def tune(
         after(done, most)
         return errors
 
-    found = [(point, errors) for point in asked_for if (errors := counted(point, range(first))) is not None]
+    found = [(point, errors) for point in every if (errors := counted(point, range(first))) is not None]
     if first < simulations:
         found.sort(key=lambda each: statistics.fmean(error for error, _ in each[1]))
-        kept = found[: math.ceil(KEPT * len(found))]
-        most = done + len(kept) * (simulations - first)
-        rest = [(point, errors, counted(point, range(first, simulations))) for point, errors in kept]
+        best = found[: math.ceil(BEST * len(found))]
+        most = done + len(best) * (simulations - first)
+        rest = [(point, errors, counted(point, range(first, simulations))) for point, errors in best]
         found = [(point, errors + more) for point, errors, more in rest if more is not None]
     if not found:
         raise refused[-1] if refused else InputError("the grid has no point")
     trials = [_summary(point, [error for error, _ in each]) for point, each in found]
     baseline = statistics.fmean(alone for _, alone in found[0][1])
-    return Tuning(tuple(sorted(trials, key=lambda trial: trial.error)), baseline, len(asked_for))
+    return Tuning(tuple(sorted(trials, key=lambda trial: trial.error)), baseline, len(every))
 
 
 def _described(config: ExperimentConfig) -> tuple[Schema | None, Whitening | None]:
-    """The schema of simulated records, with ranges where silos have yet to release what takes their place."""
+    """The schema of simulated records, with ranges in place of constants that silos have not released yet."""
     return schema_beforehand(config.data) if isinstance(config.data, Tabular) else (None, None)
 
 
@@ -191,7 +193,7 @@ def _summary(point: Point, errors: Sequence[float]) -> Trial:
 
 
 def points(grid: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
-    """All combinations, in the order of the keys."""
+    """All combinations of the grid's values, in the order of the keys."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
@@ -205,14 +207,14 @@ def with_values(config: ExperimentConfig, point: Point) -> ExperimentConfig:
 
 
 def _trial(config: ExperimentConfig, world: World, seed: int) -> tuple[float, float]:
-    """Error on the world's test records of a model that was trained on its silos, and the error without a model."""
+    """Error on the world's test records of a model trained on its silos, and the error without a model."""
     config = config.model_copy(update={"seed": seed})
     names = feature_names(world.schema)
     dataset = Dataset("made-up", (), world.facts, len(names) + int(config.model.bias), names, 1.0, None, None)
     experiment = Experiment.of(config, dataset)
     site = Site(
         [
-            # Persons of one row each: how many rows silos' persons have is known to nobody.
+            # Persons of one row each: the numbers of rows of silos' persons are not public.
             PrivateSilo(name, replace(records, person=config.person), SeededKeys(seed), MemoryLedger(name))
             for name, records in ((name, world.records(made, config)) for name, made in world.silos.items())
         ]

@@ -1,9 +1,9 @@
-"""SIMULATION of a trusted aggregator, which stands between silos and server: it receives clipped sums and adds noise.
+"""SIMULATION of a trusted aggregator, which averages clipped sums and adds the noise.
 
-Where `privacy.trust` is central silos add none, as in the papers that trust a server: one Gaussian vector per round
-protects the mean of all of them (Murata and Suzuki 2023, Algorithm 1; spec diff2, section 2). Whoever draws it knows
-every silo's sum, so this is for comparisons on simulated silos, and guarded ones refuse it. The server's side of the
-driver is given what comes out here, and nothing else.
+With `privacy.trust: central` silos add no noise, as in the papers that trust a server. One Gaussian vector per round
+protects the mean of all silos (Murata and Suzuki 2023, Algorithm 1; spec diff2, section 2). The aggregator sees every
+silo's exact sum, so this mode serves comparisons on simulated silos; guarded silos refuse it. The server's side of the
+driver receives the noised mean only.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MECHANISM = SeededGaussian()
 
 
 def noised_mean(messages: Messages, problem: Problem, phase: Phase, query: Query, key: bytes) -> Vector:
-    """Mean (d,) of silos' exact answers to `query`, by their weights, with the planned noise.
+    """Weighted mean (d,) of silos' exact answers to `query`, with the planned noise.
 
-    `phase`: as it is in the query's round. The noise is keyed by `key` and the round's address.
+    `phase`: the phase as it is in the query's round. `key` and the round's address key the noise.
     """
     mean = mean_message(messages)
     noise = _MECHANISM.draw(derive(key, "aggregator"), round_address(query.phase, query.round), mean)

@@ -1,4 +1,4 @@
-"""What silos released in a run, by their ledgers, held against what was planned and what came to the driver."""
+"""Comparison of ledgers with the plan and with the releases that the driver received."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedcore.silo.account import SiloAccount
 
 
 def compare(plan: Plan, answered: Iterable[str], accounts: Iterable[SiloAccount]) -> None:
-    """What was released must be what was planned and received. Raises SiloError otherwise.
+    """Checks each ledger: as many releases as received, and an epsilon within the plan's.
 
-    `answered`: the silo of each release that was received.
+    `answered`: the silo of each received release. Raises SiloError otherwise.
     """
-    # The PLD accountant for subsampled Gaussians says 0.2 % too much at most, not the same for each number of answers.
+    # The PLD accountant for subsampled Gaussians errs upwards by at most 0.2 %, differently for each number of answers.
     slack = 1e-9 if all(kind.rate == 1 for phase in plan.phases for kind in phase.kinds) else 3e-3
     expected = {silo.name: 0 for silo in plan.problem.silos}
     for silo in answered:
@@ -33,13 +33,14 @@ def compare(plan: Plan, answered: Iterable[str], accounts: Iterable[SiloAccount]
 
 
 def compare_shuffled(
-    plan: Plan, asked: Iterable[tuple[str, int, int]], came: int, accounts: Sequence[SiloAccount]
+    plan: Plan, questions: Iterable[tuple[str, int, int]], received: int, accounts: Sequence[SiloAccount]
 ) -> None:
-    """What silos released must be what they were asked, at most, and at least what came in batches.
+    """Checks a shuffled run's ledgers against its questions and `received` messages.
 
-    `asked`: (silo, phase, round); whose messages came nobody here knows. Raises SiloError or ShufflerError otherwise.
+    `questions`: (silo, phase, round) of each. A silo has at most as many releases as questions; all silos together have
+    at least `received`, since messages have no sender. Raises SiloError or ShufflerError otherwise.
     """
-    counts = Counter(silo for silo, _, _ in asked)
+    counts = Counter(silo for silo, _, _ in questions)
     for account in accounts:
         planned = plan.silo_epsilon(account.silo)
         if account.releases > counts[account.silo] or account.epsilon > planned * (1 + 1e-9):
@@ -50,6 +51,6 @@ def compare_shuffled(
                 f"asked for {counts[account.silo]} and planned for epsilon {in_full(planned)}",
             )
     released = sum(account.releases for account in accounts)
-    if came > released:
-        sentence = f"{came} messages came in its batches, and ledgers show {released} releases: others sent some"
+    if received > released:
+        sentence = f"{received} messages came in its batches, and ledgers show {released} releases: others sent some"
         raise ShufflerError("answer", sentence)

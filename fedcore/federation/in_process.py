@@ -1,4 +1,4 @@
-"""Where silos live: the protocol of backends, and the one that keeps all silos in this process, with its sites."""
+"""The protocol of backends, by which a driver reaches silos, and that of this process."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from fedcore.arrays import Vector, pack
-from fedcore.messages import Query, Receipt, Release, kept, portions, unbundled
+from fedcore.messages import Query, Receipt, Release, packed_receipts, portions, unbundled
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.site import Site
 
 
 class Backend(Protocol):
-    """Where silos live: in this process, on Dask workers, behind services."""
+    """Access to a run's silos: in this process, on Dask workers, or behind services."""
 
     def open(self) -> None:
-        """Opens the silos and has them approve the run. Raises SiloError."""
+        """Opens the silos and makes them approve the run. Raises SiloError."""
         ...
 
     def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
-        """Tells silos without a durable ledger what they have released in this run.
+        """Sends silos without a durable ledger the receipts of their releases in this run.
 
-        The caller goes on adding to `receipts`, which can be gone through again: a backend that loses a site tells the
-        new one what is in it then.
+        `receipts` can be read again and grows with the run: a backend that loses a site sends the new one all that
+        it holds then.
         """
         ...
 
     def ask(self, query: Query) -> list[Release]:
-        """One release per participant, in the order of `query.participants`. Raises SiloError."""
+        """Returns one release per participant, in the query's order. Raises SiloError."""
         ...
 
     def accounts(self, run: str) -> list[SiloAccount]: ...
@@ -36,16 +36,16 @@ class Backend(Protocol):
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, float]]: ...
 
     def close_run(self, run: str) -> None:
-        """Ends the run for good at all silos, which gives back what was charged and not spent."""
+        """Ends the run for good at all silos; their ledgers give back unspent charge."""
         ...
 
     def close(self) -> None: ...
 
 
 class InProcess:
-    """All silos in this process, as one site. `done`: who takes the site in the end, instead of closing it.
+    """All silos in this process, as one site. `done`: receives the open site at the end.
 
-    `route`: of a shuffled run, the bytes of its `Route`. `lease`: the driver's, of the run (`fedcore.silo.lease`).
+    `route`: bytes of a shuffled run's `Route`. `lease`: the driver's lease of the run (`fedcore.silo.lease`).
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class InProcess:
 
     def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
         for portion in portions(receipts):
-            self._site.restore(run, kept(portion), self._lease)
+            self._site.restore(run, packed_receipts(portion), self._lease)
 
     def ask(self, query: Query) -> list[Release]:
         return unbundled(self._site.answer(query.to_bytes(), self._lease), *self._agreement.lengths)
 
     def send(self, query: Query) -> None:
-        """Has the participants send their answers to the run's shuffler. Raises SiloError."""
+        """Makes the participants send their answers to the run's shuffler. Raises SiloError."""
         self._site.send(query.to_bytes(), self._lease)
 
     def accounts(self, run: str) -> list[SiloAccount]:
@@ -94,26 +94,26 @@ class InProcess:
 
 
 class SitePool:
-    """Sites of this process that stay open between the runs of one driver, so that a sweep reads each silo once.
+    """Open sites of this process for a driver's next runs: a sweep reads each silo once.
 
-    For memory ledgers: durable ones are held under a lock. At most `limit` are kept; the one that was used longest ago
-    is closed first.
+    For memory ledgers only, since a durable ledger is under a lock while its site is open. At most `limit` sites stay
+    open; the least recently used one is closed first.
     """
 
     def __init__(self, limit: int = 4) -> None:
         self._limit = limit
-        self._kept: dict[bytes, Site] = {}
+        self._idle: dict[bytes, Site] = {}
 
     def take(self, spec: bytes) -> Site | None:
-        """The open site of this spec, which is then the caller's; None if there is none."""
-        return self._kept.pop(spec, None)
+        """Removes and returns the open site of this spec, for the caller; None without one."""
+        return self._idle.pop(spec, None)
 
     def give(self, spec: bytes, site: Site) -> None:
-        """Takes a site back that has no open run."""
-        self._kept[spec] = site
-        while len(self._kept) > self._limit:
-            self._kept.pop(next(iter(self._kept))).close()
+        """Takes a site without open runs back."""
+        self._idle[spec] = site
+        while len(self._idle) > self._limit:
+            self._idle.pop(next(iter(self._idle))).close()
 
     def close(self) -> None:
-        while self._kept:
-            self._kept.popitem()[1].close()
+        while self._idle:
+            self._idle.popitem()[1].close()

@@ -1,7 +1,8 @@
 """The round loop as a generator.
 
-A round: build the query from the state (or take the stored one), ask the participants, fold their releases into the
-state. Whoever drives the loop logs, checkpoints and stops between rounds; nothing here knows where silos live.
+A round builds the query from the state (or takes the stored one), asks the participants, and folds their releases into
+the state. The caller of the generator logs, checkpoints and stops between rounds. Silos are reached through `ask`, in
+whatever process they run.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from fedcore.randomness import participants
 from fedcore.state import State
 
 LARGEST_ANSWER = 1e150
-"""Of an answer's norm, whose square is a number too."""
+"""Bound on an answer's norm, whose square is a float64 too."""
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What stays the same over a run: its id, plan and method, and the key of the driver's draws."""
+    """The constants of a run: its id, plan and method, and the key of the driver's draws."""
 
     run: str
     plan: Plan
@@ -43,7 +44,7 @@ class RunContext:
         return self.plan.phases[state.phase - 1] if state.phase <= len(self.plan.phases) else None
 
     def query(self, state: State) -> Query | None:
-        """The query of the state's next round; None at the end of the plan. Raises DivergedError."""
+        """The query of the state's next round; None after the plan. Raises DivergedError."""
         phase = self.phase(state)
         if phase is None:
             return None
@@ -63,9 +64,10 @@ class RunContext:
         return Query(self.run, self.plan.digest, state.phase, state.round, chosen, arrays, own)
 
     def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
-        """The state after a round. Raises SiloError unless there is one release to this query per participant.
+        """The state after a round. Raises SiloError unless each participant has one release.
 
-        Raises SiloError for one that is not of numbers, DivergedError if training diverged, which local steps may show.
+        Raises DivergedError if the model diverged. An answer of no numbers means divergence where silos take several
+        local steps, else it raises SiloError.
         """
         if tuple([release.silo for release in releases]) != query.participants:
             answered = {release.silo for release in releases}
@@ -85,7 +87,7 @@ class RunContext:
         if lost and here.schedule.answers > 1:
             raise _diverged(state)
         if lost:
-            raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
+            raise SiloError(lost[0], "answer", f"it did not send numbers of norm below {LARGEST_ANSWER:g}")
         payloads = [release.payload for release in releases]
         messages = Messages(zip(self._places(query.participants), payloads, strict=True), phase.weights)
         if here.noise.entrusted:
@@ -94,9 +96,10 @@ class RunContext:
         return self._after(state, messages, phase)
 
     def fold_batch(self, state: State, query: Query, batch: Batch) -> State:
-        """The state after a shuffled round: of the messages that came, whoever sent them, at least the minimum.
+        """The state after a shuffled round, from a batch of messages without senders.
 
-        Raises ShufflerError for other numbers of messages, or of numbers in one; DivergedError if training diverged.
+        Raises ShufflerError for fewer messages than the minimum, more than participants, or a message of another
+        length or of no numbers; DivergedError if training diverged.
         """
         phase, shuffle = self.plan.phases[query.phase - 1], self.plan.problem.trust.shuffle
         at, most = f"round {query.phase}.{query.round}", len(query.participants)
@@ -107,24 +110,24 @@ class RunContext:
         if not all(payload.shape == (length,) and _is_answer(payload) for payload in batch.payloads):
             sentence = f"{at}: a message is not {length} numbers of norm below {LARGEST_ANSWER:g}"
             raise ShufflerError("answer", sentence)
-        # Whose they are nobody knows, and no method that may be shuffled asks: their places are as good as any.
+        # The senders are unknown, and methods that allow shuffling do not use them, so any places serve.
         return self._after(state, Messages(enumerate(batch.payloads), phase.weights), phase)
 
-    def asked_by(self, query: Query | None) -> Iterator[tuple[str, int, int]]:
-        """(silo, phase, round) of all that was asked before `query`, one after another; None: in the whole plan."""
+    def questions_before(self, query: Query | None) -> Iterator[tuple[str, int, int]]:
+        """(silo, phase, round) of all questions before `query`, in order; None: of all."""
         end = (len(self.plan.phases) + 1, 1) if query is None else (query.phase, query.round)
         rounds = ((phase.index, round) for phase in self.plan.phases for round in range(1, phase.rounds + 1))
         return ((silo, *at) for at in takewhile(lambda at: at < end, rounds) for silo in self._drawn(*at))
 
     def _after(self, state: State, messages: Messages, phase: Phase) -> State:
         """The state after these messages, by place. Raises DivergedError if training diverged."""
-        with np.errstate(all="ignore"):  # what comes of large numbers is looked at below
+        with np.errstate(all="ignore"):  # `_check_steps` finds overflows
             after = self.method.server_update(state, messages, phase)
         _check_steps(self.method.output(after), state)
         return after
 
     def _drawn(self, phase: int, round: int) -> tuple[str, ...]:
-        """The silos that public randomness draws for this round; all of them where they evaluate."""
+        """The silos that public randomness draws for this round; all in an evaluation."""
         planned = self.plan.phases[phase - 1]
         if planned.evaluates:
             return self._names
@@ -146,13 +149,16 @@ class RunContext:
 
 
 def _is_answer(payload: Vector) -> bool:
-    """Whether these are numbers of a norm whose square is a number too."""
-    with np.errstate(all="ignore"):  # what comes of no numbers is what is looked for
+    """Checks for finite numbers with a norm below `LARGEST_ANSWER`."""
+    with np.errstate(all="ignore"):  # NaN and overflow fail the comparison
         return bool(float(payload @ payload) < LARGEST_ANSWER**2)
 
 
 def _check_steps(array: np.ndarray, state: State) -> None:
-    """Silos would refuse what is no number, and name the query; the last round's model nobody would ask about."""
+    """Raises DivergedError for values beyond `BOUND`.
+
+    Silos would refuse them too, but with an error about the query; and no query checks the last round's model.
+    """
     if not is_bounded(array):
         raise _diverged(state)
 
@@ -169,7 +175,7 @@ def rounds(
 ) -> Iterator[tuple[Query, list[Release], State]]:
     """Runs the plan from `state` to its end; yields (query, releases, state after) for each round.
 
-    `stored`: the query of the first round if it was already made (a broadcast is never computed twice).
+    `stored`: the query of the first round if it exists already (a broadcast is never computed twice).
     """
     query = stored if stored is not None else context.query(state)
     while query is not None:

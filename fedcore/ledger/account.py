@@ -1,4 +1,4 @@
-"""What a durable ledger says as plain values: for people, and for third parties who account its events anew."""
+"""A durable ledger's account as plain values, for its operator and for third parties who recompute it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from fedcore.planning.problem import unit_of
 
 
 def account(ledger: SqliteLedger) -> dict[str, Any]:
-    """Charges and releases by run and phase, and what all of them come to; an infinite epsilon as None.
+    """Charges and releases by run and phase, with their totals; an infinite epsilon is None.
 
     `epsilon_charged` counts open runs with their full plans and closed ones with their releases; `epsilon_spent` counts
-    releases only. Both are at the smallest delta of the runs (`_delta`). Over several runs mu^2 add: exact for full
-    batches, an upper bound for secret samples, which count as if each had been about all records. `epsilon_whole_silo`:
-    of all releases so far, for replacing all records; None where more is charged than the releases that are here, whose
-    events nobody knows then, or where some were about Poisson samples, which compose for a plan that was fixed
-    beforehand only. `caps`: those of the account (`caps_shown`). `policies`: those that the silo's operator had in
-    force, by the number of their entry; the last one is the one that was recorded last. `unit`: what all of it is for,
-    records or persons; None where nothing was charged.
+    releases only. Both are at the smallest delta of the runs (`_delta`). Over several runs mu^2 add. That is exact for
+    full batches, and an upper bound for secret samples, which count as if each had covered all records.
+
+    `epsilon_whole_silo`: of all releases so far, for replacing all records. None where charges exceed the releases
+    recorded here, or where some releases are of Poisson samples, which compose only for a plan fixed beforehand.
+    `caps`: those of the account (`caps_shown`). `policies`: those of the silo's operator, by number of entry; the last
+    one is in force. `unit`: records or persons; None where nothing was charged.
     """
     charges = ledger.charges()
     approved = [run for run in charges if ledger.is_run(run)]
     rows = {run: ledger.rows(run) for run in approved}
     lost = [charge for name, charge in charges.items() if not ledger.is_run(name)]
     delta = _delta([charges[run].delta for run in approved], lost, ledger.runs - len(approved))
-    # Each run splits the records anew: the worst pieces may share a record, so runs add.
-    released = math.fsum(worst_mu_squared(row.event for row in kept) for kept in rows.values())
+    # Each run splits the records anew: the worst ranges of two runs may share a record, so runs add.
+    released = math.fsum(worst_mu_squared(row.event for row in of_run) for of_run in rows.values())
     runs: list[dict[str, Any]] = [
         {
             "run": run,
@@ -70,7 +70,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
 
 
 def _delta(of_runs: list[float], lost: list[Charge], lost_runs: int) -> float:
-    """The smallest delta of the runs; where all approvals were lost the mean of theirs; NaN where none was charged."""
+    """Smallest delta of the runs; the mean of the lost ones if all approvals were lost; NaN if none was charged."""
     given = math.fsum(charge.delta for charge in lost) / max(1, lost_runs)
     return min(of_runs) if of_runs else given if given > 0 else math.nan
 
@@ -78,21 +78,21 @@ def _delta(of_runs: list[float], lost: list[Charge], lost_runs: int) -> float:
 def _whole_silo(
     ledger: SqliteLedger, rows: dict[str, list[Row]], charges: dict[str, Charge], delta: float
 ) -> float | None:
-    """Runs and pieces all add: whole-silo mu^2 is the sum over every release (`fedcore.accounting.whole_silo`)."""
+    """Whole-silo epsilon: mu^2 adds over every release of every run (`fedcore.accounting.whole_silo`)."""
     for run, charge in charges.items():
-        kept = worst_mu_squared(row.event for row in rows.get(run, ()))
-        if (run not in rows or ledger.is_closed(run)) and charge.mu_squared > kept * (1.0 + 1e-9):
+        released = worst_mu_squared(row.event for row in rows.get(run, ()))
+        if (run not in rows or ledger.is_closed(run)) and charge.mu_squared > released * (1.0 + 1e-9):
             return None
-    events = [row.event for kept_rows in rows.values() for row in kept_rows]
+    events = [row.event for of_run in rows.values() for row in of_run]
     if any(event.sampling == "poisson" for event in events):
         return None
     return _finite(whole_silo_epsilon(events, delta)) if events else 0.0
 
 
 def _phases(rows: list[Row], delta: float) -> list[dict[str, Any]]:
-    """Answered rounds, first and last record by the run's split, from 1, and epsilon of each phase by itself.
+    """Answered rounds, first and last record (from 1, in the run's split) and epsilon of each phase by itself.
 
-    Phases about other records do not add.
+    Epsilons of phases over disjoint records do not add.
     """
     by_phase: dict[int, list[Row]] = {}
     for row in rows:
@@ -109,10 +109,10 @@ def _phases(rows: list[Row], delta: float) -> list[dict[str, Any]]:
 
 
 def export(ledger: SqliteLedger) -> dict[str, Any]:
-    """All events with their addresses and digests, no released value: what a third party needs to account them.
+    """All events with addresses and digests but no released values, for a third party's accounting.
 
-    `start` and `stop` are positions in the silo's own split of the run; events of one run add where positions overlap,
-    and runs add. Floats are written with all their digits; a charge without noise is the string "inf".
+    `start` and `stop` are positions in the silo's own split of the run. Events of one run add where positions overlap;
+    runs always add. Floats are written with all their digits; a charge without noise is the string "inf".
     """
     charges = ledger.charges()
     runs = []
@@ -149,14 +149,14 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
 
 
 def recorded_policies(ledger: SqliteLedger) -> list[dict[str, Any]]:
-    """The policies of the silo's operator that were in force, each with the number of its entry and its digest."""
+    """Every policy of the silo's operator, with the number of its entry and its digest."""
     return [
         {"entry": number, "sha256": digest, "policy": json.loads(text)} for number, digest, text in ledger.policies()
     ]
 
 
 def _unit(ledger: SqliteLedger) -> str | None:
-    """What its charges are for; None where there are none, and any unit may be the first."""
+    """Unit of the ledger's charges, records or persons; None before the first charge, which may be for either."""
     return unit_of(ledger.person) if ledger.charges() else None
 
 
@@ -165,7 +165,7 @@ def _charge(charge: Charge) -> dict[str, Any]:
 
 
 def _charged(charge: Charge) -> float | None:
-    """Epsilon of one run's charge: the smaller of its two bounds, which for full batches are one."""
+    """Epsilon of one run's charge: the smaller of its two bounds, which are equal for full batches."""
     return _finite(min(epsilon_of(math.sqrt(charge.mu_squared), charge.delta), charge.epsilon))
 
 

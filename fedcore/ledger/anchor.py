@@ -1,8 +1,8 @@
-"""The anchor of a durable ledger: where it ended, the sum of its charges, and which entries made that sum.
+"""The anchor of a durable ledger: its last entry, the sum of its charges, and the entries that made that sum.
 
-It lies beside the ledger's key in a folder of its own, best on another disk, and is written after each commit and
-before anything is sent. A ledger that is behind its anchor has lost its tail or is a restored copy. A ledger may be
-ahead of it, by what was committed when the process died: nothing of that had been sent.
+The anchor lies beside the ledger's key in a folder of its own, best on another disk. It is written after each commit
+and before anything is sent. A ledger behind its anchor has lost its tail or is a restored copy. A ledger may be ahead
+of its anchor by entries that were committed when the process died; none of their bytes were sent.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from fedcore.limits import LARGEST_KEY
 
 _SLOT = struct.Struct("<Q32sdddQ32sddddB32s")
 _EARLIER = struct.Struct("<Q32sdddQ32s32s"), struct.Struct("<Q32sddd32s")
-"""Of anchors that knew no order, and of those that knew no runs and no trail either."""
+"""Slots of earlier versions: without an order, and without runs and trail as well."""
 _RULES = get_args(Rule)
 _STRIDE = 512
 _KEY_BYTES = 32
 GENESIS = bytes(32)
-"""What the first entry of a chain continues."""
+"""The MAC that the first entry of a chain continues."""
 
 
 class Totals(NamedTuple):
-    """Sums over the charges in force. `rho`: of divergences of the account's order, 0 before there is one."""
+    """Sums over the charges in force. `rho`: sum of divergences at the account's order; 0 while it has none."""
 
     mu_squared: float
     epsilon: float
@@ -43,29 +43,32 @@ class Totals(NamedTuple):
 
     @classmethod
     def of(cls, charges: Iterable[Charge], order: float | None = None) -> Totals:
-        """Correctly rounded sums: of the same charges always the same bits, but of `rho`, where a charge has not kept
-        its divergence of this order: an integral may come out with others on another machine."""
-        kept = list(charges)
+        """Correctly rounded sums: equal charges give equal bits on every machine.
+
+        Except `rho` of a charge that does not store its divergence at this order: the integral depends on the machine.
+        """
+        every = list(charges)
         return cls(
-            math.fsum(charge.mu_squared for charge in kept),
-            math.fsum(charge.epsilon for charge in kept),
-            math.fsum(charge.delta for charge in kept),
-            0.0 if order is None else math.fsum(charge.rho(order) for charge in kept),
+            math.fsum(charge.mu_squared for charge in every),
+            math.fsum(charge.epsilon for charge in every),
+            math.fsum(charge.delta for charge in every),
+            0.0 if order is None else math.fsum(charge.rho(order) for charge in every),
         )
 
     @property
     def charge(self) -> Charge:
-        """A charge of this much, without a divergence: a bound on it follows from mu^2."""
+        """The sums as one charge, without a divergence: a bound on that follows from mu^2."""
         return Charge(self.mu_squared, self.epsilon, self.delta)
 
 
 class Mark(NamedTuple):
-    """What an anchor says: number and MAC of the last entry, totals at that moment, runs approved, and the trail.
+    """An anchor's content: number and MAC of the last entry, totals at that moment, runs approved, and the trail.
 
-    `trail`: `LedgerState.trail`, which entries there are that are no releases. Neither their sum nor their number says
-    so: one can be shown as a release, and a number of which two entries were made, one never committed, can show
-    either. None in an anchor of an earlier version, until the next entry. `order`, `claimed`: of the account's caps
-    (`Caps`); what is claimed for a registered silo only the register says.
+    `trail`: `LedgerState.trail`, a digest of the entries other than releases; None in an anchor of an earlier version,
+    until the next entry. Sum and number of these entries do not identify them. One could be passed off as a release.
+    Of two entries made under one number, one of them never committed, either could be shown.
+
+    `order`, `claimed`: of the account's caps (`Caps`). For a registered silo only the register has `claimed`.
     """
 
     sequence: int
@@ -78,9 +81,9 @@ class Mark(NamedTuple):
 
 
 class Anchor:
-    """The file at `path` (two slots, written in turn, each with a MAC) and the key in `path` with the suffix .key.
+    """The anchor file `path` (two slots, written in turn, each with a MAC) and the key beside it (suffix .key).
 
-    `mark` is None if there is no anchor, or none of its slots is whole. Raises OSError if the folder cannot be used.
+    `mark` is None if there is no anchor, or neither slot is whole. Raises OSError if the folder cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,7 +91,7 @@ class Anchor:
         self.key_path = path.with_suffix(".key")
         self._file: int | None = None
         found = read_within(self.key_path, LARGEST_KEY) if self.key_path.exists() else b""
-        # Earlier versions could leave a shorter one, cut by a full disk or a kill; nothing was chained with it.
+        # Earlier versions could leave a shorter key, cut by a full disk or a kill; no entry was chained with it.
         self.key = found if len(found) == _KEY_BYTES else None
         self.mark = None if self.key is None else self._read(self.key)
 
@@ -103,16 +106,16 @@ class Anchor:
 
     @property
     def known_key(self) -> bytes:
-        """The key. Raises ValueError if it is gone."""
+        """The ledger's key. Raises ValueError if it is gone."""
         if self.key is None:
             raise ValueError(f"the key {self.key_path} is gone")
         return self.key
 
     def make(self) -> bool:
-        """A new random key and a mark of no entries, both on disk; or those that a kill left half made.
+        """Writes a new random key and a mark of no entries to disk, or completes those that a kill left half made.
 
-        The key gets its name last: where it has its name there is an anchor, so a key without one has lost it. False,
-        with nothing done, if there is an anchor that has lost its key.
+        The key gets its name last, so a key in place without an anchor has lost its anchor. Returns False, and changes
+        nothing, if there is an anchor that has lost its key.
         """
         genesis = Mark(0, GENESIS, Totals(0.0, 0.0, 0.0), 0, GENESIS)
         coming = self.key_path.with_suffix(".key.new")
@@ -133,7 +136,7 @@ class Anchor:
         return True
 
     def write(self, mark: Mark, durable: bool = False) -> None:
-        """Puts `mark` in the older slot. `durable`: waits for the disk; else a power cut may leave the mark before."""
+        """Writes `mark` to the older slot. `durable`: waits for the disk; else a power cut may undo the write."""
         if self.key is None:
             raise OSError(f"the key {self.key_path} is not there")
         if self._file is None:
@@ -146,7 +149,7 @@ class Anchor:
         self.mark = mark
 
     def replace(self, mark: Mark) -> None:
-        """Puts an anchor that knows only `mark` in the place of this one, at once: there is no moment without one."""
+        """Replaces the file, in one step, by an anchor that holds only `mark`."""
         if self.key is None:
             raise OSError(f"the key {self.key_path} is not there")
         self.close()
@@ -191,13 +194,13 @@ class Anchor:
 
 
 def _whole(written: int, data: bytes) -> None:
-    """Raises OSError unless all of `data` was written: at the end of a quota a part may be, without an error."""
+    """Raises OSError unless all of `data` was written: a write at the end of a quota may be short without an error."""
     if written < len(data):
         raise OSError(errno.ENOSPC, "only a part was written")
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Writes a new file and waits for the disk; one of this name, which a kill left half made, goes. Raises OSError."""
+    """Writes a new file and waits for the disk; replaces one that a kill left half made. Raises OSError."""
     path.unlink(missing_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -208,7 +211,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Waits until the disk has the name of `path`. Raises OSError."""
+    """Waits until the name of `path` is on disk. Raises OSError."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -1,4 +1,4 @@
-"""Many small records in the order in which they came, whole blocks of them in a temporary file if that is wanted."""
+"""Many small records in order of arrival; full blocks of them can move to a temporary file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from itertools import count
 from typing import IO
 
 BLOCK = 4096
-"""Records of a block."""
+"""Records per block."""
 
 
 class Blocks:
-    """Records of `size` bytes each, by their place from 0.
+    """Records of `size` bytes each, by place from 0.
 
-    `spill`: blocks that are full go to a file without a name, which ends with the process; what it has no room for
-    stays in memory. For records of simulations alone: other processes of the same user could reach that file.
-    A record is there by one operation: whoever is interrupted has it, or not.
+    `spill`: full blocks move to a file without a name, which ends with the process; blocks that it has no room for stay
+    in memory. For records of simulations only: other processes of the same user could reach that file.
+    One operation adds a record: after an interruption it is whole or absent.
     """
 
     def __init__(self, size: int, spill: bool) -> None:
         self._size, self._spill = size, spill
-        # One attribute: a block that is full is in the file and out of memory by one assignment.
+        # One attribute, so that one assignment moves a full block from memory to the file.
         self._parts: tuple[tuple[_Stored | bytearray, ...], bytearray] = ((), bytearray())
 
     def __len__(self) -> int:
@@ -61,9 +61,9 @@ class Blocks:
 
 
 class _File:
-    """The file of all blocks of one length: one for all silos, of which there may be more than a process has files.
+    """The file of all blocks of one length, one for all silos: a process may open fewer files than it has silos.
 
-    Without a lock, which an interrupted thread could keep: each step is one operation.
+    It has no lock, which an interrupted thread could hold forever; each step is one operation.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _File:
         self._free: list[int] = []
 
     def put(self, data: bytearray) -> _Stored:
-        """Raises OSError if there is no room."""
+        """Stores a block. Raises OSError if there is no room."""
         file = self._file = self._file or tempfile.TemporaryFile(prefix="fedcore-")  # noqa: SIM115
         try:
             slot = self._free.pop()
@@ -85,7 +85,7 @@ class _File:
 
 
 class _Stored:
-    """A block in the file, at `at`."""
+    """A block in the file, at offset `at`."""
 
     def __init__(self, file: IO[bytes], at: int) -> None:
         self._file, self._at = file, at
@@ -103,11 +103,11 @@ class _Stored:
 
 
 _files: dict[int, _File] = {}
-"""By the length of their blocks, of which there is one but in tests."""
+"""By length of block; only tests use more than one length."""
 
 
 def _stored(data: bytearray) -> _Stored | bytearray:
-    """The data in the file, or as they are if it takes none."""
+    """Moves `data` to the file, or returns them unchanged if there is no room."""
     try:
         return _files.setdefault(len(data), _File()).put(data)
     except OSError:
@@ -118,4 +118,4 @@ def _part(block: _Stored | bytearray, first: int, length: int) -> bytes:
     return block.read(first, length) if isinstance(block, _Stored) else bytes(block[first : first + length])
 
 
-os.register_at_fork(after_in_child=_files.clear)  # a child that went on in its parent's file would overwrite it
+os.register_at_fork(after_in_child=_files.clear)  # a child that used its parent's file would overwrite it

@@ -1,6 +1,6 @@
-"""The caps that an account has had: the order of its Renyi filter, which the first one implied, and what is claimed.
+"""The caps that an account has had: the order of its Renyi filter (set by the first cap) and the claimed cap.
 
-Caps are kept with the approval under which they changed. So a cap that admitted nothing implies nothing.
+A change of caps is recorded with the next approval. So a cap that admitted no run implies nothing.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from fedcore.accounting.filters import Cap, Charge, Rule
 
 
 class Recorded(NamedTuple):
-    """The caps that were in force from an entry of this number on, each of which must admit a run; () for none."""
+    """The caps in force from entry number `entry` on, each of which must admit a run; () for none."""
 
     entry: int
     caps: tuple[Cap, ...]
 
 
 class Caps:
-    """All of them, from verified entries in order. `order`: None before the first cap."""
+    """All caps of an account, from verified entries in order. `order`: None before the first cap."""
 
     def __init__(self) -> None:
         self.order: float | None = None
         self.recorded: list[Recorded] = []
 
     def take(self, entry: int, body: dict[str, Any]) -> None:
-        """Adds the next entry. Raises ValueError, TypeError or KeyError for one that no account has: another order."""
+        """Adds the next entry. Raises ValueError, TypeError or KeyError for an invalid one, such as another order."""
         order = body["order"]
         renyi.check_order(order)
         if self.order not in (None, order):
@@ -43,14 +43,14 @@ class Caps:
         self.recorded.append(Recorded(entry, caps))
 
     def under(self, caps: Sequence[Cap]) -> float | None:
-        """The order at which a run that these caps have to admit is charged; None: there is no cap, and never was."""
+        """The order at which a run under these caps is charged; None: there is no cap, and never was."""
         return self.order if self.order is not None or not caps else caps[0].order
 
     def change(self, caps: Sequence[Cap], runs: int) -> dict[str, Any] | None:
-        """What is to be kept with an approval under these caps; None where they are those of before.
+        """Body of the entry to record with an approval under these caps; None if they are unchanged.
 
-        `runs`: that were approved before. A first cap that comes after some was perhaps chosen by their answers:
-        nothing is claimed by it.
+        `runs`: number of runs approved before. A first cap that comes after some (`late`) may have been chosen from
+        their answers, so nothing is claimed by it.
         """
         before = self.recorded[-1].caps if self.recorded else ()
         order = self.under(caps)
@@ -59,10 +59,10 @@ class Caps:
         return caps_json(order, caps) | ({"late": True} if runs and not self.recorded else {})
 
     def again(self, order: float | None, claimed: Cap | None) -> dict[str, Any] | None:
-        """What is to be kept where these caps have lost what an anchor knows of them; None where they have not.
+        """Body of the entry that restores the `order` and `claimed` of an anchor; None if no entry of caps was lost.
 
-        The order is for life, whatever was lost; of the caps, the claim is. A ledger whose own order is another one
-        goes on in a register, which keeps both.
+        The order and the claim are for life, whatever was lost. A ledger of another order than the anchor's belongs to
+        a register, which records both.
         """
         if order is None or self.order not in (None, order) or (self.order, self.claimed) == (order, claimed):
             return None
@@ -70,10 +70,10 @@ class Caps:
 
     @property
     def claimed(self) -> Cap | None:
-        """The largest cap ever in force, as its rule counts; of several at a time the smallest counts.
+        """The largest cap ever in force, by its rule; of several in force at a time the smallest counts.
 
-        None where nothing is claimed: without a cap, where a run was approved without one, before or since, or where
-        no rule was in force all the time. Of rules `basic` the largest epsilon and delta.
+        For rule `basic`: the largest epsilon and the largest delta. None where nothing is claimed: no cap, a run that
+        was approved without one, or no rule that was in force all the time.
         """
         if self.order is None:
             return None
@@ -81,7 +81,7 @@ class Caps:
         return next((cap for cap in found if cap is not None), None)
 
     def _largest(self, rule: Rule, order: float) -> Cap | None:
-        """Of one rule, under which all charges stayed at all times; None where it was not always in force."""
+        """The cap of one rule under which all charges always stayed; None if the rule was not always in force."""
         listed = [[cap for cap in each.caps if cap.rule == rule] for each in self.recorded]
         if not listed or not all(listed):
             return None
@@ -92,20 +92,21 @@ class Caps:
 
 
 def caps_json(order: float, caps: Sequence[Cap]) -> dict[str, Any]:
-    """The body of an entry: the account's order, and the caps in force from here on."""
+    """Body of an entry of kind `cap`: the account's order, and the caps in force from here on."""
     listed = [{"epsilon": cap.epsilon, "delta": cap.delta, "rule": cap.rule} for cap in caps]
     return {"order": order, "caps": listed, "formula": renyi.FORMULA}
 
 
 def caps_shown(caps: Caps, sums: Sequence[Sequence[Charge]]) -> dict[str, Any] | None:
-    """The caps that an account has had, as plain values; None before the first one under which a run was approved.
+    """An account's caps as plain values; None before the first cap under which a run was approved.
 
-    `sums`: charges that add up, for each version of the data; of all of them what is spent is the most, what is left
-    the least. `order`: of its Renyi filter, for life. `divergence`: what all charges come to at it; None where that is
-    infinite. `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: as
-    `Caps.claimed`. `in_force`: those that were recorded last, each with the epsilon `spent` by its rule at its delta
-    (None: infinite), the epsilon `left` for one more run of full batches, and the `room` that it leaves for divergences
-    by rule rdp.
+    `sums`: for each version of the data, the charges that add up. The version with the largest sum decides what is
+    spent, and the one with the least left what is left.
+
+    `order`: of the account's Renyi filter, for life. `divergence`: of all charges at that order; None if infinite.
+    `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: as `Caps.claimed`.
+    `in_force`: the caps recorded last. `spent`: epsilon by the cap's rule at its delta (None: infinite). `left`:
+    epsilon for one more run of full batches. `room`: divergence that the cap leaves by rule rdp.
     """
     order = caps.order
     if order is None:

@@ -1,7 +1,7 @@
-"""What a durable ledger is made of: entries, each chained to the one before by an HMAC under a key of this ledger.
+"""Entries of a durable ledger, each chained to the one before by an HMAC under the ledger's own key.
 
-Whoever changes, removes, adds or reorders entries without the key breaks the chain from there on. Only a tail that is
-cut off leaves a chain that is whole: the anchor (`fedcore.ledger.anchor`) tells that.
+Changing, removing, adding or reordering entries without the key breaks the chain from there on. Only cutting off the
+tail leaves a whole chain; the anchor (`fedcore.ledger.anchor`) detects that.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fedcore.accounting.filters import Charge
 from fedcore.arrays import digest
 
 Kind = Literal["opening", "approval", "release", "closing", "reconciliation", "policy", "lease", "cap"]
-"""opening: whose ledger this is. approval: a run and its charge. release: address, event, and digest of the bytes.
-closing: what a run is charged in the end. reconciliation: what was lost and is charged nevertheless.
-policy: what the silo's operator allows from here on. lease: which driver of a run is answered from here on.
-cap: the account's order, and the caps in force from here on."""
+"""opening: silo and data version; approval: a run and its charge; release: address, event, and digest of the bytes;
+closing: the final charge of a run; reconciliation: the charge for lost entries; policy: the operator's policy from here
+on; lease: the driver whose rounds of a run are answered from here on; cap: the account's order, and the caps from here
+on."""
 
 
 class Entry(NamedTuple):
-    """One entry but for its MAC and its payload, which `payload_digest` stands for. `body` is JSON."""
+    """One entry without its MAC and its payload, which `payload_digest` represents. `body` is JSON."""
 
     sequence: int
     kind: Kind
@@ -45,20 +45,20 @@ class Entry(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def event_text(event: GaussianRelease) -> str:
-    """An event as JSON, from which `event_of` makes an equal one: floats keep all their bits."""
+    """An event as JSON, with all bits of its floats; `event_of` reads it."""
     return json.dumps(asdict(event), sort_keys=True)
 
 
 @lru_cache(maxsize=1024)
 def event_of(text: str) -> GaussianRelease:
-    """The event of `event_text`. Raises ValueError or TypeError for another text."""
+    """The event that `event_text` wrote. Raises ValueError or TypeError for another text."""
     return GaussianRelease(**json.loads(text))
 
 
 def approval_text(plan: str, key_digest: str, charge: Charge, person: str | None = None) -> str:
-    """The body of an approval: plan, SHA-256 of the run key, full charge, and the column of persons that it is for."""
-    whose = {} if person is None else {"person": person}
-    return json.dumps({"plan": plan, "key_sha256": key_digest, "charge": charge.json, **whose}, sort_keys=True)
+    """The body of an approval: plan, SHA-256 of the run key, full charge, and the column of persons (None: records)."""
+    unit = {} if person is None else {"person": person}
+    return json.dumps({"plan": plan, "key_sha256": key_digest, "charge": charge.json, **unit}, sort_keys=True)
 
 
 def policy_text(digest: str, text: str) -> str:
@@ -77,7 +77,7 @@ def charge_of(body: dict[str, Any]) -> Charge:
 
 
 def sound(entry: Entry, key: bytes, before: bytes, mac: bytes) -> bool:
-    """Whether `mac` is the entry's own after an entry with the MAC `before`."""
+    """Checks that `mac` is the entry's MAC after an entry with the MAC `before`."""
     try:
         return hmac.compare_digest(entry.mac(key, before), mac)
     except Exception:

@@ -1,7 +1,7 @@
-"""A durable ledger's file and anchor: entries that are verified before they count, and read back before they are sent.
+"""A durable ledger's file and anchor: entries are verified before they count, and read back before they are sent.
 
-The file is only storage. What a process has verified, or written and read back, it keeps in memory and answers from
-there; whoever changes the file in the meantime changes nothing that is said.
+The file is only storage. A process holds in memory the entries that it verified, or wrote and read back, and answers
+from there; a later change of the file does not affect its answers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _BACK = f"SELECT {ENTRY}, payload, mac, (SELECT MAX(sequence) FROM entries) FROM
 
 
 class ChainedFile:
-    """The entries of `silo` in the file `path`, with anchor and key at `anchor`; both made where there is neither.
+    """The entries of `silo` in the file `path`, with anchor and key at `anchor`; makes both where there is neither.
 
-    Raises SiloError if another process holds it, it cannot be written, or it does not fit its anchor or its chain.
-    `fitting` False: it may be behind its anchor; nothing may be sent before the anchor was replaced.
+    `fitting` False: the file may be behind its anchor; nothing may be sent before the anchor was replaced. Raises
+    SiloError if another process holds the file, it cannot be written, or it does not fit its anchor or its chain.
     """
 
     def __init__(self, silo: str, path: Path, anchor: Path, fitting: bool = True) -> None:
@@ -51,7 +51,7 @@ class ChainedFile:
         self._db: sqlite3.Connection | None = None
         # The lock first: another process may be writing the anchor until it lets go of the ledger.
         self._release = weakref.finalize(self, os.close, hold(silo, path, anchor))
-        # Dask keeps errors with their frames, and with them this object: no lock may stay.
+        # Dask holds errors with their frames, and so this object: release every lock here.
         try:
             self._db = self._connected()
             self._anchor = Anchor.read(silo, anchor)
@@ -67,7 +67,7 @@ class ChainedFile:
 
     @alone
     def close(self) -> None:
-        """Lets go of the files. Whoever is in the middle of an answer cannot commit it any more."""
+        """Closes the files. An answer that is under way cannot be committed any more."""
         self._closed = True
         self._disconnect()
         self._anchor.close()
@@ -80,18 +80,20 @@ class ChainedFile:
 
     @property
     def key(self) -> bytes:
-        """What its entries are chained with. Raises ValueError if it is gone."""
+        """The key of the chain. Raises ValueError if it is gone."""
         return self._anchor.known_key
 
     @property
     def order(self) -> float | None:
-        """That of the account's Renyi filter, for life; None before its first cap. The anchor knows it where a register
-        keeps the caps."""
+        """Order of the account's Renyi filter, for life; None before its first cap.
+
+        Read from the anchor where a register records the caps.
+        """
         mark = self._anchor.mark
         return self._state.caps.order if mark is None or mark.order is None else mark.order
 
     def has(self, link: Link) -> bool:
-        """Whether this entry is in the ledger."""
+        """Checks that this entry is in the ledger."""
         if link.sequence > self._at.sequence:
             return False
         db = self._connection
@@ -99,17 +101,17 @@ class ChainedFile:
         return bool(self._verify(lambda: db.execute(query, (link.sequence,)).fetchone()) == (link.mac,))
 
     def _open(self, db: sqlite3.Connection) -> None:
-        """Checks the file: all of it that is no release, and whatever the anchor does not know of yet."""
+        """Verifies all entries other than releases, and every entry that the anchor does not cover yet."""
         entries = self._verify(lambda: check_sequence(db))
         if self._anchor.key is None and (entries or not self._made()):
             raise self._damaged(f"its key {self._anchor.key_path} is gone, nothing in it can be checked")
-        of_whom = (self.silo, self.version)
-        self._state, self._at = self._verify(lambda: opened(db, self._anchor, entries, of_whom, self._fitting))
+        owner = (self.silo, self.version)
+        self._state, self._at = self._verify(lambda: opened(db, self._anchor, entries, owner, self._fitting))
         if self._at.sequence == 0 and self._fitting:
             self._write([self._opening()])
 
     def _made(self) -> bool:
-        """Whether a new key and anchor could be made: not if there is an anchor that has lost its key."""
+        """Makes a new key and anchor; False if there is an anchor that has lost its key."""
         try:
             return self._anchor.make()
         except OSError:
@@ -117,15 +119,15 @@ class ChainedFile:
         raise SiloError(self.silo, "ledger", _UNANCHORED)
 
     def _opening(self) -> Entry:
-        """The first entry: whose ledger this is."""
+        """The first entry, which names silo and data version."""
         return self._next("opening", "", json.dumps({"silo": self.silo, "data_version": self.version}, sort_keys=True))
 
     def _next(self, kind: Kind, run: str, body: str, ahead: int = 0) -> Entry:
-        """The entry to come after `ahead` others."""
+        """The entry that follows the last one and `ahead` others."""
         return Entry(self._at.sequence + 1 + ahead, kind, run, 0, 0, b"", body, b"")
 
     def _reopen(self) -> sqlite3.Connection:
-        """The file again, after an error that does not tell what was written: only that is read, and verified."""
+        """Opens the file again after an error that leaves open what was written, and verifies only the new entries."""
         db = self._connected()
         self._db = db
         try:
@@ -138,20 +140,20 @@ class ChainedFile:
 
     @property
     def _connection(self) -> sqlite3.Connection:
-        """The database; opened again, and looked at, if the outcome of the last COMMIT is not known."""
+        """The database; opened again, and its new entries verified, if the outcome of the last COMMIT is not known."""
         if self._fault is not None:
             raise self._damaged(self._fault)
         if self._closed:
-            raise self._let_go()
+            raise self._closed_error()
         return self._db if self._db is not None else self._reopen()
 
     def _known(self) -> LedgerState:
-        """What is in force, with whatever the last COMMIT wrote."""
+        """The current state, with the entries of the last COMMIT."""
         _ = self._connection
         return self._state
 
     def _known_rows(self, run: str) -> Rows:
-        """The run's releases, read once: from its approval to its closing, or to where the ledger ends."""
+        """The run's releases, read once: from its approval to its closing, or to the end of the ledger."""
         db = self._connection
         if run not in self._rows and run in self._state.approvals:
             first, last = self._state.approvals[run].link, self._state.closings.get(run, self._at)
@@ -159,7 +161,7 @@ class ChainedFile:
         return self._rows.get(run, Rows())
 
     def _verify(self, read: Callable[[], T]) -> T:
-        """What `read` returns. What cannot be read, or is not what was written, becomes one constant SiloError."""
+        """Returns the result of `read`. Raises one constant SiloError for unreadable or changed entries."""
         fault, lost = "it cannot be read", False
         try:
             with self.lock:
@@ -171,7 +173,7 @@ class ChainedFile:
         except Exception:
             pass  # a damaged field has another type, a damaged body any depth
         if self._closed:
-            raise self._let_go()
+            raise self._closed_error()
         raise self._lost(fault) if lost else self._damaged(fault)
 
     @alone
@@ -185,9 +187,9 @@ class ChainedFile:
     ) -> None:
         """Commits entries (of which one has a payload), reads them back, takes them, and writes the anchor.
 
-        `also`: what else belongs to the transaction; returns how many rows it changed. `anew`: the anchor is replaced.
-        Any error of the database becomes one constant SiloError, and the file is looked at anew before the next use:
-        whether a COMMIT that failed has written is not known.
+        `also`: further writes of the transaction; returns the number of rows changed. `anew`: the anchor is replaced.
+        Raises one constant SiloError for any error of the database. The file is then opened and verified again before
+        the next use: a COMMIT that failed may have written.
         """
         db, written = self._connection, False
         macs: list[bytes] = []
@@ -199,7 +201,7 @@ class ChainedFile:
             changing = len(entries) + (0 if also is None else also(db))
             for entry in entries:
                 macs.append(self._append(db, entry, payload, macs[-1] if macs else self._at.mac))
-            # What triggers change counts.
+            # Rows that a trigger changes count too.
             alone = db.total_changes - changed == changing
             db.execute("COMMIT" if alone else "ROLLBACK")
             written = True
@@ -207,7 +209,7 @@ class ChainedFile:
             pass
         finally:
             if not written:
-                # Also if it was interrupted.
+                # Also after an interruption.
                 self._disconnect()
         if not written:
             raise SiloError(self.silo, "ledger", _UNWRITABLE)
@@ -228,9 +230,9 @@ class ChainedFile:
     def _reads_back(
         self, db: sqlite3.Connection, entries: Sequence[Entry], macs: list[bytes], payload: bytes | None
     ) -> bool:
-        """Whether the entries are there as they were written, and are the last ones.
+        """Checks that the entries are in the file as they were written, and are its last ones.
 
-        Raises SiloError if that cannot be read: then, as after a COMMIT that failed, the file is looked at anew.
+        Raises SiloError if they cannot be read; the file is then opened again, as after a failed COMMIT.
         """
         last, read = entries[-1].sequence, False
         try:
@@ -246,7 +248,7 @@ class ChainedFile:
         return found == [(*entry, payload, mac, last) for entry, mac in zip(entries, macs, strict=True)]
 
     def _take(self, entry: Entry, mac: bytes) -> None:
-        """Remembers an entry that was verified, or written and read back."""
+        """Adds an entry that was verified, or written and read back, to the state in memory."""
         if entry.kind == "release":
             if entry.run in self._rows:
                 self._rows[entry.run].put(committed(entry), entry.sequence)
@@ -254,18 +256,17 @@ class ChainedFile:
             self._state.take(entry, mac)
             if entry.kind == "approval":
                 self._rows[entry.run] = Rows()
-        # Last: an entry that was taken by half is taken again.
+        # Last: an entry that was half taken is taken again.
         self._at = Link(entry.sequence, mac)
 
     @alone
     def _write_anchor(self, durable: bool, anew: bool = False) -> None:
         if self._closed:
-            raise self._let_go()
+            raise self._closed_error()
         if not self._fitting and not anew:
             raise self._lost("its ledger may be behind its anchor")
         known, state, order, written = self._anchor.mark, self._state, self.order, False
-        # A release changes no total. But the last mark may be older than the last entry that does, if that one was
-        # committed and its own mark was not written.
+        # A release changes no total. But an entry that does may have been committed without its mark being written.
         alike = known is not None and (known.trail, known.order) == (state.trail, order)
         totals = known.totals if known is not None and alike else Totals.of(state.charges.values(), order)
         mark = Mark(*self._at, totals, state.runs, state.trail, order, state.caps.claimed)
@@ -282,7 +283,7 @@ class ChainedFile:
 
     def _connected(self) -> sqlite3.Connection:
         db = connect(self.silo, self._path)
-        # A connection refers to itself: without this it would keep its locks until the collector finds it.
+        # A connection refers to itself: without this it would hold its locks until it is garbage collected.
         weakref.finalize(self, db.close)
         return db
 
@@ -291,7 +292,7 @@ class ChainedFile:
             self._db.close()
             self._db = None
 
-    def _let_go(self) -> SiloError:
+    def _closed_error(self) -> SiloError:
         return SiloError(self.silo, "ledger", "its ledger is closed")
 
     def _lost(self, fault: str) -> SiloError:

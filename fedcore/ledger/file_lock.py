@@ -1,4 +1,4 @@
-"""The lock that a process holds on a ledger, and the note in it that names the process to others."""
+"""The lock that a process holds on a ledger, and the note in the lock file that names the process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LONGEST_NOTE = 200
 
 
 class HeldError(SiloError):
-    """Another process has the ledger."""
+    """Another process holds the ledger."""
 
 
 def hold(silo: str, path: Path, anchor: Path) -> int:
-    """Descriptor of the locked file beside the anchor; whoever closes it lets go of the ledger.
+    """Locks the ledger and returns the descriptor of the lock file beside the anchor; closing it releases the lock.
 
-    SQLite locks the file that it has open, and `path` may come to be another one, a copy. There is one anchor.
-    Raises HeldError if another process has it for longer than `PATIENCE`, SiloError if it cannot be opened.
+    SQLite's own lock is not enough: it locks the file that it opened, and a copy may take the place of `path`.
+    Raises HeldError if another process holds the lock for longer than `PATIENCE`, SiloError if it cannot be opened.
     """
     file, until = -1, time.monotonic() + PATIENCE
     try:
@@ -54,9 +54,8 @@ def _lock_of(anchor: Path) -> Path:
 
 
 def note_holder(anchor: Path, run: str = "") -> None:
-    """Writes into the locked file, for whoever finds it locked, which process has it, and for which run."""
-    # Not where that cannot be written, or is somebody else's file: a folder that became read-only still lets the ledger
-    # be read.
+    """Writes the id of this process and `run` into the locked file, for other processes to name in their errors."""
+    # Skipped where the file cannot be written or has another owner: the ledger in a read-only folder can still be read.
     with contextlib.suppress(OSError):
         file = os.open(_lock_of(anchor), os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -69,17 +68,17 @@ def note_holder(anchor: Path, run: str = "") -> None:
 
 
 def _holder(anchor: Path) -> str:
-    """The process that the note names, and the way out, for a sentence."""
-    said, way_out = None, "wait for it, or end it if it hangs, is stopped, or nobody drives its run (`fedcore runs`)"
+    """The process that the note names, and the way out, as part of a sentence."""
+    note, way_out = None, "wait for it, or end it if it hangs, is stopped, or nobody drives its run (`fedcore runs`)"
     with contextlib.suppress(OSError), open(_lock_of(anchor), "rb") as file:
-        said = _HOLDER.fullmatch(file.read(_LONGEST_NOTE).decode("ascii", "replace"))
-    if said is None:
+        note = _HOLDER.fullmatch(file.read(_LONGEST_NOTE).decode("ascii", "replace"))
+    if note is None:
         return f"another process; {way_out}"
-    return f"another process ({said[1]}{', for run ' + said[2] if said[2] else ''}); {way_out}"
+    return f"another process ({note[1]}{', for run ' + note[2] if note[2] else ''}); {way_out}"
 
 
 def try_lock(file: int) -> bool:
-    """Whether this process has the lock of an open file now."""
+    """Locks an open file if no other process holds its lock; returns whether it did."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

@@ -1,7 +1,7 @@
-"""The ledger of one silo: charge and released bytes, committed together before anything is sent.
+"""The ledger of one silo: charge and released bytes, committed in one transaction before anything is sent.
 
-Two forms behind one interface: `memory.MemoryLedger` for simulated silos (the driver's checkpoint keeps its receipts)
-and `sqlite.SqliteLedger`, one file per silo for life.
+Two classes implement the interface: `memory.MemoryLedger` for simulated silos (the driver's checkpoint stores the
+receipts) and `sqlite.SqliteLedger`, one file per silo for life.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedcore.messages import Receipt
 
 
 class Ledger(Protocol):
-    """What a silo needs of its ledger."""
+    """The interface of a silo to its ledger."""
 
     def open_run(
         self,
@@ -37,13 +37,14 @@ class Ledger(Protocol):
         lease: int = 0,
         policy: Cap | None = None,
     ) -> bytes:
-        """Reserves the run's full charge and keeps its plan digest and key, or finds the run; returns its key.
+        """Reserves the run's full charge and stores its plan digest and key, or finds the run; returns its key.
 
-        `person`: what the charge is for, as `Problem.person`. `lease`: the number of the driver's lease of the run,
-        which is kept; from then on only this one counts (`check_lease`). `policy`: the cap of the silo's policy, which
-        has admitted the charge; where caps are kept with the account (`caps`) it comes before `cap`. Raises SiloError
-        on another plan, if the cap does not admit the charge, if a durable ledger was charged for another unit, or if a
-        newer lease is known: then nothing is kept.
+        `person`: unit of the charge, as `Problem.person`. `lease`: the number of the driver's lease of the run; it is
+        stored, and from then on only this one is accepted (`check_lease`). `policy`: the cap of the silo's policy,
+        which has admitted the charge; where caps are recorded with the account (`caps`) it comes before `cap`.
+
+        Raises SiloError, and stores nothing, for another plan, a charge that the cap does not admit or an older lease.
+        A durable ledger also refuses another unit than that of its charges.
         """
         ...
 
@@ -52,37 +53,39 @@ class Ledger(Protocol):
         ...
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
-        """The committed row of this address."""
+        """The committed row of this address; None if there is none."""
         ...
 
     def commit(self, run: str, row: Row, lease: int = 0) -> None:
-        """Charge and bytes in one transaction. Raises SiloError if the address is committed already, the run is
-        closed, or another lease of it is the newest."""
+        """Commits charge and bytes in one transaction.
+
+        Raises SiloError if the address is committed already, the run is closed, or another lease is the newest.
+        """
         ...
 
     def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
-        """Ends a run for good: from here on it is charged `mu_squared`, what its releases have spent, and its key is
-        forgotten. Committed releases can still be sent again. Nothing happens to a run that is closed already.
+        """Ends a run for good: its charge becomes `mu_squared`, spent by its releases, and its key is deleted.
 
-        `lease`: as for `commit`; None: it is the silo's own operator who ends it.
+        Committed releases can still be sent again. A run that is closed already does not change. `lease`: as for
+        `commit`; None: the silo's operator ends the run.
         """
         ...
 
     def forget_run(self, run: str) -> None:
-        """Says that nobody will ask about this run soon: what is only in memory of a closed run may go, but charges."""
+        """Frees the memory of a closed run that no driver needs soon; its charges stay."""
         ...
 
     def is_closed(self, run: str) -> bool:
-        """Whether `close_run` or a reconciliation ended the run."""
+        """True once `close_run` or a reconciliation ended the run."""
         ...
 
     def is_run(self, run: str) -> bool:
-        """Whether a run of this id was ever approved."""
+        """True if a run of this id was ever approved."""
         ...
 
     @property
     def runs(self) -> int:
-        """How many runs were ever approved, with those whose approvals were lost before a reconciliation."""
+        """Number of runs ever approved, with those whose approvals were lost before a reconciliation."""
         ...
 
     @property
@@ -92,19 +95,19 @@ class Ledger(Protocol):
 
     @property
     def disjoint(self) -> bool:
-        """Whether charges of other data versions do not count here: an operator declared that persons are disjoint."""
+        """True if an operator declared persons disjoint, so that charges of other data versions do not count here."""
         ...
 
     def charges(self) -> dict[str, Charge]:
-        """The charge in force of every run, in order of approval, and of whatever else was charged."""
+        """The charge in force of every run, in order of approval, and all other charges."""
         ...
 
     def record_policy(self, digest: str, text: str) -> None:
-        """Keeps the silo's policy as canonical text with its SHA-256, unless it is the one that was kept last."""
+        """Records the silo's policy (canonical text and its SHA-256), unless it is the one recorded last."""
         ...
 
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
-        """Makes rows of receipts that the driver kept, where the ledger itself does not outlive its process."""
+        """Makes rows from the driver's receipts, for a ledger that does not outlive its process."""
         ...
 
     def rows(self, run: str) -> list[Row]:
@@ -112,12 +115,11 @@ class Ledger(Protocol):
         ...
 
     def events(self, run: str) -> list[GaussianRelease]:
-        """The events of these rows; equal ones are one object."""
+        """The events of these rows; equal ones are the same object."""
         ...
 
     def fence(self, run: str, lease: int) -> None:
-        """Takes note of a newer lease of the run, without waiting for who uses the ledger: no
-        other commits any more."""
+        """Records a newer lease of the run without waiting for users of the ledger; no older lease commits again."""
         ...
 
     def close(self) -> None: ...
@@ -130,10 +132,10 @@ def payload_digest(message: Vector) -> tuple[bytes, bytes]:
 
 
 def settled(charge: Charge, mu_squared: float, events: Iterable[GaussianRelease], order: float | None) -> Charge:
-    """What a closed run is charged: what its releases, of these events, spent, and never more than its plan.
+    """Charge of a closed run: spent by its releases (`events`), and never more than its plan.
 
-    Epsilon stays the plan's: for `basic` composition, an epsilon of answers that stopped at a chosen moment has no
-    proof. `order`: that of the account, or None; filters by it or by mu^2 are over single answers.
+    Epsilon stays the plan's: under `basic` composition there is no proof for the epsilon of answers that stopped at a
+    chosen moment. `order`: the account's, or None. Filters by order or mu^2 hold at any stop: they add single answers.
     """
     pieces = pieces_of(events) if charge.pieces else ()
     ended = replace(charge, mu_squared=min(charge.mu_squared, mu_squared), pieces=pieces, divergence=None)
@@ -141,5 +143,5 @@ def settled(charge: Charge, mu_squared: float, events: Iterable[GaussianRelease]
         return ended
     known = charge.divergence
     if known is not None and known.formula > FORMULA:
-        return replace(ended, divergence=known)  # what a newer version charged, this one cannot lower
+        return replace(ended, divergence=known)  # this version cannot lower the charge of a newer one
     return replace(ended, divergence=Divergence(order, min(charge.rho(order), ended.rho(order))))

@@ -1,4 +1,4 @@
-"""What one thread does at a time."""
+"""Methods that only one thread at a time runs on an object."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 
 class Locked(Protocol):
-    """Has a lock of its own."""
+    """An object with a lock of its own."""
 
     lock: threading.RLock
 
@@ -20,8 +20,7 @@ S = TypeVar("S", bound=Locked)
 
 
 def alone(act: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A method that waits until no other thread is in one of these of the same object: a look and the write after it
-    belong together."""
+    """Decorates a method so that it holds the object's lock: no other thread writes between its check and its write."""
 
     @wraps(act)
     def waiting(mine: S, *args: P.args, **kwargs: P.kwargs) -> T:

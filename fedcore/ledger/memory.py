@@ -14,8 +14,10 @@ from fedcore.messages import Receipt
 
 
 class MemoryLedger:
-    """Rows in memory, for simulated silos. Keeps the bytes of the newest release only: an older address that is asked
-    again is computed again, from the same key, and must come out with the committed digest."""
+    """Rows in memory, for simulated silos, with the bytes of the newest release only.
+
+    An older release that is requested again is recomputed from the same key, and must have the committed digest.
+    """
 
     def __init__(self, silo: str) -> None:
         self._silo = silo
@@ -39,7 +41,7 @@ class MemoryLedger:
         policy: Cap | None = None,
     ) -> bytes:
         refuse_older(self._silo, run, self._leases.get(run, 0), lease)
-        # It lives as long as its silo is open, and that has one unit; another site begins at nothing.
+        # No check of the unit: the ledger lives as long as its open silo, which has one unit.
         if run not in self._runs:
             caps = [each for each in (policy, cap) if each is not None]
             order = self._caps.under(caps)
@@ -84,13 +86,13 @@ class MemoryLedger:
     def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
         if lease is not None:
             self.check_lease(run, lease)
-        # The key stays: it follows from a public seed, and older answers are computed again from it.
+        # The key stays: it follows from a public seed, and older answers are recomputed from it.
         if run in self._runs and run not in self._closed:
             self._closed.add(run)
             self._charges[run] = settled(self._charges[run], mu_squared, self.events(run), self._caps.order)
 
     def forget_run(self, run: str) -> None:
-        # Thousands of runs would stay, of which no closed one is answered anew; a run that goes on is restored.
+        # Otherwise the rows of thousands of closed runs would stay in memory; a run that goes on is restored.
         if run in self._closed and run in self._runs:
             self._runs[run] = (*self._runs[run][:2], Rows(spill=True))
             if self._newest is not None and self._newest[0] == run:
@@ -128,8 +130,10 @@ class MemoryLedger:
         return self._runs[run][2].events() if run in self._runs else []
 
     def _with_bytes(self, run: str, row: Row) -> Row:
-        """The row with its bytes if it is the newest one, by all that is known of both: a run that was forgotten may
-        have been restored since, or a commit interrupted."""
+        """The row, with its bytes if it is the newest one.
+
+        Compares all fields: a forgotten run may have been restored since, or a commit interrupted.
+        """
         if self._newest is None or self._newest[0] != run or self._newest[1][:5] != row[:5]:
             return row
         return row._replace(payload=self._newest[1].payload)

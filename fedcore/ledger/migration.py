@@ -1,11 +1,11 @@
-"""A ledger of an older version becomes one of this: what it charged is carried over, and nothing else goes on.
+"""Migration of a ledger of an older version to this one: charges are carried over, and no run goes on.
 
-Ledgers are for life, runs are not: every run of the older ledger is closed at its full charge, since nothing says that
-it was closed before, and none of its rounds is answered again. The older file stays beside the new one.
+Every run of the older ledger is closed at its full charge, since the older file does not record closings. None of its
+rounds is answered again. The older file stays beside the new one.
 
-Version 2 had charges and no chain; 1 had no charges, and is charged what its releases spent, at a delta that the
-operator names. Neither has a MAC, so what can be verified is that the file is whole, and that each release has the
-bytes of its digest and fits the charge of its run.
+Version 2 had charges and no chain. Version 1 had no charges; its runs are charged for their releases, at a delta that
+the operator gives. Neither has a MAC. Migration verifies that the file is whole, and that each release has the bytes of
+its digest and fits the charge of its run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TABLES[2] = {**_TABLES[1], "runs": [*_TABLES[1]["runs"], "mu_squared", "epsilon
 
 @dataclass(frozen=True)
 class OlderRun:
-    """A run of an older ledger, with what it is charged from now on."""
+    """A run of an older ledger, with its charge from now on and its number of releases."""
 
     run: str
     plan: str
@@ -65,20 +65,20 @@ class OlderRun:
 
 
 def version_of(path: Path) -> int:
-    """The version of a ledger's tables. Raises InputError if the file is none."""
+    """The version of a ledger's tables. Raises InputError if the file is no ledger."""
     with _read(path) as db:
         return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def older_runs(path: Path, delta: float | None = None) -> list[OlderRun]:
-    """Every run of the ledger of version 1 or 2 in `path`, in order, verified as far as it can be.
+    """Every run of the ledger of version 1 or 2 in `path`, in order, verified as far as possible.
 
-    `delta`: at which the charges of version 1 are stated; not for version 2, which has its own. Raises InputError for
-    another version, a file that is damaged, or has been changed by hand, and a delta that is missing or not asked for.
+    `delta`: for the charges of version 1; None for version 2, which has its own. Raises InputError for another version,
+    a damaged or changed file, and a missing or superfluous delta.
     """
     with _read(path) as db:
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
-        # Version 1 did not say so.
+        # Version 1 did not record its version.
         version = 1 if version == 0 else version
         if version not in _TABLES:
             raise InputError(f"ledger {path} has version {version}: 1 and 2 can be migrated, {VERSION} is this one")
@@ -102,10 +102,10 @@ def older_runs(path: Path, delta: float | None = None) -> list[OlderRun]:
 def migrate(silo: str, path: Path, anchor: Path, delta: float | None = None) -> list[OlderRun]:
     """Replaces the older ledger in `path` by one of this version with the same charges; returns its runs.
 
-    The older file is kept as `<name>.version-N`. Raises InputError as `older_runs`, and where there is an anchor or a
-    key, which no older version made: a ledger of this version was there, and what lies there now is not its account.
-    Raises SiloError if another process holds the ledger or something cannot be written; then the older ledger is where
-    it was, and this may be called again.
+    The older file stays as `<name>.version-N`. Raises InputError as `older_runs`, and where there is an anchor or a
+    key. No older version made these, so the file in `path` is not the account of the ledger that had them. Raises
+    SiloError if another process holds the ledger or a file cannot be written. The older ledger is then in its place,
+    and migration may be tried again.
     """
     release = hold(silo, path, anchor)
     try:
@@ -121,10 +121,10 @@ def migrate(silo: str, path: Path, anchor: Path, delta: float | None = None) -> 
                     ledger.close_run(each.run, each.charge.mu_squared)
             finally:
                 ledger.close()
-        kept = path.with_name(f"{path.name}.version-{max(1, version_of(path))}")
-        if not kept.exists():
-            os.link(path, kept)
-        # The anchor and the key first: until the ledger itself is in place the older one is there, and refused.
+        older = path.with_name(f"{path.name}.version-{max(1, version_of(path))}")
+        if not older.exists():
+            os.link(path, older)
+        # The anchor and the key first: until the new ledger is in place, the older one is there and is refused.
         for suffix in (".anchor", ".key"):
             _put(made[1].with_suffix(suffix).read_bytes(), anchor.with_suffix(suffix))
         for extra in ("-wal", "-shm"):
@@ -140,16 +140,15 @@ def migrate(silo: str, path: Path, anchor: Path, delta: float | None = None) -> 
 
 
 def _workshop(path: Path, anchor: Path) -> tuple[Path, Path]:
-    """Where a ledger is made. The version of the data set is the folder's name, and part of the first entry."""
+    """Paths of ledger and anchor while they are made; the folder's name is the data version of the first entry."""
     folder = path.parent / ".migration" / path.parent.name
     return folder / path.name, folder / anchor.name
 
 
 def _is_begun(silo: str, path: Path, anchor: Path, made: tuple[Path, Path]) -> bool:
-    """Whether a migration was cut off after its anchor or key was in place.
+    """True if a migration was cut off after its anchor or key was in place.
 
-    Raises InputError where anchor or key is there and is not that of the ledger that was being made: whoever has not
-    the key cannot make such a ledger.
+    Raises InputError where an anchor or key is in place that does not belong to the ledger that was being made.
     """
     taken = [place for suffix in (".anchor", ".key") if os.path.lexists(place := anchor.with_suffix(suffix))]
     if not taken:
@@ -170,12 +169,12 @@ def _is_begun(silo: str, path: Path, anchor: Path, made: tuple[Path, Path]) -> b
 
 
 def _put(data: bytes, place: Path) -> None:
-    """Writes a file that is not there, whole or not at all. Raises OSError if another one is there."""
+    """Writes a new file, whole or not at all. Raises OSError if another one is there."""
     coming = place.with_name(place.name + ".migration")
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_new(coming, data)
     if not (place.exists() and place.read_bytes() == data):
-        os.link(coming, place)  # unlike a renamed file it does not take a name that is taken
+        os.link(coming, place)  # unlike a rename, a link does not replace an existing file
     coming.unlink()
     sync_folder(place)
 
@@ -201,7 +200,7 @@ def _run(path: Path, db: sqlite3.Connection, row: tuple[Any, ...], delta: float 
 
 @contextmanager
 def _read(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file, with what its write-ahead file holds; nothing is written. Raises InputError if it cannot be read."""
+    """The database, with its write-ahead file, for reading only. Raises InputError if it cannot be read."""
     if not path.is_file() or is_elsewhere(path):
         raise InputError(f"ledger {path} is not there, or it or a file beside it is a link, or a journal")
     try:

@@ -1,4 +1,4 @@
-"""Refusals that every form of ledger makes: over a cap, of another plan or lease, of a second or a late answer."""
+"""Refusals of every ledger: a charge over a cap, another plan or lease, a second answer, an answer after closing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedcore.ledger.rows import Row
 from fedcore.planning.problem import unit_of
 
 LEASE = "lease"
-"""The code of the refusal of a driver that is not the newest of its run."""
+"""Error code of the refusal of a driver that is not the newest of its run."""
 
 
 def admit(
@@ -22,7 +22,7 @@ def admit(
 ) -> None:
     """Raises SiloError unless the cap admits one more run with this charge; no cap admits all.
 
-    `order`: that of the account's Renyi filter; None: this is its first cap.
+    `order`: of the account's Renyi filter; None: this is its first cap.
     """
     charges = list(before)
     if cap is not None and not cap.admits([*charges, charge], order):
@@ -37,7 +37,7 @@ def admit(
 
 
 def of_samples(cap: Cap, before: Sequence[Charge], charge: Charge, order: float | None) -> str:
-    """What a refusal says besides of how the cap's rule counts: of samples under `gdp`, and of newer formulas."""
+    """The part of a refusal on how the cap's rule counts: samples under `gdp`, and divergences of newer formulas."""
     at = cap.order if order is None else order
     every = [*before, charge]
     if cap.rule == "rdp" and any(math.isinf(each.rho(at)) and math.isfinite(each.mu_squared) for each in every):
@@ -49,7 +49,7 @@ def of_samples(cap: Cap, before: Sequence[Charge], charge: Charge, order: float 
 
 
 def same_plan(silo: str, run: str, known: str, plan: str) -> None:
-    """Raises SiloError if a run comes back with another plan than it was approved with."""
+    """Raises SiloError if a run returns with another plan than the approved one."""
     if known != plan:
         raise SiloError(
             silo,
@@ -60,13 +60,13 @@ def same_plan(silo: str, run: str, known: str, plan: str) -> None:
 
 
 def refuse_older(silo: str, run: str, known: int, lease: int) -> None:
-    """Raises SiloError if a newer lease of the run is known than this one."""
+    """Raises SiloError if a newer lease of the run is known."""
     if type(lease) is not int or lease < known:
         raise superseded(silo, run, known, lease)
 
 
 def refuse_others(silo: str, run: str, known: int, lease: int) -> None:
-    """Raises SiloError unless the newest lease of the run that is known is this one."""
+    """Raises SiloError unless this lease is the newest known one of the run."""
     refuse_older(silo, run, known, lease)
     if lease > known:
         raise SiloError(silo, "plan", f"it has not approved run {run} under lease {lease}")
@@ -93,7 +93,7 @@ def closed_before(silo: str, run: str) -> SiloError:
 
 
 def other_unit(silo: str, run: str, path: Path, units: tuple[str | None, str | None], elsewhere: str) -> SiloError:
-    """The refusal of a run whose charge is for another unit than the account's; `units`: the account's, the run's."""
+    """The refusal of a run whose charge has another unit than the account's; `units`: the account's, the run's."""
     held, person = units
     go_on = "Leave out data.person" if held is None else f"Go on with data.person = {held!r}"
     sentence = (

@@ -1,4 +1,4 @@
-"""The releases of a run as a ledger keeps them in memory: by address, packed, without their bytes."""
+"""The releases of a run in a ledger's memory: by address, packed, without their bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RECORD = struct.Struct(f"<QQQI{DIGEST_BYTES}s{DIGEST_BYTES}s")
 
 
 class Row(NamedTuple):
-    """One release: address, query it answered, event, and bytes (None where only the digest is kept)."""
+    """One release: address, query it answered, event, and bytes (None where only the digest is stored)."""
 
     phase: int
     round: int
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 def check_row(row: Row) -> None:
-    """Raises ValueError for a row that cannot be packed: to be called before anything of it is written."""
+    """Raises ValueError for a row that cannot be packed; called before the row is written."""
     if not len(row.query_digest) == len(row.payload_digest) == DIGEST_BYTES:
         raise ValueError(f"digests have {DIGEST_BYTES} bytes")
     if not (0 < row.phase < 2**63 and 0 < row.round < 2**63):
@@ -35,15 +35,15 @@ def check_row(row: Row) -> None:
 
 
 class Rows:
-    """Rows in the order in which they came, each address once. 92 bytes a row, where objects would take some 400, and
-    most of these are digests, which have no pattern. `spill`: as of `Blocks`, or 100,000 rounds at 25 silos are 230 MB.
+    """Rows in order of arrival, each address once, at 92 bytes a row, where objects would take about 400.
 
-    A record is written by one operation: whoever is interrupted and does it again has it once.
+    `spill`: as in `Blocks`; without it 100,000 rounds at 25 silos take 230 MB. Digests are most of that, and do not
+    compress. One operation writes a record, so a repetition after an interruption stores it once.
     """
 
     def __init__(self, spill: bool = False) -> None:
         self._records = Blocks(_RECORD.size, spill)
-        # All rounds of a phase have one event, but where each has a block of records of its own.
+        # All rounds of a phase have the same event, unless each has a range of records of its own.
         self._events: list[GaussianRelease] = []
         self._numbers: dict[GaussianRelease, int] = {}
         self._sorted = True
@@ -56,9 +56,9 @@ class Rows:
         return map(self.row, range(len(self)))
 
     def put(self, row: Row, number: int = 0) -> None:
-        """Takes a row without its bytes, in the place of one at this address; `number`: of its entry, if it has one.
+        """Stores a row without its bytes, and replaces one at its address; `number`: of its entry, if it has one.
 
-        Raises ValueError for a row that does not fit (`check_row`).
+        Raises ValueError for a row that cannot be packed (`check_row`).
         """
         check_row(row)
         address, place = (row.phase, row.round), self.place(row.phase, row.round)
@@ -71,12 +71,12 @@ class Rows:
         if count and address < self._address(count - 1):
             self._sorted = False
         self._records.append(record)
-        # Only a complete map gets one more: an incomplete one is made anew where it is needed.
+        # Only a complete map is extended; an incomplete one is rebuilt where it is needed.
         if not self._sorted and len(self._places) == count:
             self._places[address] = count
 
     def place(self, phase: int, round: int) -> int | None:
-        """Where the row of this address is, from 0; None if there is none."""
+        """Place of the row at this address, from 0; None if there is none."""
         count, address = len(self), (phase, round)
         if not self._sorted:
             if len(self._places) != count:
@@ -93,12 +93,12 @@ class Rows:
         return Row(phase, round, query, self._events[event], payload, None)
 
     def number(self, place: int) -> int:
-        """Of the entry of the row at this place."""
+        """Number of the ledger's entry for the row at this place."""
         found: int = _RECORD.unpack(self._records[place])[2]
         return found
 
     def events(self) -> list[GaussianRelease]:
-        """The event of each row; equal ones are one object."""
+        """The event of each row; equal ones are the same object."""
         return [self._events[record[3]] for block in self._records for record in _RECORD.iter_unpack(block)]
 
     def _address(self, place: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""The ledger that outlives its process: SQLite, one file per silo for life (WAL, synchronous=FULL, exclusive locks).
+"""The durable ledger: one SQLite file per silo for life (WAL, synchronous=FULL, exclusive locks).
 
-Entries are chained (`chain`), anchored (`anchor`), verified and remembered (`chained_file`). One transaction is the
-release: what it committed was charged once and can only be repeated; what it did not commit was never sent. Order:
+Entries are chained (`chain`), anchored (`anchor`), verified and held in memory (`chained_file`). One transaction makes
+a release. A committed release was charged once and can only be repeated; an uncommitted one was never sent. Order:
 COMMIT, read back, anchor, send.
 """
 
@@ -39,7 +39,7 @@ from fedcore.messages import Receipt
 
 
 class SqliteLedger(ChainedFile):
-    """The ledger of a silo in a `ChainedFile`: `fedcore.ledger.ledger.Ledger`, and what an operator needs.
+    """A silo's ledger in a `ChainedFile`: implements `fedcore.ledger.ledger.Ledger` and the operator's repairs.
 
     A row that `rows` returns has no bytes; `find` reads them.
     """
@@ -69,7 +69,7 @@ class SqliteLedger(ChainedFile):
             changed = [] if change is None else [self._next("cap", "", json.dumps(change, sort_keys=True))]
             body = approval_text(plan, hashlib.sha256(key).hexdigest(), charge, person)
             entry = self._next("approval", run, body, len(changed))
-            # The check above and this write are one: nobody else can write while this process holds the locks.
+            # No other process can write between the check above and this write: this one holds the locks.
             insert = "INSERT INTO keys VALUES (?, ?)"
             taken = [self._lease(run, lease, 1 + len(changed))] if lease else []
             self._write([*changed, entry, *taken], also=lambda db: db.execute(insert, (run, key)).rowcount)
@@ -86,7 +86,7 @@ class SqliteLedger(ChainedFile):
         return key if stored is None else stored
 
     def _order(self, caps: Sequence[Cap]) -> tuple[float | None, dict[str, Any] | None]:
-        """The order at which a run under these caps is charged, and what is to be kept of them with its approval."""
+        """The order at which a run under these caps is charged, and the body of their entry (None: unchanged)."""
         return self.caps.under(caps), self.caps.change(caps, self.runs)
 
     @property
@@ -98,7 +98,7 @@ class SqliteLedger(ChainedFile):
 
     @alone
     def fence(self, run: str, lease: int) -> None:
-        """Writes a newer lease of a run that was approved."""
+        """Records a newer lease of an approved run."""
         state = self._known()
         if run in state.approvals and lease > state.leases.get(run, 0):
             self._write([self._lease(run, lease)])
@@ -108,7 +108,7 @@ class SqliteLedger(ChainedFile):
 
     @property
     def person(self) -> str | None:
-        """The column of the persons that all charges are for; None: they are for records, or there are none yet."""
+        """The column of persons that all charges are for; None: for records, or no charges yet."""
         return self._known().person
 
     _elsewhere = (
@@ -116,7 +116,7 @@ class SqliteLedger(ChainedFile):
     )
 
     def _check_unit(self, run: str, person: str | None) -> None:
-        """Raises SiloError if this ledger was charged for another unit: the sum would be an epsilon of neither."""
+        """Raises SiloError if this ledger was charged for another unit: the sum would bound neither."""
         held = self._known().person
         if not self._state.charges or held == person:
             return
@@ -129,17 +129,17 @@ class SqliteLedger(ChainedFile):
         if place is None:
             return None
         if rows.number(place) > self._at.sequence:
-            # Whoever committed it was interrupted before it was taken in full: it is read again, for the anchor's sake.
+            # Its commit was interrupted before the entry was taken: it is read again, so that the anchor covers it.
             self._disconnect()
             rows = self._known_rows(run)
-        kept, at = rows.row(place), (rows.number(place),)
+        row, at = rows.row(place), (rows.number(place),)
         db, query = self._connection, "SELECT payload FROM entries NOT INDEXED WHERE sequence = ?"
         (payload,) = self._verify(lambda: db.execute(query, at).fetchone() or (None,))
-        if type(payload) is not bytes or hashlib.sha256(payload).digest() != kept.payload_digest:
+        if type(payload) is not bytes or hashlib.sha256(payload).digest() != row.payload_digest:
             raise self._damaged(f"the bytes of round {phase}.{round} of run {run} are not those that were committed")
         if self._anchor.mark is None or self._anchor.mark.sequence < self._at.sequence:
-            self._write_anchor(durable=False)  # nothing is sent that the anchor does not know of
-        return kept._replace(payload=payload)
+            self._write_anchor(durable=False)  # nothing is sent that the anchor does not cover
+        return row._replace(payload=payload)
 
     @alone
     def commit(self, run: str, row: Row, lease: int = 0) -> None:
@@ -148,7 +148,7 @@ class SqliteLedger(ChainedFile):
             raise closed_before(self.silo, run)
         if self._known_rows(run).place(row.phase, row.round) is not None:
             raise committed_before(self.silo, run, row)
-        check_row(row)  # before it is written: what is there has to be taken
+        check_row(row)  # before it is written: every written entry has to be valid
         entry = self._next("release", run, event_text(row.event))._replace(
             phase=row.phase, round=row.round, query_digest=row.query_digest, payload_digest=row.payload_digest
         )
@@ -159,12 +159,12 @@ class SqliteLedger(ChainedFile):
         if lease is not None:
             self.check_lease(run, lease)
         if self._known().is_open(run):
-            rows = self._known_rows(run)  # verified, also for one that is ended without having been gone on with
+            rows = self._known_rows(run)  # verified here, also if this process has answered no round of the run
             charge = settled(self._state.charges[run], mu_squared, rows.events(), self.caps.order)
             self._close([self._closing(run, charge)])
 
     def is_run(self, run: str) -> bool:
-        """Whether a run of this id was ever approved."""
+        """True if a run of this id was ever approved."""
         return run in self._known().approvals
 
     @property
@@ -179,10 +179,10 @@ class SqliteLedger(ChainedFile):
         return not self._known().is_open(run)
 
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
-        """Nothing to do: this ledger is the source of truth; receipts are claims."""
+        """Does nothing: this ledger is the source of truth; receipts are claims."""
 
     def forget_run(self, run: str) -> None:
-        """Nothing to do: what was verified of a run is worth keeping."""
+        """Does nothing: the verified rows of a run stay in memory."""
 
     def rows(self, run: str) -> list[Row]:
         return list(self._known_rows(run))
@@ -195,7 +195,7 @@ class SqliteLedger(ChainedFile):
         return dict(self._known().charges)
 
     def losses(self) -> list[tuple[Link, Charge]]:
-        """Each reconciliation's entry, and what it has charged for what was lost."""
+        """Each reconciliation's entry, and its charge for lost entries."""
         return self._known().losses
 
     def plan(self, run: str) -> str:
@@ -209,16 +209,16 @@ class SqliteLedger(ChainedFile):
             self._write([self._next("policy", "", policy_text(digest, text))])
 
     def policies(self) -> list[tuple[int, str, str]]:
-        """(number of the entry, digest, canonical text) of the policies that were in force, the last one last."""
+        """(number of the entry, digest, canonical text) of every recorded policy, oldest first."""
         found = [(each.sequence, json.loads(each.body)) for each in self._known().entries if each.kind == "policy"]
         return [(sequence, body["sha256"], body["policy"]) for sequence, body in found]
 
     @alone
     def reconcile(self, order: float | None = None) -> tuple[list[str], Charge]:
-        """Closes every open run with its full charge, and charges what the anchor knows and the ledger has lost.
+        """Closes every open run with its full charge, and charges entries that the anchor knows and the ledger lost.
 
-        `order`: the account's, where a register keeps its caps and has them; None: as the anchor knows. Returns the
-        runs it closed and what it added. The ledger and its anchor agree afterwards.
+        `order`: the account's, where a register records its caps; None: the anchor's. Returns the runs it closed and
+        the charge it added. The ledger and its anchor agree afterwards.
         """
         state, mark = self._known(), self._anchor.mark
         runs, charges = state.open_runs, state.charges
@@ -233,9 +233,9 @@ class SqliteLedger(ChainedFile):
         for run in runs:
             entries.append(self._closing(run, charges[run], len(entries)))
         known_runs = mark.runs if mark is not None else 0
-        said = {"charge": lost.json, "anchored": mark and mark.sequence, "runs": max(0, known_runs - state.runs)}
-        body = json.dumps(said, sort_keys=True)
-        # The anchor may hold a higher number, of entries that are lost: it is replaced.
+        losses = {"charge": lost.json, "anchored": mark and mark.sequence, "runs": max(0, known_runs - state.runs)}
+        body = json.dumps(losses, sort_keys=True)
+        # The anchor may hold the higher number of a lost entry: it is replaced.
         self._close([*entries, self._next("reconciliation", "", body, len(entries))], anew=True)
         self._fitting = True
         return runs, lost
@@ -244,13 +244,13 @@ class SqliteLedger(ChainedFile):
         return self._next("closing", run, json.dumps({"charge": charge.json}, sort_keys=True), ahead)
 
     def _close(self, entries: list[Entry], anew: bool = False) -> None:
-        """Commits closings (and what goes with them) and forgets the keys of their runs."""
+        """Commits closings (and the entries with them) and deletes the keys of their runs."""
 
         def forget(db: sqlite3.Connection) -> int:
             return sum(db.execute("DELETE FROM keys WHERE run = ?", (entry.run,)).rowcount for entry in entries)
 
         self._write(entries, also=forget, anew=anew)
-        # The log still holds the pages with the keys; secure_delete has overwritten those of the file.
+        # The write-ahead log still holds the pages with the keys; secure_delete has overwritten those of the file.
         cleared = False
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -262,7 +262,7 @@ class SqliteLedger(ChainedFile):
             raise SiloError(self.silo, "ledger", "its ledger could not be cleared of a closed run's key")
 
     def _key_of(self, run: str) -> bytes | None:
-        """The run's key as it is stored; None if there is none."""
+        """The stored key of the run; None if there is none."""
         db = self._connection
         found = self._verify(lambda: db.execute("SELECT key FROM keys WHERE run = ?", (run,)).fetchone())
         if found is not None and type(found[0]) is not bytes:

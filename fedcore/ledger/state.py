@@ -1,4 +1,4 @@
-"""What verified entries say is in force: kept in memory, so that a ledger's file is only where it is stored."""
+"""In-memory state of a ledger (open runs, charges, caps), rebuilt from its verified entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Link(NamedTuple):
 
 
 class Approval(NamedTuple):
-    """An approved run: where its entry is, digest of its plan, and SHA-256 of its key in hexadecimal digits."""
+    """An approved run: link of its entry, digest of its plan, and SHA-256 (hex) of its key."""
 
     link: Link
     plan: str
@@ -30,29 +30,29 @@ class Approval(NamedTuple):
 
 
 class LedgerState:
-    """All entries that are no releases, and what follows from them. They must have been verified."""
+    """All verified entries other than releases, and the state that follows from them."""
 
     def __init__(self, entries: Iterable[tuple[Entry, bytes]] = ()) -> None:
         self.entries: list[Entry] = []
         self.trail = GENESIS
-        """SHA-256 chained over their MACs: which they are, and in which order."""
+        """SHA-256 chained over their MACs, which fixes the entries and their order."""
         self.lost_runs = 0
-        """Runs that were approved, and whose approvals were lost before a reconciliation."""
+        """Number of runs whose approvals were lost before a reconciliation."""
         self._runs: dict[str, Charge] = {}
         self._lost: list[Charge] = []
         self._reconciled: list[Link] = []
         self.approvals: dict[str, Approval] = {}
         self.closings: dict[str, Link] = {}
         self.leases: dict[str, int] = {}
-        """Of runs that have one, the number of the newest."""
+        """Number of the newest lease of each run that has one."""
         self.caps = Caps()
         self.person: str | None = None
-        """The column of the persons that charges are for; None: records. One for all, as the first approval says."""
+        """The column of persons that all charges are for, set by the first approval; None: records."""
         for entry, mac in entries:
             self.take(entry, mac)
 
     def take(self, entry: Entry, mac: bytes) -> None:
-        """Adds the next entry. Raises ValueError, TypeError or KeyError if it is none that this code writes."""
+        """Adds the next entry. Raises ValueError, TypeError or KeyError for one that this code does not write."""
         link = Link(entry.sequence, mac)
         if entry.kind == "approval":
             body = json.loads(entry.body)
@@ -79,26 +79,26 @@ class LedgerState:
     def charges(self) -> dict[str, Charge]:
         """The charge in force of every run, in order of approval; a closing replaces an approval.
 
-        What reconciliations add comes last, under names `reconciliation N` that no run has: whoever asks names runs.
+        Charges of reconciliations come last, under names `reconciliation N` that no run has.
         """
         free = (name for number in count(1) if (name := f"reconciliation {number}") not in self._runs)
         return self._runs | dict(zip(free, self._lost, strict=False))
 
     @property
     def losses(self) -> list[tuple[Link, Charge]]:
-        """Where reconciliations are, and what each of them has charged."""
+        """Link and charge of each reconciliation."""
         return list(zip(self._reconciled, self._lost, strict=True))
 
     @property
     def runs(self) -> int:
-        """How many runs were ever approved, with those that were lost."""
+        """Number of runs ever approved, with those that were lost."""
         return len(self.approvals) + self.lost_runs
 
     def is_open(self, run: str) -> bool:
-        """Whether the run was approved and not ended."""
+        """True if the run was approved and not closed."""
         return run in self.approvals and run not in self.closings
 
     @property
     def open_runs(self) -> list[str]:
-        """The runs that are open, by name."""
+        """Ids of the open runs, sorted."""
         return sorted(self.approvals.keys() - self.closings.keys())

@@ -1,1 +1,1 @@
-"""What `import fedcore` offers for a script or a notebook: `train` and `plan`, in this process, without a server."""
+"""Python API for scripts and notebooks: `fedcore.train` and `fedcore.plan`, without a server."""

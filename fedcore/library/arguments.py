@@ -1,4 +1,4 @@
-"""A config made of a caller's arguments, or of a config file; what does not go together is refused in a sentence."""
+"""The config of a call of `train` or `plan`, from its arguments or a config file."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ELSEWHERE = {
     "loss": "model={'loss': {'name': ..}}",
     "X": "silos={'north': (X, y), ..}",
 }
-"""What other libraries call it, and how it is written here."""
+"""Arguments of other libraries, with their form here."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Arguments of `train` and `plan` as they were given; `folder`: where arrays are written for the call."""
+class Arguments:
+    """Arguments of one call of `train` or `plan`; `folder`: temporary folder for its arrays."""
 
     silos: Any
     overrides: tuple[Any, ...]
@@ -51,10 +51,10 @@ class Asked:
     scale: Any = None
     sections: Mapping[str, Any] = field(default_factory=dict)
 
-    def config(self, looked_at: bool) -> ExperimentConfig:
-        """The config that they mean. Raises InputError, which shows nothing of the data.
+    def config(self, check_values: bool) -> ExperimentConfig:
+        """The config of these arguments. Raises InputError, which shows no cell of the data.
 
-        `looked_at`: whether labels and missing values of arrays may be looked at.
+        `check_values`: also checks the labels and missing values of arrays.
         """
         for given in self.overrides:
             if not isinstance(given, str):
@@ -62,41 +62,41 @@ class Asked:
                     f"silos come first, and nothing of type {type(given).__name__} after them; write "
                     "fedcore.train({'north': (X, y), 'south': (X, y), ..}, epsilon=1)"
                 )
-        config = self._of_file() if isinstance(self.silos, str | Path) else self._of_arguments(looked_at)
-        wanted = {
+        config = self._of_file() if isinstance(self.silos, str | Path) else self._of_arguments(check_values)
+        excluded = {
             "privacy.noise = guarded": config.privacy.noise == "guarded",
             "privacy.ledger = sqlite": config.privacy.ledger != "memory",
             "privacy.trust = shuffler": config.shuffler is not None or config.privacy.trust == "shuffler",
             "evaluation": config.evaluation is not None,
         }
-        refused = [name for name, is_asked in wanted.items() if is_asked]
+        refused = [name for name, is_set in excluded.items() if is_set]
         if refused:
-            raise InputError(f"{refused[0]} needs the command line: `fedcore run` keeps what it takes")
+            raise InputError(f"{refused[0]} needs the command line: `fedcore run` has it")
         return config
 
     def has_arrays(self, config: ExperimentConfig) -> bool:
-        """Whether the files of `config` are arrays, written for the call."""
+        """Checks whether the files of `config` are arrays that this call has written."""
         return isinstance(config.data, FilesData) and Path(config.data.silos[0].path).parent == self.folder
 
     @property
     def secret(self) -> bool:
-        """Whether noise is secret: of arrays and files without a seed. A config file is an experiment that repeats."""
+        """True for arrays and files without a seed, which get secret noise."""
         return isinstance(self.silos, Mapping) and "seed" not in self.sections
 
     @contextmanager
-    def paths_untold(self) -> Iterator[None]:
-        """Sentences about arrays, without the files that they were for one call."""
+    def without_paths(self) -> Iterator[None]:
+        """Replaces the paths of this call's temporary files in InputErrors by "its array"."""
         try:
             yield
         except InputError as error:
-            if str(self.folder) not in (said := str(error)):
+            if str(self.folder) not in (message := str(error)):
                 raise
-            told = re.sub(rf"(?:file )?{re.escape(str(self.folder))}[\w/.-]*", "its array", said)
-            raise type(error)(told) from None
+            public = re.sub(rf"(?:file )?{re.escape(str(self.folder))}[\w/.-]*", "its array", message)
+            raise type(error)(public) from None
 
     @property
     def total(self) -> float:
-        """epsilon for all that silos release."""
+        """Epsilon of everything that a silo releases."""
         return float(self.epsilon if self.epsilon is not None else self.sections["privacy"]["epsilon"])
 
     def _of_file(self) -> ExperimentConfig:
@@ -108,17 +108,17 @@ class Asked:
             "scale": self.scale,
             **self.sections,
         }
-        said = [name for name, value in others.items() if value is not None]
+        given = [name for name, value in others.items() if value is not None]
         if not (isinstance(self.algorithm, str) and self.algorithm == "mbsgd"):
-            said.append("algorithm")
-        if said:
+            given.append("algorithm")
+        if given:
             raise InputError(
-                f"{self.silos}: a config file says everything itself; change it by overrides, as 'privacy.epsilon=1', "
-                f"and leave out {', '.join(said)}"
+                f"{self.silos}: a config file has all settings; change it by overrides, as 'privacy.epsilon=1', "
+                f"and leave out {', '.join(given)}"
             )
         return load_experiment(self.silos, self.overrides)
 
-    def _of_arguments(self, looked_at: bool) -> ExperimentConfig:
+    def _of_arguments(self, check_values: bool) -> ExperimentConfig:
         if self.overrides:
             raise InputError(f"{self.overrides[0]!r}: overrides are for a config file; give sections as arguments")
         values = {key: dict(value) if isinstance(value, Mapping) else value for key, value in self.sections.items()}
@@ -129,7 +129,7 @@ class Asked:
         for key in self.sections:
             if key not in ExperimentConfig.model_fields and (meant := _elsewhere(key, values)) is not None:
                 raise InputError(f"{key}= is no argument of its own; write {meant}")
-        data = data_section(self.silos, self.test, self.folder, self.label, self.features, self.classes, looked_at)
+        data = data_section(self.silos, self.test, self.folder, self.label, self.features, self.classes, check_values)
         _check_loss(values.get("model"), data["classes"])
         values["data"], values["privacy"]["epsilon"] = scaled(data, self.scale, values["privacy"].get("epsilon"))
         if values["privacy"]["epsilon"] is None:
@@ -157,10 +157,10 @@ class Asked:
 
 
 def placed(config: ExperimentConfig) -> ExperimentConfig:
-    """The config of arrays without the folder in which they were for one call: equal for equal calls.
+    """The config of arrays without their temporary folder: equal for equal calls.
 
-    Silos' records are named by their silo, as generated ones are; noise of simulated silos depends on no more. Names
-    are paths from the root, as all of a config are, which they stay when a saved one is read.
+    The path of a silo's file names the silo only. It is absolute, like all paths of a config, so that reading a saved
+    config leaves it unchanged. Noise of simulated silos depends on the silo's name and not on the path.
     """
     data = config.data
     if not isinstance(data, FilesData):
@@ -173,7 +173,7 @@ def placed(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def _check_loss(model: Any, classes: Sequence[Any] | None) -> None:
-    """Raises InputError where the label is of another kind than the loss that is taken unless one is named."""
+    """Raises InputError if no loss is named and the default loss does not fit the kind of label."""
     if isinstance(model, Mapping) and "loss" in model:
         return
     if classes is None:
@@ -183,7 +183,7 @@ def _check_loss(model: Any, classes: Sequence[Any] | None) -> None:
 
 
 def _elsewhere(key: str, values: Mapping[str, Any]) -> str | None:
-    """How to write what is no key of a config by itself; None where nobody knows."""
+    """The form of an unknown argument here: another name, or a section's key; else None."""
     if key in ELSEWHERE:
         return ELSEWHERE[key]
     sections = [each for each in sections_with(key, values, ExperimentConfig) if each != "data"]

@@ -1,4 +1,4 @@
-"""Masked cells, wherever they lie in what a Python caller gives as an array."""
+"""Search for masked cells in arrays and nested lists of a Python caller."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 _DIMENSIONS = 64
-"""The most that an array can have."""
+"""Most dimensions of a NumPy array."""
 _FLAT = (str, bytes, bytearray, memoryview, range)
 """Sequences that hold no arrays."""
 _HOLDERS = (Sequence, np.ndarray)
 
 
 def is_masked(values: Any) -> bool:
-    """Whether something is masked, in an array or in what lists hold: NumPy would take what lies below the mask."""
+    """Checks for a masked cell in arrays and lists: NumPy would read the value below it."""
     level, seen = [values], dict[int, Any]()
-    for _ in range(_DIMENSIONS):  # below, and in what holds itself, NumPy finds no array
-        kinds = set(map(type, level))  # cells are many, and of few types
+    for _ in range(_DIMENSIONS):  # NumPy makes no array of deeper nesting, or of a list that contains itself
+        kinds = set(map(type, level))  # cells are many but of few types
         if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds) and any(map(_has_a_mask, level)):
             return True
         holders = {kind for kind in kinds if issubclass(kind, _HOLDERS) and not issubclass(kind, _FLAT)}

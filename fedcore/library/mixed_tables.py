@@ -1,7 +1,7 @@
-"""Tables of texts, numbers and missing values, as a model with such columns takes them.
+"""Tables of texts, numbers and missing values for `predict` of models with such columns.
 
-In files of silos what does not fit a column becomes its constant in silence, since no outcome may depend on it. Here
-the caller has the records, and is told: of cells, a sentence shows none.
+In a silo's file a misfit cell becomes the column's constant without an error, since no outcome may depend on it. Here
+the caller owns the records, so an error or warning names the column; it shows no cell.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Cell = str | float | None
-"""None where a value is missing."""
+"""A cell; None for a missing value."""
 
 
 def mixed_table(where: str, value: Any, schema: Schema, stacklevel: int) -> DataFrame:
-    """The schema's columns of a table: of categories as they are, of numbers as floats, NaN where one is missing.
+    """The schema's columns of a table: categories unchanged, numbers as floats or NaN.
 
-    Raises InputError for anything but a table with each column once and no other, and a row at least; cells that are
-    neither texts nor numbers, texts among numbers, and values that are missing where the schema expects none; cells
-    that are no category where the schema has no `other`, or of several records none is one. Warns with ModelWarning
-    where cells count as other, at `stacklevel` above.
+    The table has each column of the schema once, no other column, and at least one row. Raises InputError for another
+    table; for a cell that is neither text nor number, or a text among numbers; for a missing value where the schema
+    expects none; for a cell that is no category if the schema has no `other`, or if no cell of several is a category.
+    Warns with ModelWarning, `stacklevel` frames above, if cells count as other.
     """
     from pandas import DataFrame
 
@@ -48,8 +48,8 @@ def mixed_table(where: str, value: Any, schema: Schema, stacklevel: int) -> Data
         cells[column.name] = _column(place, found[column.name], column)
         if column.categories is not None:
             others.append(_others(place, cells[column.name], column, column.categories))
-    for said in filter(None, others):
-        warnings.warn(said, ModelWarning, stacklevel=stacklevel + 1)
+    for message in filter(None, others):
+        warnings.warn(message, ModelWarning, stacklevel=stacklevel + 1)
     return DataFrame(cells)
 
 
@@ -61,7 +61,7 @@ def _column(where: str, values: Any, column: Column) -> list[Cell]:
     listed = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
     cells = [_plain(where, cell, wanted) for cell in listed]
     is_blank, may_be_blank = column.blanks(), column.missing is not None
-    # As in training: blanks that are expected nowhere count as other where there is such a place.
+    # As in training: blanks in a column without `missing` count as other, if the column has `other`.
     is_other = column.categories is not None and column.other
     if not (may_be_blank or is_other) and any(map(is_blank, set(cells))):
         raise InputError(f"{where}: values are missing, which the model's schema has no place for; fill them first")
@@ -71,9 +71,9 @@ def _column(where: str, values: Any, column: Column) -> list[Cell]:
 
 
 def _others(where: str, cells: Sequence[Cell], column: Column, categories: Sequence[Value]) -> str | None:
-    """A sentence where cells are no category and count as other; None where each is one, or missing.
+    """A sentence about cells that are no category and count as other; None if there are none.
 
-    Raises InputError where they count as nothing, or where none of several records' is a category.
+    Raises InputError if the column has no `other`, or if no cell of several is a category.
     """
     known, is_blank, counts = Places(categories), column.blanks(), Counter(cells)
     blanks = set(filter(is_blank, counts))
@@ -85,18 +85,18 @@ def _others(where: str, cells: Sequence[Cell], column: Column, categories: Seque
     near = f"; cells may be meant as {', '.join(meant[:SHOWN])}" if meant else ""
     if not any(known.of(cell) is not None for cell in counts) and len(cells) > 1:
         raise InputError(f"{where}: no cell is one of its categories {quoted(categories)}{near}")
-    said = f"{where}: {count} of {len(cells)} cells are none of its categories {quoted(categories)}"
+    message = f"{where}: {count} of {len(cells)} cells are none of its categories {quoted(categories)}"
     if not column.other:
-        raise InputError(f"{said}, and the model's schema has no `other`{near}")
-    return f"{said} and count as other{near}"
+        raise InputError(f"{message}, and the model's schema has no `other`{near}")
+    return f"{message} and count as other{near}"
 
 
 def _plain(where: str, cell: Any, wanted: str) -> Cell:
-    """A text or a number as a plain value, of which Arrow makes columns; whole numbers as the texts that spell them."""
+    """A text or a number as a plain value for an Arrow column; whole numbers become texts."""
     import pandas as pd
 
     if isinstance(cell, np.generic) and cell.dtype.kind in "biufU":
-        # NumPy has its own object for a float that is longer than Python's.
+        # NumPy's longdouble is longer than Python's float, and `item` would return it unchanged.
         cell = float(cell) if cell.dtype.kind == "f" else cell.item()
     if cell is None or cell is pd.NA or (isinstance(cell, float) and np.isnan(cell)):
         return None

@@ -1,4 +1,4 @@
-"""The file of a training: JSON of plain values, which is checked when it is read, and runs nothing."""
+"""The file of a saved training: JSON of plain values, checked on reading, without code."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from fedcore.planning.plan import Plan
 from fedcore.silo.account import SiloAccount
 
 FORMAT = 2
-"""Of the file; whoever changes what is in it raises it."""
+"""Version of the file's form; a change of the file's content raises it."""
 LARGEST = 1 << 28
-"""Bytes of a file that is read."""
+"""Most bytes of a file to be read."""
 
 
 class _Projection(BaseModel):
@@ -44,7 +44,7 @@ class _Projection(BaseModel):
 
 
 class _Model(BaseModel):
-    """The fields of a `PhaseModel`, of which weights and projection are lists; its link is the loss's."""
+    """The fields of a `PhaseModel`, weights and projection as lists; the loss has its link."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,7 +86,7 @@ def write(path: Path, trained: Mapping[str, Any]) -> None:
     """Writes the fields of a `Trained`. Raises InputError where the file cannot be written."""
     made: PhaseModel = trained["model"]
     model = {field.name: getattr(made, field.name) for field in fields(made)}
-    del model["link"]  # the config's loss has it
+    del model["link"]  # follows from the config's loss
     projection = model["projection"]
     model["w"] = made.w.tolist()
     if projection is not None:
@@ -97,7 +97,7 @@ def write(path: Path, trained: Mapping[str, Any]) -> None:
         }
     model["schema_"] = model.pop("schema")
     table = trained["rounds"].reset_index()
-    told = {
+    content = {
         "format": FORMAT,
         "fedcore": __version__,
         "config": trained["config"],
@@ -112,7 +112,7 @@ def write(path: Path, trained: Mapping[str, Any]) -> None:
     try:
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             try:
-                file.write(plain_json(told))
+                file.write(plain_json(content))
                 file.close()
                 os.replace(file.name, path)
             except BaseException:
@@ -123,7 +123,7 @@ def write(path: Path, trained: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The fields of a `Trained` that `write` wrote. Raises InputError for anything else."""
+    """The fields of a `Trained`, from a file of `write`. Raises InputError for any other file."""
     import pandas as pd
 
     try:
@@ -163,10 +163,10 @@ def _finite(values: Any) -> npt.NDArray[np.float64]:
 
 
 def _checked(path: Path, data: bytes) -> _Saved:
-    """The file's values. Raises InputError, which quotes nothing of them, where they are none of this version's."""
+    """The file's checked values. Raises InputError, quoting none, for another version or form."""
     try:
-        told = json.loads(data)
-        version = (told["format"], str(told["fedcore"])[:20])
+        content = json.loads(data)
+        version = (content["format"], str(content["fedcore"])[:20])
     except (ValueError, TypeError, KeyError, RecursionError):
         raise InputError(f"{path} is no file of a model that fedcore saved") from None
     if version[0] != FORMAT:

@@ -1,7 +1,7 @@
-"""`scale=` of a training in Python, as the keys of a config that it means; and who needs it.
+"""The argument `scale=` of `train` as keys of a config, and a warning where columns need it.
 
-Every constant is public: written by the caller, from the public test records, or released by the silos with noise and a
-charge. No private record is looked at.
+Every constant is public: written by the caller, computed from the public test records, or released by the silos with
+noise and a charge. Nothing here reads a private record.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fedcore.data.constants.public_scales import LEAST_RECORDS, varies
 from fedcore.errors import InputError, ModelWarning
 
 RELEASED_SHARE = 0.2
-"""Of epsilon, what `scale="released"` leaves to the release of means and squares."""
+"""Share of epsilon that `scale="released"` spends on the release of means and squares."""
 LIMIT = 1.5
-"""Deviations at which `scale="test"` and "released" cut. The longest possible record is brought to
-`model.feature_bound`, so a wide limit makes usual records short: breast cancer, 4 silos, epsilon 2, mean test error of
-6 seeds with mbsgd: 0.115 at 3, 0.071 at 1.5, 0.089 at 1."""
+"""Standard deviations at which `scale="test"` and "released" clip. The longest possible record is scaled to
+`model.feature_bound`, so a wide limit makes usual records short. Breast cancer (4 silos, epsilon 2, mbsgd, 6 seeds)
+has a mean test error of 0.115 at 3, 0.071 at 1.5, 0.089 at 1."""
 
 _KNOWN = (
     "scale= is 'test' (means and deviations of the test records), ranges of the columns, as {'age': (20, 90), ..}, or "
@@ -31,9 +31,9 @@ _KNOWN = (
 
 
 def scaled(data: Mapping[str, Any], scale: Any, epsilon: Any) -> tuple[dict[str, Any], Any]:
-    """The data section with features and scaling as `scale` asks for, and the epsilon that is left to training.
+    """The data section with the columns of `scale`, and the epsilon left for training.
 
-    Raises InputError.
+    Raises InputError for an unknown scale, and for one that conflicts with the data section.
     """
     features, test = data["features"], data["test"]
     named = isinstance(features, Sequence) and all(isinstance(each, str) for each in features)
@@ -41,7 +41,7 @@ def scaled(data: Mapping[str, Any], scale: Any, epsilon: Any) -> tuple[dict[str,
         return dict(data), epsilon
     if isinstance(scale, str) and scale not in ("test", "released"):
         raise InputError(f"scale = {scale!r} is not known; {_KNOWN}")
-    # The range of a column that is called so is a pair.
+    # A mapping with a text at `constants` is a section; for a column of that name it would be a pair.
     section_given = isinstance(scale, Mapping) and isinstance(scale.get("constants"), str)
     if isinstance(scale, str) or section_given:
         if scale == "test" and test is None:
@@ -62,14 +62,14 @@ def scaled(data: Mapping[str, Any], scale: Any, epsilon: Any) -> tuple[dict[str,
 
 
 def warn_of_sizes(data: Any, stacklevel: int) -> None:
-    """Warns where columns of the public test file differ much in size and nothing scales them."""
-    if (said := differing_sizes(data)) is not None:
+    """Warns if columns of the public test file differ much in size without scaling."""
+    if (sizes := differing_sizes(data)) is not None:
         right = "scale='test' brings all to one scale, by the test records"
-        warnings.warn(f"{said}; {right}", ModelWarning, stacklevel=stacklevel + 1)
+        warnings.warn(f"{sizes}; {right}", ModelWarning, stacklevel=stacklevel + 1)
 
 
 def _of_test(test: str, names: Sequence[str]) -> dict[str, Any]:
-    """A schema by public records: each column's range, or centre alone where it does not vary."""
+    """A schema from public test records: each column's range, or centre if constant."""
     X = public_columns(test, names)
     if len(X) < LEAST_RECORDS:
         raise InputError(f"test: {len(X)} records are too few to scale by; wanted are {LEAST_RECORDS}, or give ranges")
@@ -78,14 +78,14 @@ def _of_test(test: str, names: Sequence[str]) -> dict[str, Any]:
         centre, scale = float(column.mean()), float(column.std())
         if not np.isfinite(column).all() or not np.isfinite(scale):
             raise InputError(f"test: column {name!r} has missing or infinite values; no scale follows from it")
-        # As scikit-learn's StandardScaler: what does not vary is centred, and in its own units.
+        # As scikit-learn's StandardScaler: a constant column is centred and stays in its own units.
         ends = {"range": [float(column.min()), float(column.max())]}
         found[name] = ends if varies(centre, scale) else {"centre": centre, "scale": 1.0}
     return found
 
 
 def _of_ranges(scale: Any, names: Sequence[str]) -> dict[str, Any]:
-    """A schema by ranges that the caller wrote, by the names of columns or in their order."""
+    """A schema from the caller's ranges, given by the names of columns or in their order."""
     if isinstance(scale, Mapping):
         if missing := [name for name in names if name not in scale]:
             raise InputError(f"scale= has no range of column {missing[0]!r}; give one for each, (smallest, largest)")

@@ -1,4 +1,4 @@
-"""Silos as a script has them, arrays by name or files by name, as the data section of a config."""
+"""The data section of a config for a script's silos: arrays by name, or files by name."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ _WANTED = "write {'north': (X, y), 'south': (X, y), ..}, a pair of features (n, 
 
 
 def data_section(
-    silos: Any, test: Any, folder: Path, label: Any, features: Any, classes: Any, looked_at: bool
+    silos: Any, test: Any, folder: Path, label: Any, features: Any, classes: Any, check_values: bool
 ) -> dict[str, Any]:
-    """`data` of a config, for these silos and test records; arrays are written below `folder`, one Parquet file each.
+    """`data` of a config for these silos and test records; writes arrays to Parquet files.
 
-    The same arrays are the same bytes. `looked_at`: whether labels and missing values may be looked at, which a plan
-    has no need to. Raises InputError, which shows nothing of the data.
+    Each silo's arrays, and those of the test, get one file below `folder`; equal arrays give equal bytes.
+    `check_values`: also checks labels and missing values, which a plan does not need. Raises InputError, which shows no
+    cell of the data.
     """
     if not isinstance(silos, Mapping) or not silos:
         raise InputError(f"silos must be a mapping of names to records; {_WANTED}")
@@ -41,7 +42,7 @@ def data_section(
         if not isinstance(name, str):
             raise InputError(f"silos: the name {name!r} is no text; write {str(name)!r}")
     section: dict[str, Any] = {"source": "files", "classes": _classes(classes)}
-    in_files = [isinstance(of, str | Path) for of in silos.values()]
+    in_files = [isinstance(records, str | Path) for records in silos.values()]
     if all(in_files):
         return section | _of_files(silos, test, label, features)
     if any(in_files):
@@ -54,7 +55,7 @@ def data_section(
         )
     if features is not None:
         raise InputError("features= describes columns of files; of arrays leave it out, and see scale= for ranges")
-    return section | _of_arrays(silos, test, folder, section["classes"], looked_at)
+    return section | _of_arrays(silos, test, folder, section["classes"], check_values)
 
 
 def _of_files(silos: Mapping[str, Any], test: Any, label: Any, features: Any) -> dict[str, Any]:
@@ -67,9 +68,9 @@ def _of_files(silos: Mapping[str, Any], test: Any, label: Any, features: Any) ->
 
 
 def _of_arrays(
-    silos: Mapping[str, Any], test: Any, folder: Path, classes: list[Any] | None, looked_at: bool
+    silos: Mapping[str, Any], test: Any, folder: Path, classes: list[Any] | None, check_values: bool
 ) -> dict[str, Any]:
-    found = _read(silos, test, classes, looked_at)
+    found = _read(silos, test, classes, check_values)
     first = next(iter(found.values()))[0]
     names = first.names or tuple(f"{NUMBERED}{place}" for place in range(first.X.shape[1]))
     label = LABEL
@@ -89,9 +90,9 @@ def _of_arrays(
 
 
 def _read(
-    silos: Mapping[str, Any], test: Any, classes: list[Any] | None, looked_at: bool
+    silos: Mapping[str, Any], test: Any, classes: list[Any] | None, check_values: bool
 ) -> dict[str, tuple[Features, npt.NDArray[Any]]]:
-    """Features and labels by `silo NAME` and `test`, all with the columns of the first silo, in its order."""
+    """Features and labels by `silo NAME` and `test`, with the first silo's columns in order."""
     owners: dict[int, str] = {}
     found: dict[str, tuple[Features, npt.NDArray[Any]]] = {}
     first: Features | None = None
@@ -102,7 +103,7 @@ def _read(
             raise InputError(f"{where}: features are the very object of {owner}; {right}")
         features, labels = _records(where, X, y, first)
         first = first or features
-        if looked_at:
+        if check_values:
             features.check_finite(where)
             _check_labels(where, labels, classes)
         found[where] = features, labels
@@ -121,7 +122,7 @@ def _pair(where: str, records: Any) -> tuple[Any, Any]:
 
 
 def _records(where: str, X: Any, y: Any, first: Features | None) -> tuple[Features, npt.NDArray[Any]]:
-    """Features in the order of the first silo's columns, and labels. Raises InputError where columns are others."""
+    """Features in the first silo's order of columns, and labels. Raises InputError."""
     features = features_of(where, X, None if first is None else first.names, "the first silo")
     labels, index = labels_of(where, y)
     if len(features.X) != len(labels):
@@ -141,7 +142,7 @@ def _check_alike(where: str, features: Features, first: Features) -> None:
 
 
 def _classes(classes: Any) -> list[Any] | None:
-    """The label's values as a list, None for real-valued labels. Raises InputError for what has no order."""
+    """The label's values as a list, None for real labels. Raises InputError if unordered."""
     if classes is None:
         return None
     if isinstance(classes, str | bytes | Mapping | set | frozenset) or not hasattr(classes, "__len__"):
@@ -154,7 +155,7 @@ def _classes(classes: Any) -> list[Any] | None:
 
 
 def _check_labels(where: str, labels: npt.NDArray[Any], classes: Sequence[Any] | None) -> None:
-    """Raises InputError where a label is missing or of no class, with what to write instead."""
+    """Raises InputError, with a remedy, if a label is missing or of no class."""
     cells = labels.tolist()
     missing = InputError(f"{where}: labels are missing at some records; every record needs one")
     if classes is None:

@@ -1,4 +1,4 @@
-"""What is said of a training where it is shown: in a line, and in a notebook."""
+"""Summaries of a training: its `repr`, one line of text, and HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SILOS = 20
-"""Whose accounts a notebook shows; all are in `accounts`."""
+"""Silos in a notebook's table of accounts; all are in `accounts`."""
 MOST_ROUNDS = 5
-"""Whose rows a notebook shows, the last ones; all are in `rounds`."""
+"""Last rounds in a notebook's table; all are in `rounds`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """What is known of a training, by the names of `Trained`; `unit`: records or persons."""
+    """The shown facts of a training, by the names of `Trained`; `unit`: records or persons."""
 
     method: str
     unit: str
@@ -35,25 +35,25 @@ class Statement:
     noise: str
 
     def as_call(self) -> str:
-        """As Python shows an object: method, epsilon, delta, error."""
-        told = [repr(self.method), f"epsilon={None if self.epsilon is None else shown_up(self.epsilon)}"]
+        """The `repr` of a training: method, epsilon, delta, error."""
+        parts = [repr(self.method), f"epsilon={None if self.epsilon is None else shown_up(self.epsilon)}"]
         if self.epsilon is not None:
-            told.append(f"delta={shown_up(self.delta, 3)}")
+            parts.append(f"delta={shown_up(self.delta, 3)}")
         for name in ("test_error", "test_rmse"):
             if (value := self.measures.get(name)) is not None:
-                told.append(f"{name}={value:.4g}")
-        return f"Trained({', '.join(told)})"
+                parts.append(f"{name}={value:.4g}")
+        return f"Trained({', '.join(parts)})"
 
     def in_words(self) -> str:
-        """One line: method, silos, error, what was spent, rounds, and what its noise is."""
+        """One line: method, silos, error, accounted epsilon, rounds, and the kind of noise."""
         level = "no privacy"
         if self.epsilon is not None:
             level = f"accounted epsilon {shown_up(self.epsilon)} at delta {shown_up(self.delta, 3)}"
         return f"{self.method} on {len(self.accounts)} silos: {self._error}{level}, {self.rounds} rounds; {self.noise}"
 
     def in_html(self) -> str:
-        """The same for a notebook, with each silo's account and the last rounds. Every text in it is escaped."""
-        told = "<br>".join(map(escape, filter(None, [self.in_words(), self._warning])))
+        """The same as HTML, with silos' accounts and the last rounds; every text is escaped."""
+        summary = "<br>".join(map(escape, filter(None, [self.in_words(), self._warning])))
         accounts = _table(
             ("silo", self.unit, "releases", "epsilon", "delta"),
             map(self._account, self.accounts[:MOST_SILOS]),
@@ -62,7 +62,7 @@ class Statement:
         last = self.table.tail(MOST_ROUNDS)
         rows = [(str(index), *(_cell(name, row[name]) for name in last.columns)) for index, row in last.iterrows()]
         table = _table(("round", *map(str, last.columns)), rows, 0)
-        return f"<div><p>{told}</p>{accounts}<p>the last {len(last)} of {len(self.table)} rounds</p>{table}</div>"
+        return f"<div><p>{summary}</p>{accounts}<p>the last {len(last)} of {len(self.table)} rounds</p>{table}</div>"
 
     @property
     def _error(self) -> str:
@@ -73,12 +73,12 @@ class Statement:
     @property
     def _warning(self) -> str | None:
         if not self.measures:
-            return "No test records: nobody knows what this model is worth."
+            return "No test records: the error of this model is unknown."
         return None if self.shortfall is None else f"The model is {self.shortfall}."
 
-    def _account(self, of: SiloAccount) -> tuple[str, ...]:
-        spent = shown_up(None if self.epsilon is None else of.epsilon)
-        return of.silo, str(of.n), str(of.releases), spent, shown_up(of.delta, 3)
+    def _account(self, account: SiloAccount) -> tuple[str, ...]:
+        spent = shown_up(None if self.epsilon is None else account.epsilon)
+        return account.silo, str(account.n), str(account.releases), spent, shown_up(account.delta, 3)
 
 
 def _cell(name: str, value: float) -> str:

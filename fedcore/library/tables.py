@@ -1,7 +1,7 @@
-"""Features and labels as Python callers have them: arrays, lists, DataFrames, Arrow tables.
+"""Features and labels from a Python caller's arrays, lists, DataFrames and Arrow tables.
 
-What NumPy would cast to numbers in silence is refused: masks, dates, complex numbers, texts. A sentence names the silo
-and the column, and nothing that is in it.
+Masks, dates, complex numbers and texts are refused, which NumPy would cast to numbers without a warning. Errors name
+the silo and the column, never a cell.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from fedcore.errors import InputError
 from fedcore.library.masks import is_masked
 
 NUMBERED = "x"
-"""How columns are named that have no name, with their number from 0."""
+"""Prefix of the names of columns without a name, before their number from 0."""
 
 _EXACT = 2**53
-"""Whole numbers below are floats without rounding."""
+"""Bound below which floats represent whole numbers exactly."""
 _COMPLEX, _DATES, _DURATIONS, _TEXTS = "complex numbers", "dates", "durations", "texts"
 KINDS = {"c": _COMPLEX, "M": _DATES, "m": _DURATIONS, "U": _TEXTS, "S": _TEXTS, "T": _TEXTS, "V": "fields of a record"}
-"""By kind of a NumPy dtype, what is no number."""
+"""Names of values that are no numbers, by kind of a NumPy dtype."""
 _CELLS: Sequence[tuple[type | tuple[type, ...], str]] = (
     ((str, bytes), _TEXTS),
     ((complex, np.complexfloating), _COMPLEX),
     ((datetime.timedelta, np.timedelta64), _DURATIONS),
     ((datetime.date, datetime.time, np.datetime64), _DATES),
 )
-"""By type of an object, what is no number."""
+"""Names of values that are no numbers, by type of an object."""
 _NESTED = (Collection, np.ndarray)
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """`X` float64 (n, k), NaN where a cell is missing; `names` (k,) of the columns, None where they have none.
+    """Features `X` float64 (n, k), NaN for a missing cell; `names` (k,) of columns, or None.
 
-    `index`: of pandas's rows; None where rows have none.
+    `index`: pandas's index of the rows; None if they have none.
     """
 
     X: Matrix
@@ -51,7 +51,7 @@ class Features:
     index: Any = None
 
     def check_finite(self, where: str) -> None:
-        """Raises InputError, naming the first column, where a cell is missing or infinite."""
+        """Raises InputError, naming the first such column, if a cell is missing or infinite."""
         if (bad := np.flatnonzero(~np.isfinite(self.X).all(axis=0))).size:
             raise InputError(
                 f"{where}: features have missing or infinite values in {self.column(int(bad[0]))}; fill them by a "
@@ -59,19 +59,19 @@ class Features:
             )
 
     def column(self, place: int) -> str:
-        """How a sentence calls it."""
+        """Name of a column in an error."""
         return f"column {place}" if self.names is None else f"column {self.names[place]!r}"
 
 
-def features_of(where: str, value: Any, names: Sequence[str] | None = None, whose: str = "") -> Features:
+def features_of(where: str, value: Any, names: Sequence[str] | None = None, owner: str = "") -> Features:
     """The features (n, k) of an array, of lists of rows, or of a table with named columns.
 
-    `names`: a table has these columns, those of `whose`, in any order, and no other; they come in this order. Raises
-    InputError.
+    `names`: the columns that a table must have, in any order, and no other; the result has them in this order.
+    `owner`: the holder of these columns, for errors. Raises InputError.
     """
     if issparse(value):
         raise InputError(f"{where}: features are a sparse matrix; give X.toarray()")
-    frame = _frame(where, value, names, whose)
+    frame = _frame(where, value, names, owner)
     if frame is not None:
         return frame
     X = _numbers(where, "features", value)
@@ -81,7 +81,7 @@ def features_of(where: str, value: Any, names: Sequence[str] | None = None, whos
 
 
 def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
-    """The labels (n,), numbers or texts, None or NaN where one is missing; and pandas's index of them, or None.
+    """The labels (n,), numbers or texts, None or NaN if missing; and their pandas index.
 
     Raises InputError.
     """
@@ -108,13 +108,13 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     return y, getattr(value, "index", None)
 
 
-def _frame(where: str, value: Any, wanted: Sequence[str] | None, whose: str) -> Features | None:
-    """The features of a table with named columns; None for anything else."""
+def _frame(where: str, value: Any, wanted: Sequence[str] | None, owner: str) -> Features | None:
+    """The features of a table with named columns; None for any other object."""
     if (named := named_columns(where, value)) is None:
         return None
     names, columns = named
     if wanted is not None:
-        check_names(where, names, wanted, whose)
+        check_names(where, names, wanted, owner)
     found = dict(zip(names, columns, strict=True))
     names = names if wanted is None else tuple(wanted)
     X = np.empty((len(value), len(names)))
@@ -123,18 +123,18 @@ def _frame(where: str, value: Any, wanted: Sequence[str] | None, whose: str) -> 
     return Features(X, names, getattr(value, "index", None))
 
 
-def check_names(where: str, names: Sequence[str], wanted: Sequence[str], whose: str) -> None:
-    """Raises InputError where a table has not the columns `wanted`, those of `whose`, in any order, and no other."""
+def check_names(where: str, names: Sequence[str], wanted: Sequence[str], owner: str) -> None:
+    """Raises InputError unless `names` are `wanted`, in any order; `owner`: their holder."""
     if missing := [each for each in wanted if each not in names]:
-        raise InputError(f"{where}: column {missing[0]!r} of {whose} is not there")
+        raise InputError(f"{where}: column {missing[0]!r} of {owner} is not there")
     if more := [each for each in names if each not in wanted]:
         if len(more) == 1:
-            raise InputError(f"{where}: column {more[0]!r} is not one of {whose}; drop it first")
-        raise InputError(f"{where}: columns {quoted(more)} are not of {whose}; drop them first")
+            raise InputError(f"{where}: column {more[0]!r} is not one of {owner}; drop it first")
+        raise InputError(f"{where}: columns {quoted(more)} are not of {owner}; drop them first")
 
 
 def named_columns(where: str, value: Any) -> tuple[tuple[str, ...], Iterable[Any]] | None:
-    """Names and columns of a table, of which none is there twice, with a row at least; None for anything else."""
+    """Names and columns of a table; None for other objects. Raises InputError."""
     if isinstance(value, Mapping):
         raise InputError(f"{where}: features are a dictionary; give a DataFrame or an array (n, k)")
     if isinstance(value, np.ndarray) or not (hasattr(value, "columns") or hasattr(value, "column_names")):
@@ -150,15 +150,15 @@ def named_columns(where: str, value: Any) -> tuple[tuple[str, ...], Iterable[Any
 
 
 def _columns(frame: Any, count: int) -> Iterable[Any]:
-    """The columns by their places: names may be no texts."""
+    """The columns by position, since their names may be no texts."""
     return (frame.iloc[:, place] if hasattr(frame, "iloc") else frame[:, place] for place in range(count))
 
 
 def _column(where: str, column: Any) -> Matrix:
-    """One column of a table as float64 (n,), NaN where a cell is missing. Raises InputError."""
+    """One column of a table as float64 (n,), NaN for a missing cell. Raises InputError."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
         column = _of_arrow(column)
-    if hasattr(column, "isna"):  # pandas: missing cells of nullable columns are objects
+    if hasattr(column, "isna"):  # missing cells of pandas's nullable columns are objects
         blank = np.asarray(column.isna())
         if blank.any() and column.dtype.kind not in "Mm":
             found = np.full(len(column), np.nan)
@@ -168,12 +168,12 @@ def _column(where: str, column: Any) -> Matrix:
 
 
 def _of_arrow(values: pa.Array | pa.ChunkedArray) -> Any:
-    """pandas's column of the values, whether they are in a dictionary or not: pandas refuses one with 0.0 and -0.0."""
+    """The values as a pandas column, decoded: pandas refuses a dictionary with 0.0 and -0.0."""
     return decoded(pa.chunked_array([values]) if isinstance(values, pa.Array) else values).to_pandas()
 
 
 def _numbers(where: str, what: str, values: Any) -> Matrix:
-    """Numbers of any type as float64, None as NaN. Raises InputError for what is none."""
+    """Numbers of any type as float64, None as NaN. Raises InputError for others."""
     if is_masked(values):
         raise _masked(where, what)
     if (other := KINDS.get(getattr(getattr(values, "dtype", None), "kind", ""))) is not None:
@@ -202,11 +202,11 @@ def _numbers(where: str, what: str, values: Any) -> Matrix:
 
 
 def _of_objects(where: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Labels that are objects, as an array of one type; None where they are missing. Raises InputError."""
+    """An array of one type from objects; None for a missing label. Raises InputError."""
     if (other := kind_of_objects(y)) not in (None, _TEXTS):
         raise InputError(f"{where}: labels are {other}; make them numbers or texts")
     if holder := next((each for each in set(map(type, y)) if issubclass(each, _NESTED) and each is not str), None):
-        # Arrow would go down what holds itself until the process dies.
+        # Arrow would descend into a list that contains itself until the process crashes.
         raise InputError(f"{where}: labels are of type {holder.__name__}; make them numbers or texts")
     try:
         return np.asarray(pa.array(y, from_pandas=True).to_pandas())
@@ -215,7 +215,7 @@ def _of_objects(where: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def kind_of_objects(values: npt.NDArray[Any]) -> str | None:
-    """What some of these objects are that is no number; None where there is nothing of the kind."""
+    """The kind of the first objects that are no numbers (dates, texts, ...), or None."""
     types = {type(cell) for cell in values.flat}
     return next((other for kinds, other in _CELLS if any(issubclass(each, kinds) for each in types)), None)
 

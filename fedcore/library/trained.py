@@ -1,4 +1,4 @@
-"""What a training in a script came to: a model that predicts, its rounds as a table, its budget, a plot, a file."""
+"""The result of a training in a script: model, rounds, privacy budget, plot, file."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Trained:
-    """A finished training: a fitted model as scikit-learn has them, and what it cost.
+    """A finished training: a fitted model with scikit-learn's interface, and its privacy cost.
 
-    `weights` (d,): the model, in the order of the features, the bias last. `rounds`: a row for each round (index
-    `round` of the whole run; `phase`, `floats_up` and `floats_down` until then, `epsilon` until then, and where there
-    are test records `test_loss` and `test_error`). `measures`: of the last model on test records, by the names of a
-    run's result (test_error, test_auc, ..). `accounts`: what the ledger of each silo says, with what it released before
-    training (`statistics`, the plan of that; None).
+    `weights` (d,): the model, in the order of the features, the bias last. `rounds`: a row for each round, by its
+    number `round` in the run: `phase`; `floats_up`, `floats_down` and `epsilon` until then; with test records
+    `test_loss` and `test_error`. `measures`: measures of the last model on test records, by the names of a run's result
+    (test_error, test_auc, ..). `accounts`: each silo's account by its ledger, including releases before training.
+    `statistics`: the plan of those releases; None if there were none.
     """
 
     config: ExperimentConfig
@@ -52,7 +52,7 @@ class Trained:
     measures: Mapping[str, Any]
     accounts: tuple[SiloAccount, ...]
     noise: str
-    """What is said of its noise wherever the model is shown."""
+    """Sentence about the noise (secret or simulated) that accompanies each display of the model."""
     statistics: Plan | None = None
 
     def __repr__(self) -> str:
@@ -86,23 +86,22 @@ class Trained:
 
     @cached_property
     def epsilon(self) -> float | None:
-        """What is spent at the silo where it is largest, by training and what was released before it; None without
-        privacy."""
+        """Largest accounted epsilon of any silo, with earlier releases; None without privacy."""
         return largest_composed(self.plan, self.statistics) if self.plan.problem.budget.private else None
 
     @property
     def delta(self) -> float:
-        """The largest of any silo."""
+        """Largest delta of any silo."""
         return max(account.delta for account in self.accounts)
 
     @property
     def test_error(self) -> float | None:
-        """Part of wrong classes of the test records; None without test records, or for a real-valued label."""
+        """Share of wrong classes on the test records; None without them or for a real label."""
         return self.measures.get("test_error")
 
     @property
     def shortfall(self) -> str | None:
-        """A sentence where the model is no better on the test records than always answering the same, else None."""
+        """A sentence if the model is no better on test records than a constant, else None."""
         for error, alone, constant in (
             ("test_error", "majority_error", "most frequent class"),
             ("test_rmse", "mean_rmse", "mean"),
@@ -113,8 +112,10 @@ class Trained:
 
     @cached_property
     def estimator(self) -> BaseEstimator:
-        """The model as a fitted scikit-learn pipeline of raw records (n, n_features_in_), in the order of
-        `feature_names_in_`: for what scikit-learn does with fitted estimators."""
+        """The model as a fitted scikit-learn pipeline, for scikit-learn's own tools.
+
+        It takes raw records (n, n_features_in_), with columns in the order of `feature_names_in_`.
+        """
         return self.model.estimator(prepared=True)
 
     @property
@@ -136,16 +137,17 @@ class Trained:
 
     @property
     def coef_(self) -> Matrix:
-        """Coefficients of a linear model, as scikit-learn shapes them: (1, k) of two classes, (C, k), (k,) of a number.
+        """Coefficients of a linear model, in scikit-learn's shapes.
 
-        On columns as training has them: with `scale` after it, else raw, up to the factor by which a record is
-        shortened. Raises AttributeError of a network.
+        The shape is (1, k) for two classes, (C, k) for C classes, (k,) for a number. Coefficients apply to columns as
+        in training: after `scale` if it was given, else raw, up to the factor that shortens a record. Raises
+        AttributeError for a network.
         """
         return self._linear[0]
 
     @property
     def intercept_(self) -> npt.NDArray[np.float64] | float:
-        """What goes with `coef_`: (1,), (C,), or a number."""
+        """Intercept beside `coef_`: (1,), (C,), or a number."""
         return self._linear[1]
 
     @property
@@ -156,21 +158,21 @@ class Trained:
         return (coef, intercept) if self.model.classes is not None else (coef[0], float(intercept[0]))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The class of each record of X (n, n_features_in_), or its number in the label's own units (n,).
+        """Predicts the class, or number in the label's units, of each row of X (n, k) as (n,).
 
-        Columns of a DataFrame are taken by their names, those of an array in the order of `feature_names_in_`. Raises
-        InputError for other columns, and for values that are missing where the schema has no `missing`; for cells that
-        are no category where the schema has no `other`, or where of several records none is one. Other such cells count
-        as other, as in training, and a ModelWarning says so.
+        Columns of a DataFrame are matched by name, those of an array in the order of `feature_names_in_`. Raises
+        InputError for other columns; for a missing value in a column without `missing`; for a cell that is no category
+        in a column without `other`, or if no cell of several is a category. Other such cells count as other, as in
+        training, with a ModelWarning.
         """
         return np.asarray(self.estimator.predict(self._records(X)))
 
     @property
     def predict_proba(self) -> Callable[[Any], Matrix]:
-        """Of X (n, n_features_in_): probabilities (n, classes), in the order of `classes_`, as training saw them.
+        """Function from X (n, k) to the probabilities (n, classes), in the order of `classes_`.
 
-        There for losses that predict probabilities, as logistic and softmax; else AttributeError, as of scikit-learn's
-        models without it.
+        Exists for losses that predict probabilities, as logistic and softmax. Others raise AttributeError, as
+        scikit-learn's models without it do.
         """
         if not self.config.model.loss.link.probable:
             raise AttributeError(f"a model of loss {self.config.model.loss.name!r} has no predict_proba")
@@ -180,7 +182,7 @@ class Trained:
         return np.asarray(self.estimator.predict_proba(self._records(X)))
 
     def score(self, X: Any, y: Any) -> float:
-        """Part of the records whose class is right, or R^2 of a real-valued label: as scikit-learn's."""
+        """Share of right classes, or R^2 for a real-valued label, as scikit-learn's `score`."""
         import pyarrow as pa
         from sklearn.metrics import r2_score
 
@@ -195,21 +197,22 @@ class Trained:
         return float(np.mean(mine == theirs))
 
     def save(self, path: str | Path) -> None:
-        """Writes all of it to one file of JSON, in place of what is there. `Trained.load` reads it; no code is in it.
+        """Writes this object to one JSON file for `Trained.load`; replaces an existing file.
 
-        Raises InputError where the file cannot be written.
+        The file holds no code. Raises InputError if it cannot be written.
         """
         write(Path(path), {field.name: getattr(self, field.name) for field in fields(self)})
 
     @staticmethod
     def load(path: str | Path) -> Trained:
-        """What `save` wrote. Raises InputError for any other file, and for one of another version's form."""
+        """Reads a file that `save` wrote. Raises InputError for any other file or version."""
         return Trained(**read(Path(path)))
 
     def plot(self, what: str | None = None, against: str = "round") -> Figure:
-        """A column of `rounds` against another, or against rounds. `what`: null: test_error, or else test_loss.
+        """Plots a column of `rounds` against another, by default against the round.
 
-        Raises KeyError for a column that is not there, as any `what` is without test records but epsilon and floats.
+        `what`: the column; None: test_error, else test_loss, else epsilon. Raises KeyError for a column that is not
+        there, as test_error and test_loss without test records.
         """
         from matplotlib.figure import Figure
 
@@ -227,7 +230,7 @@ class Trained:
         return figure
 
     def _records(self, X: Any) -> Any:
-        """X as the estimator takes it, its columns in order. Raises InputError."""
+        """X as the estimator's input, its columns in order. Raises InputError."""
         names, schema = self.model.feature_names, self.model.schema
         if schema is not None and any(each.categories or each.missing is not None for each in schema):
             return mixed_table("X", X, schema, stacklevel=3)
@@ -239,7 +242,7 @@ class Trained:
         if features.names is None and features.X.shape[1] != len(names):
             raise InputError(f"X: {features.X.shape[1]} features where the model has {len(names)}")
         if features.names is None and not numbered and self.config.data.source == "files":
-            said = "X has no names of columns; they are taken in the order of feature_names_in_"
-            warnings.warn(said, ModelWarning, stacklevel=3)
+            message = "X has no names of columns; they are taken in the order of feature_names_in_"
+            warnings.warn(message, ModelWarning, stacklevel=3)
         features.check_finite("X")
         return features.X

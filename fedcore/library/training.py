@@ -1,8 +1,8 @@
-"""Training and planning from Python: a config made of arguments, and its rounds in this process.
+"""Training and planning from Python: a config from arguments, and its rounds in this process.
 
-Ledgers are in memory: nothing is kept on disk, and what was spent is forgotten with the process. Noise of arrays and
-files is secret unless a seed is given: two calls of one seed share all noise, so their difference would show a record.
-The command line keeps runs, resumes them, and has what is refused here: shufflers, guarded silos, held-out records.
+Ledgers are in memory, so charges are lost when the process ends. Noise of arrays and files is secret unless a seed is
+given. Two calls with one seed share all noise, and the difference of their models could reveal a record. The command
+line stores and resumes runs; it also has shufflers, guarded silos and held-out records, which are refused here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.comparison import compare
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.home import Home, LedgerFolders
-from fedcore.library.arguments import Asked, placed
+from fedcore.library.arguments import Arguments, placed
 from fedcore.library.scales import warn_of_sizes
 from fedcore.library.silos import Records, Silos
 from fedcore.library.trained import Trained
@@ -61,42 +61,44 @@ def train(
     yes: bool = False,
     **sections: Any,
 ) -> Trained:
-    """Trains one model on all silos; returns it with its rounds and what it cost.
+    """Trains one model on all silos; returns it with its rounds and its privacy cost.
 
     Parameters
     ----------
     silos : mapping, or a config file
-        By name, features (n, k) and labels (n,): arrays, DataFrames (columns are aligned by their names), Arrow tables.
-        Or by name files (CSV, Parquet), for which `label` and `features` name the columns. Or a config file, with
-        `overrides` as on the command line and nothing else.
+        By name, features (n, k) and labels (n,): arrays, DataFrames or Arrow tables. Columns with names are matched by
+        name. Or files by name (CSV, Parquet), for which `label` and `features` name the columns. Or a config file, with
+        `overrides` alone, as on the command line.
     test : pair or file, optional
-        Public records that no silo holds. Without them nobody knows what the model is worth.
+        Public records that no silo holds. Without them the model's error is unknown.
     epsilon : float
-        For each record of each silo, for the whole training. None only with privacy={"trust": "none"}.
+        Guarantee for each record of each silo, for the whole training. None only with privacy={"trust": "none"}.
     algorithm : str or mapping
-        A method's name, or its section: {"name": "mbsgd", "rounds": 20}.
+        A method's name, or its section. Example: {"name": "mbsgd", "rounds": 20}.
     classes : sequence, or None
         The label's values, which are public; of two the second is +1. None for a real-valued label.
     scale : "test", ranges, "released", or a section of `data.scaling`
-        How columns are brought to one scale: by means and deviations of the test records; by public ranges, {"age":
-        (20, 90), ..} or a pair for each column; or by moments that silos release with a fifth of `epsilon`, within the
-        ranges of the test records. None: not at all, which is told where the test records' columns differ in size.
+        Source of the columns' common scale. "test": means and deviations of the test records. Ranges: public ones,
+        {"age": (20, 90), ..} or a pair for each column. "released": moments that silos release with a fifth of
+        `epsilon`, within the ranges of the test records. None: no scaling. A warning names test columns that differ
+        in size.
     seed : int, optional
-        Makes a simulation that repeats: all noise follows from this public seed, and calls that differ in data or a
-        setting share it. None: secret noise, another at each call; a config file has a seed of its own.
+        Makes a repeatable simulation: all noise follows from this public seed. Calls that differ in data or a setting
+        share their noise. None: secret noise, new at each call; a config file has its own seed.
     yes : bool
-        Begins what takes more than a million rounds, as `--yes` on the command line.
+        Starts more than a million rounds, as `--yes` on the command line.
     **sections
         Other keys and sections of a config, as mappings: model={"diameter": 10}, privacy={"delta": 1e-6}.
 
-    Raises InputError for a mistake, SiloError where a silo refuses. Warns with ModelWarning where delta is large, or
-    the model is no better on the test records than always answering the same.
+    Raises InputError for a mistake, SiloError if a silo refuses. Warns with ModelWarning if delta is large, or if the
+    model is no better on the test records than a constant answer.
 
     Examples
     --------
     >>> import fedcore, numpy as np
     >>> X = np.random.default_rng(0).standard_normal((600, 2))
     >>> y = X[:, 0] > X[:, 1]
+
     >>> silos = {"north": (X[:200], y[:200]), "south": (X[200:400], y[200:400])}
     >>> model = fedcore.train(silos, test=(X[400:], y[400:]), epsilon=2)
     >>> model.predict([[1.0, -1.0], [-1.0, 1.0]])
@@ -109,11 +111,11 @@ def train(
     if (home := Home.current().root).exists() and not home.is_dir():
         raise InputError(f"FEDCORE_HOME = {home} is no folder; name one, or leave the variable out")
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
-        asked = Asked(
+        arguments = Arguments(
             silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
         )
-        with asked.paths_untold():
-            config = asked.config(looked_at=True)
+        with arguments.without_paths():
+            config = arguments.config(check_values=True)
             made = make_plan(config)
             size = Size.of(made, durable=False)
             if size.large and not yes:
@@ -122,7 +124,7 @@ def train(
             budget = made.problem.budget
             if budget.private and (large := warning(made.problem.sizes, budget.fixed_delta, made.problem.unit)):
                 warnings.warn(large, ModelWarning, stacklevel=2)
-            trained = _trained(config, asked)
+            trained = _trained(config, arguments)
     if (short := trained.shortfall) is not None:
         warnings.warn(f"the model is {short}", ModelWarning, stacklevel=2)
     return trained
@@ -140,10 +142,10 @@ def plan(
     test: Records | str | Path | None = None,
     **sections: Any,
 ) -> Plan:
-    """The plan of such a training, from the numbers of records alone: every phase with its noise and its epsilon.
+    """Plans such a training from numbers of records alone: every phase, noise and epsilon.
 
-    Arguments and errors are those of `train`; `Plan.as_json()` has all of it as plain values. With released scales it
-    is the plan of what comes after their release.
+    Arguments and errors are those of `train`; `Plan.as_json()` returns the plan as plain values. With released scales
+    it covers the training after their release.
 
     Examples
     --------
@@ -153,31 +155,31 @@ def plan(
     10
     """
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
-        asked = Asked(
+        arguments = Arguments(
             silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
         )
-        with asked.paths_untold():
-            return make_plan(asked.config(looked_at=False))
+        with arguments.without_paths():
+            return make_plan(arguments.config(check_values=False))
 
 
-def _trained(config: ExperimentConfig, asked: Asked) -> Trained:
+def _trained(config: ExperimentConfig, arguments: Arguments) -> Trained:
     import pandas as pd
 
-    shown = placed(config) if asked.has_arrays(config) else config
-    keys = SecretKeys(secrets.token_bytes(32)) if asked.secret else None
-    experiment, before = _prepared(config, asked, keys)
+    shown = placed(config) if arguments.has_arrays(config) else config
+    keys = SecretKeys(secrets.token_bytes(32)) if arguments.secret else None
+    experiment, before = _prepared(config, arguments, keys)
     made, test, context = experiment.plan, experiment.dataset.test, _context(experiment, keys)
-    _check_total(asked, experiment)
+    _check_total(arguments, experiment)
     answered = Counter[str]()
     rows: list[dict[str, Any]] = []
     up = down = 0
-    with contextlib.closing(experiment.in_process(LedgerFolders.below(asked.folder), keys=keys)) as backend:
+    with contextlib.closing(experiment.in_process(LedgerFolders.below(arguments.folder), keys=keys)) as backend:
         backend.open()
         w = experiment.start()
         for query, releases, state in rounds(context, context.method.init(w), backend.ask):
             answered.update(release.silo for release in releases)
             up += sum(release.payload.size for release in releases)
-            down += sum(array.size for name in query.participants for array in query.asked(name).values())
+            down += sum(array.size for name in query.participants for array in query.arrays_for(name).values())
             w = context.method.output(state)
             rows.append(_row(experiment, query, w) | {"floats_up": up, "floats_down": down})
         accounts = tuple(backend.accounts(experiment.run))
@@ -192,22 +194,24 @@ def _trained(config: ExperimentConfig, asked: Asked) -> Trained:
         rounds=pd.DataFrame(rows).set_index("round"),
         measures=found,
         accounts=_both(accounts, before, made, experiment.statistics),
-        noise=stamp(config, asked.secret),
+        noise=stamp(config, arguments.secret),
         statistics=experiment.statistics,
     )
 
 
-def _prepared(config: ExperimentConfig, asked: Asked, keys: Keys | None) -> tuple[Experiment, Sequence[SiloAccount]]:
-    """The experiment, after silos have released what its preparation or steps need; and what that took of each."""
-    root = asked.folder / "silos"
-    # Of arrays, places are seen from their folder, which is another at each call: equal calls are one run.
-    anchor = Anchor.of(asked.folder / "home") if isinstance(asked.silos, Mapping) else None
+def _prepared(
+    config: ExperimentConfig, arguments: Arguments, keys: Keys | None
+) -> tuple[Experiment, Sequence[SiloAccount]]:
+    """The experiment after a release of its statistics, and the accounts of that release."""
+    root = arguments.folder / "silos"
+    # The folder of arrays changes with each call; paths relative to it make equal calls one run.
+    anchor = Anchor.of(arguments.folder / "home") if isinstance(arguments.silos, Mapping) else None
     name = run_id(config, anchor)
     if config.released is None:
         return replace(Experiment.prepare(config, root), run=name), ()
     run = replace(StatisticsRun.prepare(config, root), run=statistics_id(config, anchor))
     context, answered = _context(run, keys), Counter[str]()
-    with contextlib.closing(run.in_process(LedgerFolders.below(asked.folder), keys=keys)) as backend:
+    with contextlib.closing(run.in_process(LedgerFolders.below(arguments.folder), keys=keys)) as backend:
         backend.open()
         state = context.method.init(run.start())
         for _, releases, after in rounds(context, state, backend.ask):
@@ -221,20 +225,20 @@ def _prepared(config: ExperimentConfig, asked: Asked, keys: Keys | None) -> tupl
 
 
 def _context(experiment: Experiment, keys: Keys | None) -> RunContext:
-    """The driver's side of a run; with secret keys, its draws are secret too: a simulated aggregator's noise is one."""
+    """The driver's side of a run; secret keys make its own draws secret too."""
     return experiment.context if keys is None else replace(experiment.context, key=secrets.token_bytes(32))
 
 
-def _check_total(asked: Asked, experiment: Experiment) -> None:
-    """Raises InputError where `epsilon`, of which silos release scales and train, would not cover both together."""
-    named = isinstance(asked.scale, str) and asked.scale == "released"
+def _check_total(arguments: Arguments, experiment: Experiment) -> None:
+    """Raises InputError if released scales and training together spend more than `epsilon`."""
+    named = isinstance(arguments.scale, str) and arguments.scale == "released"
     if not named or experiment.statistics is None or not experiment.plan.problem.budget.private:
         return
     total = largest_composed(experiment.plan, experiment.statistics)
-    if not total <= asked.total:
+    if not total <= arguments.total:
         raise InputError(
             f"scale='released': release and training together spend epsilon {shown_up(total)}, more than "
-            f"{in_full(asked.total)}; give the release one of its own, as scale={{'constants': 'released', "
+            f"{in_full(arguments.total)}; give the release one of its own, as scale={{'constants': 'released', "
             "'epsilon': ..}"
         )
 
@@ -242,7 +246,7 @@ def _check_total(asked: Asked, experiment: Experiment) -> None:
 def _both(
     accounts: Sequence[SiloAccount], before: Sequence[SiloAccount], made: Plan, statistics: Plan | None
 ) -> tuple[SiloAccount, ...]:
-    """What ledgers say of training, and of the release before it, together."""
+    """Silos' accounts of training and of the release before it, together."""
     earlier = {account.silo: account for account in before}
     return tuple(
         account
@@ -257,7 +261,7 @@ def _both(
 
 
 def _row(experiment: Experiment, query: Query, w: Vector) -> dict[str, Any]:
-    """What is public of a round: where it is, what has been spent, how the model does on public records."""
+    """Public row of a round: number, phase, epsilon until then, measures on test records."""
     made, test, every = experiment.plan, experiment.dataset.test, experiment.config.tracking.evaluate_every
     row: dict[str, Any] = {"round": made.position(query.phase, query.round), "phase": query.phase}
     if made.problem.budget.private and is_shown(made, query.phase, query.round):

@@ -1,9 +1,8 @@
 """Per-record losses on a predictor, with the constants that clipping and theory need.
 
 Those of LOSSES are for a linear predictor z = <w, x>. To add one: one file here and its import below
-(docs/how-to/add-loss.md); the contract tests then run it. `Softmax` has a predictor of several
-values and a model of its
-own.
+(docs/how-to/add-loss.md); the contract tests then run it. `Softmax` has a predictor of several values and a model of
+its own.
 """
 
 from functools import reduce
@@ -43,5 +42,5 @@ else:
 
 
 def unsmoothed(loss: Loss) -> NamedLoss:
-    """The loss that a smoothed one stands for, and which reports are about; any other loss itself."""
+    """The loss under a smoothed loss, which reports are about; any other loss itself."""
     return loss.loss if isinstance(loss, Moreau | Convolution | DrawnConvolution) else loss

@@ -14,9 +14,10 @@ from fedcore.losses.two_slopes import TwoSlopes
 
 @dataclass(frozen=True, config=DECLARED)
 class Absolute(TwoSlopes):
-    """|z - y| for real y, in units of y; convex, 1-Lipschitz in z. A constant predictor that minimises it is a median.
+    """|z - y| for real y, in units of y; convex, 1-Lipschitz in z.
 
-    Source: least absolute deviations; spec localized-isrl-dp 7.4. At z = y the subgradient is 0.
+    A constant predictor that minimises it is a median. At z = y the subgradient is 0. Source: least absolute
+    deviations; spec localized-isrl-dp 7.4.
     """
 
     name: Literal["absolute"] = "absolute"

@@ -1,4 +1,4 @@
-"""Convolution smoothing of a nonsmooth loss: its mean over a ball around the model, without drawing from the ball."""
+"""Convolution smoothing of a nonsmooth loss: its mean over a ball around the model, in closed form."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedcore.losses.traits import LabelSet, Link, PredictorLoss
 class Convolution(PredictorLoss):
     """E loss(z + reach T, y), T the first coordinate of a uniform point of the unit ball of R^dim.
 
-    `reach`: in units of the predictor. It lies above the loss by at most `gap`; convex, as Lipschitz as the loss.
-    Source: Gao et al. 2024, Algorithms 6 and 7: f_s(w) = E f(w + v), v uniform in the ball of radius s, and drawn at
-    the silo there. For a linear predictor <v, x> is s |x| T, and (T + 1)/2 has the Beta((dim+1)/2, (dim+1)/2)
-    distribution, so value and gradient are exact and no randomness is needed (spec localized-isrl-dp 13.5). Deviation:
-    reach = s feature_bound for all records, so shorter ones are smoothed more than by the paper, within its bounds.
+    `reach`: in units of the predictor. The mean exceeds the loss by at most `gap`; convex, as Lipschitz as the loss.
+    Source: Gao et al. 2024, Algorithms 6 and 7: `f_s(w) = E f(w + v)`, v uniform in the ball of radius s, drawn at the
+    silo. For a linear predictor <v, x> is s |x| T, and (T + 1)/2 has the Beta((dim+1)/2, (dim+1)/2) distribution. So
+    value and gradient are exact, without randomness (spec localized-isrl-dp 13.5). Deviation: reach = s feature_bound
+    for all records, so shorter ones are smoothed more than by the paper, within its bounds.
     """
 
     loss: Smoothable
@@ -70,8 +70,10 @@ class Convolution(PredictorLoss):
         return left + (right - left) * self._probability((z - y) / self.reach)
 
     def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
-        """residual(z, y) - residual(z - dz, y), by subtraction: right to about 1e-15 of the loss's jump, so a step far
-        below 1e-10 of `reach` is drowned by rounding."""
+        """residual(z, y) - residual(z - dz, y), by subtraction.
+
+        Its error is about 1e-15 of the loss's jump, so rounding drowns a step far below 1e-10 of `reach`.
+        """
         left, right = self.loss.slopes(y)
         u, other = (z - y) / self.reach, (z - dz - y) / self.reach
         return (right - left) * (self._probability(u) - self._probability(other))
@@ -89,7 +91,7 @@ class Convolution(PredictorLoss):
         return np.asarray(betainc(half, half, (1.0 + np.clip(u, -1.0, 1.0)) / 2.0))
 
     def _upper_mean(self, u: Vector) -> Vector:
-        """E max(T + u, 0) = u P(T < u) + E[T; T > -u]; the last is an integral of T's density in closed form."""
+        """E max(T + u, 0) = u P(T < u) + E[T; T > -u], whose last term is an integral in closed form."""
         held = np.clip(u, -1.0, 1.0)
         tail = self._density / (self.dim + 1) * (1.0 - held * held) ** ((self.dim + 1) / 2)
         return np.maximum(u * self._probability(u) + tail, 0.0)

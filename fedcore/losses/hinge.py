@@ -17,8 +17,8 @@ from fedcore.losses.two_slopes import TwoSlopes
 class Hinge(TwoSlopes):
     """max(0, 1 - y z) for labels y in {-1, +1}; convex, 1-Lipschitz in z, corner at z = y.
 
-    Source: the loss of soft-margin classifiers (Cortes, Vapnik 1995); spec localized-isrl-dp 7.4. At the margin y z = 1
-    the subgradient is 0, as if the record lay outside.
+    Source: soft-margin classifiers (Cortes, Vapnik 1995); spec localized-isrl-dp 7.4. At the margin y z = 1 the
+    subgradient is 0, as for a record beyond it.
     """
 
     name: Literal["hinge"] = "hinge"

@@ -16,9 +16,10 @@ from fedcore.losses.traits import IDENTITY, REALS, LabelSet, Link, PredictorLoss
 
 @dataclass(frozen=True, config=DECLARED)
 class Huber(PredictorLoss):
-    """t^2/2 for |t| <= width, width |t| - width^2/2 beyond, t = z - y; convex, width-Lipschitz and 1-smooth in z.
+    """t^2/2 for |t| <= width, width |t| - width^2/2 beyond, t = z - y.
 
-    Source: Huber 1964, Robust estimation of a location parameter, equation (9).
+    Convex, width-Lipschitz and 1-smooth in z. Source: Huber 1964, Robust estimation of a location parameter, equation
+    (9).
     """
 
     name: Literal["huber"] = "huber"

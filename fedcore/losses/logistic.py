@@ -16,8 +16,10 @@ from fedcore.losses.traits import LOGIT, TWO_CLASSES, LabelSet, Link, PredictorL
 
 @dataclass(frozen=True, config=DECLARED)
 class Logistic(PredictorLoss):
-    """log(1 + exp(-y z)) for labels y in {-1, +1}; convex, 1-Lipschitz and 1/4-smooth in z, with a second derivative
-    that changes by at most `curvature_lipschitz` per z."""
+    """log(1 + exp(-y z)) for labels y in {-1, +1}; convex, 1-Lipschitz and 1/4-smooth in z.
+
+    Its second derivative changes by at most `curvature_lipschitz` per unit of z.
+    """
 
     name: Literal["logistic"] = "logistic"
 
@@ -40,7 +42,7 @@ class Logistic(PredictorLoss):
         return r
 
     def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
-        """residual(z, y) - residual(z - dz, y), which is the sigmoid's change for either label: no digit is lost."""
+        """residual(z, y) - residual(z - dz, y): the sigmoid's change for either label, without loss of digits."""
         return sigmoid_change(z, dz)
 
     def curvature(self, z: Vector, y: Vector) -> Vector:

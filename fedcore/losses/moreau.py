@@ -1,4 +1,4 @@
-"""Moreau envelope of a nonsmooth loss: the smoothing that the papers call Nesterov's."""
+"""Moreau envelope of a nonsmooth loss, which the papers call Nesterov smoothing."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fedcore.losses.quantile import Quantile
 from fedcore.losses.traits import LabelSet, Link, PredictorLoss
 
 Smoothable = Hinge | Absolute | Quantile
-"""Losses with one corner, which both kinds of smoothing are written for."""
+"""Losses with one corner, for which both kinds of smoothing are written."""
 
 
 @dataclass(frozen=True, config=DECLARED)
 class Moreau(PredictorLoss):
-    """min over u of loss(u, y) + (weight/2)(z - u)^2; convex, weight-smooth in z, as Lipschitz as the loss.
+    """min over u of loss(u, y) + (weight/2)(z - u)^2: convex and weight-smooth in z.
 
-    `weight`: in units of loss per squared predictor. It lies below the loss by at most `gap`.
-    Source: Gao et al. 2024, Theorem 3.1, with the minimum over R^d (spec localized-isrl-dp 7.4). Deviation: the
-    envelope is taken in the predictor z = <w, x>, with one weight for all records. In w this is the paper's f_b with
-    b = weight |x|^2. With weight = beta / feature_bound^2 records of the largest norm have the paper's envelope and
-    shorter ones a smoother one; the three facts that the theorem uses (convex, beta-smooth, gap at most
-    L^2 / (2 beta)) hold for all, and a record's gradient stays a multiple of x that looks at z and y alone.
+    It is as Lipschitz as the loss. `weight`: in units of loss per squared predictor. The envelope is below the loss by
+    at most `gap`. Source: Gao et al. 2024, Theorem 3.1, with the minimum over R^d (spec localized-isrl-dp 7.4).
+    Deviation: the envelope is taken in the predictor z = <w, x>, with one weight for all records. In w this is the
+    paper's f_b with b = weight |x|^2. With weight = beta / feature_bound^2 records of the largest norm have the paper's
+    envelope, shorter ones a smoother one. The theorem's three facts hold for all records: convex, beta-smooth, gap at
+    most L^2 / (2 beta). A record's gradient stays a multiple of x that depends on z and y alone.
     """
 
     loss: Smoothable
@@ -61,7 +61,7 @@ class Moreau(PredictorLoss):
         return z - self.residual(z, y) / self.weight
 
     def value(self, z: Vector, y: Vector) -> Vector:
-        """Envelope of each record, by the dual form: max over slopes g in [left, right] of g t - g^2 / (2 weight)."""
+        """Envelope of each record, by the dual form: max of g t - g^2 / (2 weight) over g in [left, right]."""
         g = self.residual(z, y)
         return g * (z - y) - g * g / (2.0 * self.weight)
 

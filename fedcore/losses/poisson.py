@@ -18,11 +18,11 @@ from fedcore.losses.traits import COUNTS, HELD, LOG, RESIDUAL_ERROR, LabelSet, L
 class Poisson(PredictorLoss):
     """exp(z) - y z + y log y - y for counts y; the model predicts the mean exp(z).
 
-    The negative log likelihood up to a constant of y, which makes the least value 0: half of a record's unit deviance
-    (McCullagh and Nelder 1989, section 2.3). Convex and neither Lipschitz nor smooth on the line: `model.clip` has to
-    be given. Records of norm at most B and models in the ball of diameter D have |z| <= D B / 2, where the loss is
-    exp(D B / 2)-smooth: 22,026 at D = 20 and B = 1, and e at D = 2. Above z = HELD the exponential continues as its
-    tangent, so that no finite record overflows.
+    It is the negative log likelihood up to a constant of y, which makes the least value 0. That is half of a record's
+    unit deviance (McCullagh and Nelder 1989, section 2.3). It is convex and neither Lipschitz nor smooth on the line,
+    so `model.clip` has to be given. Records of norm at most B and models in the ball of diameter D have |z| <= D B / 2.
+    The loss is exp(D B / 2)-smooth there: 22,026 at D = 20 and B = 1, and e at D = 2. Above z = HELD the exponential
+    continues as its tangent, so that no finite record overflows.
     """
 
     name: Literal["poisson"] = "poisson"
@@ -46,7 +46,7 @@ class Poisson(PredictorLoss):
         return r
 
     def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
-        """residual(z, y) - residual(z - dz, y): the larger exponential times 1 - exp(-|dz|), so no digit is lost."""
+        """residual(z, y) - residual(z - dz, y): the larger exponential times 1 - exp(-|dz|), to all digits."""
         at, before = np.minimum(z, HELD), np.minimum(z - dz, HELD)
         step = np.where((z <= HELD) & (z - dz <= HELD), dz, at - before)
         change = -np.expm1(-np.abs(step)) * np.exp(np.maximum(at, before))
@@ -65,5 +65,5 @@ class Poisson(PredictorLoss):
         return math.exp(reach) if reach < HELD else math.inf
 
     def residual_error(self, reach: float) -> float:
-        """Relative to the exponential, where that is above 1."""
+        """Rounding bound relative to the exponential, where that is above 1."""
         return RESIDUAL_ERROR * self.smoothness_within(reach)

@@ -16,17 +16,18 @@ _LOWEST = -340.0  # exp of it squared is still a normal number
 _NEAR = 30.0  # steps of predictors whose exponentials are far below one over the least probability
 
 MOST_CLASSES = 2**12
-"""Columns of what is computed for each record."""
+"""Largest number of classes, the columns of each record's arrays."""
 
 
 @dataclass(frozen=True, config=DECLARED)
 class Softmax(LossTraits):
-    """log(sum_k exp(z_k)) - z_y for class numbers y in {0, ..., C-1}; convex, sqrt(2)-Lipschitz and 1/2-smooth in z.
+    """log(sum_k exp(z_k)) - z_y for class numbers y in {0, ..., C-1}.
 
-    Unlike the other losses its predictor has C values per record: z is (n, C). Its gradient in z is p - e_y, whose
-    square is sum_{k != y} p_k^2 + (1 - p_y)^2 <= 2 (1 - p_y)^2 < 2. Its Hessian is diag(p) - p p', and
-    v'(diag(p) - p p')v is the variance of v_k under p, at most (max v - min v)^2 / 4 <= |v|^2 / 2 (Popoviciu 1935),
-    reached by p = (1/2, 1/2). Source: multinomial logistic regression; spec dp-scaffold, models.
+    Convex, sqrt(2)-Lipschitz and 1/2-smooth in z. Unlike the other losses its predictor has C values per record: z is
+    (n, C). Its gradient in z is p - e_y, of squared norm `sum_{k != y} p_k^2 + (1 - p_y)^2 <= 2 (1 - p_y)^2 < 2`. Its
+    Hessian is H = diag(p) - p p'. Its form v'H v is the variance of v_k under p, at most
+    `(max v - min v)^2 / 4 <= |v|^2 / 2` (Popoviciu 1935), reached by p = (1/2, 1/2). Source: multinomial logistic
+    regression; spec dp-scaffold, models.
     """
 
     name: Literal["softmax"] = "softmax"
@@ -46,17 +47,18 @@ class Softmax(LossTraits):
     def residual(self, z: Matrix, y: Vector) -> Matrix:
         """Derivative in z, p - e_y (n, C); a row whose z holds infinity or NaN is NaN throughout.
 
-        No entry of p is below 1e-148 (an error that size), so that squares of residuals do not vanish.
+        Entries of p are at least 1e-148 (an error that size), so that squares of residuals do not vanish.
         """
         r = _probabilities(z)
         r -= self.one_hot(y, z.shape[1])
         return r
 
     def residual_change(self, z: Matrix, dz: Matrix, y: Vector) -> Matrix:
-        """residual(z, y) - residual(z - dz, y), p - p' (n, C): p'_k (exp(dz_k - change of the log of the sum) - 1).
+        """residual(z, y) - residual(z - dz, y) = p - p' (n, C), p at z and p' at z - dz.
 
-        dz is taken relative to that of the likeliest class at z - dz, so that the change of the sum is small where that
-        class is almost certain, and no digit of the others is lost. Rows with longer steps are subtracted.
+        `p_k - p'_k` is `p'_k (exp(dz_k - change of the log of the sum) - 1)`. The code takes dz relative to that of the
+        likeliest class at z - dz. Where that class is almost certain the change of the sum is then small, and the
+        others lose no digit. Rows with longer steps are subtracted.
         """
         before = z - dz
         old = _probabilities(before)
@@ -68,12 +70,12 @@ class Softmax(LossTraits):
 
     @staticmethod
     def one_hot(y: Vector, classes: int) -> np.ndarray:
-        """e_y of each record, bool (n, C), class by class in memory; no class where y is not one of 0, ..., C-1."""
+        """e_y of each record, bool (n, C), class by class in memory; no class where y is outside 0, ..., C-1."""
         return np.asarray(y == np.arange(float(classes))[:, None]).T
 
 
 def _probabilities(z: Matrix) -> Matrix:
-    """p (n, C): exp(z) over its sum, entries held at 1e-148."""
+    """p (n, C): exp(z) over its sum, entries at least 1e-148."""
     p = z - z.max(axis=1, keepdims=True)
     np.maximum(p, _LOWEST, out=p)
     np.exp(p, out=p)

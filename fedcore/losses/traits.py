@@ -1,4 +1,4 @@
-"""Traits that every loss declares: the labels it takes, the link to what it predicts, its constants over a range."""
+"""Traits that every loss declares: labels, link to predictions, constants over a range."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fedcore.arrays import Vector
 Values = NDArray[np.float64]
 
 RESIDUAL_ERROR = 2.0**-40
-"""Far above the rounding of a residual itself, a few units in the last place of numbers below 2."""
+"""Default bound on the rounding of a residual, far above a few units in the last place of numbers below 2."""
 HELD = 300.0
 """Largest predictor that the log link exponentiates. Squares of exp(300) are finite, and no data have such counts."""
 
 
 @dataclass(frozen=True)
 class LabelSet:
-    """A set of labels. Plain values, so a silo's source can carry it.
+    """A set of labels, as plain values, so that a silo's source can carry it.
 
-    `name`: a plural noun for messages. `classes`: labels are classes of `data.classes`; a model is then measured by
+    `name`: a plural noun for messages. `classes`: labels are classes of `data.classes`. A model is then measured by
     error, recall and AUC, and otherwise by RMSE and MAE of its mean. `numbered`: classes are coded 0 to C-1, each with
     a predictor of its own. `values`: the only labels; None: no list. `whole`: integers. `least`: the smallest label;
     None: there is none. `pair`: two labels whose gradients at predictor 0 are opposite. `unbounded`: labels lie far on
@@ -40,7 +40,7 @@ class LabelSet:
     unbounded: bool = False
 
     def contains(self, y: Vector) -> NDArray[np.bool_]:
-        """Which labels (n,) are in the set; one that is not finite never is."""
+        """True for labels in the set (n,); a label that is not finite is never in it."""
         found = np.isfinite(y)
         if self.least is not None:
             found &= y >= self.least
@@ -51,7 +51,7 @@ class LabelSet:
         return np.asarray(found)
 
     def opposite(self, y: float) -> float:
-        """The other label of the pair; any label's mirror image in its middle."""
+        """The other label of the pair; in general, a label's mirror image in the pair's middle."""
         return self.pair[0] + self.pair[1] - y
 
 
@@ -63,8 +63,11 @@ COUNTS = LabelSet("counts 0, 1, 2, ...", classes=False, pair=(0.0, 2.0), whole=T
 
 @dataclass(frozen=True)
 class Link:
-    """`inverse`: from predictors, (n,) or (n, C), to predictions of the same shape. `probable`: they are probabilities,
-    of the second class or of each; a served model then has `predict_proba`."""
+    """The map from predictors to predictions.
+
+    `inverse`: from predictors, (n,) or (n, C), to predictions of the same shape. `probable`: predictions are
+    probabilities, of the second class or of each; a served model then has `predict_proba`.
+    """
 
     name: str
     inverse: Callable[[Values], Values]
@@ -76,7 +79,7 @@ def _same(z: Values) -> Values:
 
 
 def held_exponential(z: Values) -> Values:
-    """exp(z), of predictors above HELD that of HELD; in an array of its own."""
+    """exp(min(z, HELD)), in an array of its own."""
     mean = np.minimum(z, HELD)
     return np.asarray(np.exp(mean, out=mean))
 
@@ -98,12 +101,15 @@ LOGIT = Link("logit", _probability, probable=True)
 SOFTMAX = Link("softmax", shares, probable=True)
 
 LINKS = {link.name: link for link in (IDENTITY, LOG, SCORE, LOGIT, SOFTMAX)}
-"""By name, which a saved model holds."""
+"""Links by the name that a saved model holds."""
 
 
 class LossTraits:
-    """What planning, evaluation, serving and audits read from a loss. A loss declares the properties as class variables
-    or as properties; a constant that grows with the predictor overrides the methods of a reach."""
+    """Constants of a loss that planning, evaluation, serving and audits read.
+
+    A loss declares the properties as class variables or as properties. A constant that grows with the predictor
+    overrides the methods of a reach.
+    """
 
     @property
     def labels(self) -> LabelSet:
@@ -112,7 +118,7 @@ class LossTraits:
 
     @property
     def link(self) -> Link:
-        """From predictors to what the model predicts: what is measured and served."""
+        """The map from predictors to the predictions that are measured and served."""
         raise NotImplementedError
 
     @property
@@ -139,7 +145,7 @@ class LossTraits:
 
 
 class PredictorLoss(LossTraits):
-    """A loss on one predictor z per record. z and y are float64 (n,), and so are the answers.
+    """A loss on one predictor z per record. z and y are float64 (n,), and so are the results.
 
     A class with a `name` is a choice of `model.loss.name`.
     """
@@ -163,7 +169,7 @@ class PredictorLoss(LossTraits):
         raise NotImplementedError
 
     def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
-        """residual(z, y) - residual(z - dz, y), with the digits of dz however small it is."""
+        """residual(z, y) - residual(z - dz, y), with the relative accuracy of dz, however small."""
         raise NotImplementedError
 
     def curvature(self, z: Vector, y: Vector) -> Vector:

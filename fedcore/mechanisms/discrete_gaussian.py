@@ -5,18 +5,18 @@ mechanism; their sampler is exact too, but takes one coordinate at a time). The 
 (Computing 54, 1995), with integers where he has real numbers:
 
 - The line is cut into cells of W = 2^b integers, 32 to 64 of them per s. Over each cell stands a column of unit
-  rectangles: `sure` ones wholly below F(x) = scale * exp(-x^2 / (2 s^2)), `open` ones on top that reach above it.
+  rectangles. `sure` ones are wholly below F(x) = scale * exp(-x^2 / (2 s^2)); `open` ones on top reach above it.
 - All columns together have exactly 2^16 rectangles, so 16 random bits choose one without any rounding; b further bits
-  choose the integer in its cell. In a sure rectangle it is accepted; in an open one, if a uniform height U in the
-  column of open rectangles is below F: sure + open * U < F(x). Rejected ones are drawn anew.
+  choose the integer in its cell. In a sure rectangle it is accepted. In an open one it is accepted if a uniform
+  height U among the open rectangles is below F: `sure + open * U < F(x)`. Rejected ones are drawn anew.
 
-An integer of a cell is hence returned with weight sure + open * (F(x) - sure) / open = F(x), whatever the counts are:
-nothing has to be rounded into the table. Comparisons are made in double precision with a margin far above its error,
-and those that fall within the margin (fewer than 2^-30 of the draws) in decimal arithmetic, with as many digits and
-further bits of U as it takes. The only distance from the discrete Gaussian is what lies beyond 13 s: below 2^-125.8 for
-s >= 2^20, by P(X >= m) <= P(N(0, s^2) >= m - 1) (Canonne, Kamath, Steinke 2020).
+So an integer of a cell is returned with weight sure + open * (F(x) - sure) / open = F(x), whatever the counts. The
+table needs no rounding. Comparisons are in double precision with a margin far above its error. Those within the margin
+(fewer than 2^-30 of the draws) are repeated in decimal arithmetic, with as many digits and bits of U as needed. The
+only distance from the discrete Gaussian is its part beyond 13 s. For s >= 2^20 that is below 2^-125.8, by
+`P(X >= m) <= P(N(0, s^2) >= m - 1)` (Canonne, Kamath, Steinke 2020).
 
-The time of a draw depends on the noise (how much is drawn anew), as with any rejection.
+The time of a draw depends on the noise (by the number of rejections), as with any rejection.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _PIECE = 1 << 13
 
 
 class Keystream:
-    """Uniform 64-bit words: ChaCha20 (Bernstein 2008; RFC 8439's core) under a 32-byte key, from block 0 on.
+    """Uniform 64-bit words of ChaCha20 (Bernstein 2008; RFC 8439's core) under a 32-byte key.
 
-    A key must be used for one stream only. ChaCha20 in counter mode is taken to be a pseudorandom function; of AES one
-    would only assume a permutation, whose blocks never repeat.
+    They begin at block 0, so a key must be used for one stream only. ChaCha20 in counter mode is assumed to be a
+    pseudorandom function. AES would be assumed to be a permutation only, whose blocks never repeat.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -70,8 +70,8 @@ class Keystream:
 class DiscreteGaussian:
     """Table and sampler for one s (in grid steps, 32 <= s < 2^49). Raises ValueError for another s.
 
-    `support`: least and largest integer that can come out. A table is of 512 KB and takes half a millisecond to make;
-    `discrete_gaussian` keeps those in use.
+    `support`: least and largest possible sample. A table has 512 KB and takes half a millisecond to make;
+    `discrete_gaussian` caches those in use.
     """
 
     def __init__(self, s: float) -> None:
@@ -83,14 +83,15 @@ class DiscreteGaussian:
         self._half = math.ceil(REACH * s / width)
         self.support = (-self._half * width, self._half * width - 1)
         near = np.arange(self._half) * width
-        # Cell j goes from j W to j W + W - 1, its mirror image from -j W - 1 to -j W - W: |x| is from j W to j W + W.
+        # Cell j holds j W to j W + W - 1, its mirror image -j W - 1 to -j W - W.
+        # So |x| is from j W to j W + W.
         high, low = (np.exp(-0.5 * (x / s) ** 2) for x in (near, near + width))
         # Columns have whole rectangles, so their number is only roughly proportional to the scale.
         self._scale = float(2**_SLOTS / (2.0 * high.sum()))
         while (top := np.ceil(high * (self._scale * (1.0 + _DOUBT))).astype(np.int64)).sum() > 2 ** (_SLOTS - 1):
             self._scale *= 2 ** (_SLOTS - 1) / float(top.sum())
         sure = np.floor(low * (self._scale * (1.0 - _DOUBT))).astype(np.int64)
-        # Rectangles to spare lie over the outermost cells: open ones may reach as high as they like.
+        # Spare rectangles lie over the outermost cells: open ones may have any height.
         top[-1] += 2 ** (_SLOTS - 1) - top.sum()
         # Indexed by cell: those left of zero, -1 to -half, are found from the end, as Python counts.
         starts = np.concatenate((near, near - self._half * width))
@@ -111,7 +112,7 @@ class DiscreteGaussian:
             piece += self.draw(stream, piece.size)
 
     def draw(self, stream: Keystream, n: int) -> npt.NDArray[np.int64]:
-        """n independent samples; how many words of the stream are used up depends on the samples."""
+        """n independent samples; the number of words taken from the stream depends on the samples."""
         # Some 2 % are rejected; the surplus nearly always replaces them without another turn.
         words = stream.words(n + n // 32 + 8)
         samples = self._starts.take((words >> _BELOW_SLOT).view(np.int64))
@@ -119,11 +120,11 @@ class DiscreteGaussian:
         keep = words < self._first_open
         undecided = (~keep).nonzero()[0]
         keep[undecided] = self._accept(samples[undecided], stream)
-        kept = samples[keep][:n]
-        return kept if kept.size == n else np.concatenate((kept, self.draw(stream, n - kept.size)))
+        accepted = samples[keep][:n]
+        return accepted if accepted.size == n else np.concatenate((accepted, self.draw(stream, n - accepted.size)))
 
     def _accept(self, samples: npt.NDArray[np.int64], stream: Keystream) -> npt.NDArray[np.bool_]:
-        """For samples in open rectangles: whether sure + open * U < F(sample), with new U."""
+        """True where sure + open * U < F(sample), for samples in open rectangles, with new U."""
         heights = stream.words(samples.size)
         cells = samples >> self._shift
         target = samples * (math.sqrt(0.5) / self.s)
@@ -139,7 +140,7 @@ class DiscreteGaussian:
         return accepted
 
     def _below(self, sample: int, height: int, stream: Keystream) -> bool:
-        """What `_accept` asks, exactly; U has its first 64 bits in `height` and further ones from the stream."""
+        """The comparison of `_accept`, exactly. `height`: first 64 bits of U; the stream gives further ones."""
         cell = sample >> self._shift
         sure, open_, bits = int(self._sure[cell]), int(self._open[cell]), 64
         while True:
@@ -160,5 +161,5 @@ class DiscreteGaussian:
 
 @lru_cache(maxsize=32)
 def discrete_gaussian(s: float) -> DiscreteGaussian:
-    """The sampler for this s, made once."""
+    """The sampler for this s, from a cache."""
     return DiscreteGaussian(s)

@@ -1,6 +1,6 @@
-"""Gaussian noise in double precision: keyed by what it protects, or for simulated silos by its address alone.
+"""Gaussian noise in double precision, keyed by the sum, or for simulated silos by the address.
 
-Its image is not the whole line, so it protects nobody against who knows the last bits of a sum. Guarded silos use
+Its image is not the whole line. It gives no protection against an observer of the last bits of a sum. Guarded silos use
 `fedcore.mechanisms.grid` instead. Normals are those of `fedcore.draws`, the same on every machine.
 """
 
@@ -17,22 +17,25 @@ from fedcore.draws.normal import normals
 from fedcore.draws.philox import Philox
 
 MOST_AT_ONCE = 1 << 16
-"""Numbers of one pass over several draws: half a megabyte."""
+"""Numbers of one pass over several draws, at most: half a megabyte."""
 
 
 def round_address(phase: int, round: int) -> bytes:
-    """The address of a round, as noise and samples have it in their keys."""
+    """The address of a round, in the form of noise and sample keys."""
     return struct.pack("<QQ", phase, round)
 
 
 def numbered(address: bytes, ask: int) -> bytes:
-    """The address of the answer of this number, from 1, in a round."""
+    """The address of an answer within a round. `ask`: its number, from 1."""
     return address + ask.to_bytes(8, "little")
 
 
 class Noise(Protocol):
-    """Standard normals that mask one sum. `in_passes`: whether they follow from run key and context alone, so that
-    draws of several silos can be made in one pass (`RoundNoise`)."""
+    """Standard normals that mask one sum.
+
+    `in_passes`: True if they follow from run key and context alone. Draws of several silos can then be made in one pass
+    (`RoundNoise`).
+    """
 
     in_passes: ClassVar[bool]
 
@@ -42,7 +45,7 @@ class Noise(Protocol):
 
 
 class KeyedGaussian:
-    """Normals keyed by run key, context and the exact sum: one noise vector never masks two different sums.
+    """Normals keyed by run key, context and exact sum: one noise vector never masks two sums.
 
     The key is a MAC by BLAKE2b in its keyed mode (RFC 7693), which takes a third of the time of HMAC-SHA-256. The same
     question about the same records repeats the same bytes; a sum that differs in its last bit gets independent noise.
@@ -60,7 +63,7 @@ class KeyedGaussian:
 
 
 class SeededGaussian:
-    """Normals of simulated silos, keyed by run key and context: whatever is summed, an address has the same noise."""
+    """Normals of simulated silos, keyed by run key and context: one noise per address, for every sum."""
 
     in_passes: ClassVar[bool] = True
 
@@ -72,16 +75,17 @@ class SeededGaussian:
         return self.rows([(run_key, context)], total.size)[0].reshape(total.shape)
 
     def rows(self, keyed: Sequence[tuple[bytes, bytes]], size: int) -> Vector:
-        """Normals (draws, size) of each run key and context, in one pass: each row is that of `draw`."""
+        """Normals (draws, size) of each run key and context, in one pass: each row equals that of `draw`."""
         keys = [blake2b(context, key=run_key, digest_size=16).digest() for run_key, context in keyed]
         return normals(self._philox.first(keys, size))
 
 
 class RoundNoise:
-    """The noise of one round of several simulated silos, computed in passes when the first of a pass is drawn.
+    """The noise of one round of several simulated silos, computed in passes over silos.
 
-    `run_keys`: of the silos, in the order in which they answer. `address`: of the round (`round_address`). `answers`:
-    of each silo. `size`: numbers of an answer. Every row is that of `SeededGaussian.draw`.
+    A pass runs at the first draw that needs it. `run_keys`: of the silos, in the order in which they answer. `address`:
+    of the round (`round_address`). `answers`: of each silo. `size`: numbers of an answer. Every row equals that of
+    `SeededGaussian.draw`.
     """
 
     in_passes: ClassVar[bool] = True
@@ -97,11 +101,11 @@ class RoundNoise:
         self._ahead: dict[tuple[bytes, bytes], Vector] = {}
 
     def of(self, run_key: bytes, own: Noise) -> Noise:
-        """This one for a silo that it is about, the silo's `own` for another."""
+        """This object for a silo of the round, the silo's `own` noise for another."""
         return self if run_key in self._run_keys and own.in_passes else own
 
     def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
-        """As `SeededGaussian.draw`, and the caller's own."""
+        """As `SeededGaussian.draw`, in an array that the caller owns."""
         found = self._ahead.pop((run_key, context), None)
         if found is None and run_key in self._waiting and self._silos_at_once > 0:
             self._draw_from(run_key)
@@ -111,7 +115,7 @@ class RoundNoise:
         return found
 
     def _draw_from(self, run_key: bytes) -> None:
-        """Draws for this silo and for those that still wait, as many as a pass takes."""
+        """Draws for this silo and for waiting ones, as many as fit in a pass."""
         del self._waiting[run_key]
         others = list(islice(self._waiting, self._silos_at_once - 1))
         for key in others:

@@ -1,27 +1,30 @@
-"""Noise of a guarded silo: the exact clipped sum, rounded to a grid, plus discrete Gaussian noise on the same grid.
+"""Noise of a guarded silo: the clipped sum on a grid, plus discrete Gaussian noise on that grid.
 
-Continuous samplers in floating point give away coordinates by the set of their values (Mironov 2012; Holohan,
-Braghin 2021). Here sum and noise are integers, times a step that is a power of two, found from public numbers only.
+Continuous samplers in floating point give away coordinates by the set of their values (Mironov 2012; Holohan, Braghin
+2021). Here sum and noise are integers, times a step that is a power of two, found from public numbers only.
 
-Why it is as private as the Gaussian mechanism, in the exact sense of its curve (mu-GDP), which the accountant uses:
+It is as private as the Gaussian mechanism, in the exact sense of its curve (mu-GDP), which the accountant uses:
 
-1. Rounding. Nearest integers of a / step and b / step differ in norm by at most |a - b| / step + sqrt(d), since each
-   coordinate of each vector moves by at most 1/2 (as in Kairouz, Liu, Steinke 2021, who round at random to lose less).
-2. The discrete Gaussian with parameter s is a post-processing of the continuous one with variance s^2 - 5. Let
-   K(g) be a discrete Gaussian with parameter sqrt(5) centred at the real number g. K commutes with shifts by integers:
-   for integers v, K(v + N(0, s^2 - 5)) is v + noise, where the noise has at n the weight
+1. Rounding. Nearest integers of a / step and b / step differ in norm by at most |a - b| / step + sqrt(d). Each
+   coordinate of each vector moves by at most 1/2. (Kairouz, Liu, Steinke 2021 have the same step, with random rounding
+   to lose less.)
+2. The discrete Gaussian with parameter s is a post-processing of the continuous one with variance s^2 - 5. Let K(g) be
+   a discrete Gaussian with parameter sqrt(5) centred at the real number g. K commutes with shifts by integers. So for
+   integers v, K(v + N(0, s^2 - 5)) is v + noise, where the noise has at n the weight
+
        integral of phi_{s^2-5}(g) phi_5(n - g) / c(g) dg,   c(g) = sum over the integers m of phi_5(m - g).
-   c(g) is within 1 +- e, e = 2.1 exp(-2 pi^2 5) < 2^-140, for every g (Poisson summation; the smoothing parameter of
-   Micciancio and Regev 2007), and without c(g) the integral is phi_{s^2}(n): the discrete Gaussian up to its constant.
-   The total variation between the two is hence at most e / (1 - e). (Convolution of discrete Gaussians: Peikert 2010.)
-3. The sampler is exact but for what lies beyond 13 s (`discrete_gaussian`).
 
-So each answer is a post-processing of a Gaussian mechanism with sensitivity |a - b| / step + sqrt(d) and variance
-s^2 - 5, up to a total variation of 2^-125 per coordinate. `grid_sensitivity` charges the former (s >= 2^20, so the 5
-costs less than 2^-38), `delta_cost` the latter. Canonne, Kamath and Steinke (2020) and Kairouz, Liu and Steinke prove
-concentrated DP of the discrete Gaussian; the curve needs the argument above, which is ours.
+   For every g, c(g) is within 1 +- e, e = 2.1 exp(-2 pi^2 5) < 2^-140 (Poisson summation; the smoothing parameter of
+   Micciancio and Regev 2007). Without c(g) the integral is phi_{s^2}(n): the discrete Gaussian up to its constant.
+   So the total variation between the two is at most e / (1 - e). (Convolution of discrete Gaussians: Peikert 2010.)
+3. The sampler is exact but for the part beyond 13 s (`discrete_gaussian`).
 
-What is assumed besides: HMAC-SHA-256 and ChaCha20 are pseudorandom functions, and the run key is secret.
+So each answer is a post-processing of a Gaussian mechanism, up to a total variation of 2^-125 per coordinate. Its
+sensitivity is |a - b| / step + sqrt(d), its variance s^2 - 5. `grid_sensitivity` charges the former (s >= 2^20, so the
+5 costs less than 2^-38), `delta_cost` the total variation. Canonne, Kamath and Steinke (2020) and Kairouz, Liu and
+Steinke prove concentrated DP of the discrete Gaussian; the curve needs the argument above, which is ours.
+
+Further assumptions: HMAC-SHA-256 and ChaCha20 are pseudorandom functions, and the run key is secret.
 """
 
 from __future__ import annotations
@@ -42,17 +45,17 @@ from fedcore.errors import InputError
 from fedcore.mechanisms.discrete_gaussian import REACH, Keystream, discrete_gaussian
 
 FINENESS = 2.0**-20
-"""The most that the grid may add to the sensitivity, relative to it; and the largest step, relative to the noise."""
+"""Largest relative increase of the sensitivity by the grid, and largest step relative to the noise."""
 
 _DISTANCE = 2.0**-125
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where the sums of a run may lie, from public numbers.
+    """The grid of a run's sums, from public numbers.
 
-    `noise`: standard deviation of the noise per coordinate, in units of the sum. `step`: grid step, same units, a
-    power of two. `limit`: norm of the largest admissible rounded sum, in steps. `dim`: length of the sums.
+    `noise`: standard deviation of the noise per coordinate, in units of the sum. `step`: grid step, same units, a power
+    of two. `limit`: norm of the largest admissible rounded sum, in steps. `dim`: length of the sums.
     """
 
     noise: float
@@ -64,14 +67,13 @@ class Grid:
     def of(
         cls, noise: float, clip: float, count: int, dim: int, sampled: bool = False, norm: float | None = None
     ) -> Grid:
-        """The grid for sums of at most `count` gradients of norm at most `clip`, with `dim` coordinates.
+        """The grid for sums of at most `count` gradients of norm at most `clip`, of length `dim`.
 
-        `norm`: the largest norm of one term where that is not `clip`: of terms that are not centred at zero, `clip` is
-        half of the largest difference between two.
-        Step: the largest power of two that is at most 2^-20 of the noise and of 2 clip / sqrt(dim), which is what a
-        replaced record moves; `sampled`: of clip / sqrt(dim), since a record may be absent from a sum, and what one
-        record alone moves is half of that while rounding is the same. Raises InputError where some admissible sum with
-        its noise would not fit into 53 bits.
+        `norm`: the largest norm of one term where that is not `clip`. For terms that are not centred at zero, `clip` is
+        half of the largest difference between two. `sampled`: a record may be absent from a sum. The step is the
+        largest power of two that is at most 2^-20 of the noise, and of 2 clip / sqrt(dim). The latter is the move by a
+        replaced record; with `sampled` it is clip / sqrt(dim). For one record alone moves a sum by half, while rounding
+        is the same. Raises InputError where some admissible sum with its noise would not fit into 53 bits.
         """
         if not (0.0 < noise < math.inf and 0.0 < clip < math.inf and count > 0 and dim > 0):
             raise InputError(
@@ -82,7 +84,7 @@ class Grid:
         if not -1000 <= exponent <= 900:
             raise InputError(f"noise {in_full(noise)} with clip {clip:g} is outside of what a grid is made for")
         step = math.ldexp(1.0, exponent)
-        # Half a step per coordinate for rounding, and a share for that of the norm itself.
+        # Half a step per coordinate for rounding, and a margin for the rounding of the norm itself.
         largest = clip if norm is None else norm
         limit = (count * (largest / step) * (1.0 + ROUNDING) + math.sqrt(dim)) * (1.0 + 2.0**-30)
         if not noise / step < 2.0**49:
@@ -96,10 +98,11 @@ class Grid:
 
 
 def grid_sensitivity(sensitivity: float, step: float, dim: int) -> float:
-    """Sensitivity to charge for sums rounded to the grid, where `sensitivity` is that of the sums before rounding.
+    """Sensitivity to charge for sums rounded to the grid. `sensitivity`: of the exact sums.
 
-    A Euclidean norm, in the units of both (those of the mean, if the step too is divided by the count): step 1 of the
-    module's argument, and 2^-38 for the variance of step 2. Valid with `Grid.of`, whose noise is at least 2^20 steps.
+    It is a Euclidean norm in the units of both arguments: those of the mean, if the step too is divided by the count.
+    It covers step 1 of the module's argument, and with 2^-38 the variance of step 2. Valid with `Grid.of`, whose noise
+    is at least 2^20 steps.
     """
     return (sensitivity + math.sqrt(dim) * step) * (1.0 + 2.0**-38)
 
@@ -109,11 +112,10 @@ def charged_grid(
 ) -> Grid:
     """The grid for the sums behind `event`, which are divided by `count` after noise was added.
 
-    A sum has up to as many terms as the event has positions, also where it is divided by the size that is expected of a
-    sample. The accountant takes a sampled record for one that moves an answer by half of the sensitivity when it joins,
-    so there rounding has to fit into each half by itself. `norm`: as for `Grid.of`; `slack`: as for `mean_sensitivity`,
-    for the rounding of the sum before. Raises InputError where there is no grid, or the event's sensitivity does not
-    cover rounding to it.
+    A sum has up to as many terms as the event has positions, also where the divisor is the expected size of a sample.
+    For the accountant, a sampled record that joins moves an answer by half of the sensitivity. Rounding then has to fit
+    into each half by itself. `norm`: as for `Grid.of`. `slack`: as for `mean_sensitivity`, for the rounding of the sum
+    before the grid. Raises InputError where there is no grid, or the event's sensitivity does not cover rounding to it.
     """
     sampled = event.sampling != "full"
     grid = Grid.of(event.sigma * count, clip, event.stop - event.start, dim, sampled, norm)
@@ -125,31 +127,31 @@ def charged_grid(
 
 
 def delta_cost(dim: int, answers: int, epsilon: float) -> float:
-    """What this sampler's distance from a Gaussian mechanism adds to delta, for `answers` sums of `dim` coordinates.
+    """Increase of delta by the distance of `answers` sums of `dim` coordinates from Gaussian noise.
 
-    If the Gaussian mechanisms are (epsilon, delta)-DP, the answers are (epsilon, delta + delta_cost)-DP, also when
-    they are asked adaptively: total variations add up, and count once for each of the two data sets, e^epsilon fold for
-    one of them. Infinite where e^epsilon is not a number.
+    If the Gaussian mechanisms are (epsilon, delta)-DP, the answers are (epsilon, delta + delta_cost)-DP, also when they
+    are adaptive. Total variations add up, and count once for each of the two data sets, for one of them e^epsilon fold.
+    Infinite where e^epsilon overflows.
     """
     return math.inf if epsilon > 700.0 else (1.0 + math.exp(epsilon)) * answers * dim * _DISTANCE
 
 
 class GridGaussian:
-    """Noised sums on a grid; the noise is keyed by what it protects, as in `fedcore.mechanisms.gaussian`."""
+    """Noised sums on a grid; the noise is keyed by the sum, as in `fedcore.mechanisms.gaussian`."""
 
     def noised(self, run_key: bytes, context: bytes, total: Vector, grid: Grid) -> Vector:
-        """`total`, rounded to the grid, with noise: multiples of the step, exact in float64, in a new array.
+        """`total`, rounded to the grid, with noise: exact multiples of the step, in a new array.
 
-        The noise's key is HMAC-SHA-256(run key; length of context, context, SHA-256 of the bytes of `total`): the same
-        three repeat the same bits, a total that differs in its last bit gets independent noise. Raises ValueError for
-        a total of another type or length, ArithmeticError for one that no clipped records can have (its sentence says
-        nothing of it).
+        The noise's key is HMAC-SHA-256 under the run key, of: length of context, context, SHA-256 of the bytes of
+        `total`. The same three repeat the same bits; a total that differs in its last bit gets independent noise.
+        Raises ValueError for a total of another type or length. Raises ArithmeticError, without any value, for a total
+        that clipped records cannot have.
         """
         if total.dtype != np.float64 or total.shape != (grid.dim,):
             raise ValueError(f"a sum for this grid is {grid.dim} float64, not {total.shape} {total.dtype}")
         steps = total * (1.0 / grid.step)
         np.rint(steps, out=steps)
-        # The negation also refuses what is not a number.
+        # The negation also refuses NaN.
         if not float(steps @ steps) <= grid.limit**2:
             raise ArithmeticError("the sum before noise is larger than clipped records can make it")
         digest = sha256(np.ascontiguousarray(total).data).digest()

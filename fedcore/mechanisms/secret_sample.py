@@ -1,9 +1,8 @@
-"""The secret sample of an answer, drawn in the silo and shown to nobody: by coins, or of a fixed size.
+"""The secret sample of an answer, drawn in the silo and never sent: by coins, or of a fixed size.
 
-The key of a turn's samples follows from the run key, which the silo keeps, from the address of the answer and from the
-query digest: the same question repeats its samples, so an answer that was computed and not sent comes out the same
-again, and another round or another model draws anew. It does not depend on what records say, on workers or on the
-order of answers.
+The key of a round's samples follows from the run key, which the silo keeps secret, the address of the answer, and the
+query digest. The same question repeats its samples, so an answer that was computed and not sent comes out the same
+again. Another round or another model draws anew. The key depends on no record, no worker and no order of answers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fedcore.randomness import derive
 
 
 class WordStream(Protocol):
-    """Uniform 64-bit words, one after the other."""
+    """A stream of uniform 64-bit words."""
 
     def words(self, n: int) -> npt.NDArray[np.uint64]:
         """The next n words (n,)."""
@@ -27,18 +26,18 @@ class WordStream(Protocol):
 
 
 def sample_stream(run_key: bytes, context: bytes) -> Keystream:
-    """Words of the samples of a round's answers, one after the other, under a secret key.
+    """Words of the samples of a round's answers, in order, under a secret key.
 
-    ChaCha20 under HMAC-SHA-256(run key; context): as unpredictable as the noise of guarded silos, which is what
-    amplification by sampling needs. Simulated silos draw from `fedcore.draws`, where the seed tells the sample.
+    ChaCha20 under HMAC-SHA-256(run key; context) is as unpredictable as the noise of guarded silos, which amplification
+    by sampling needs. Simulated silos draw from `fedcore.draws`, where the seed determines the sample.
     """
     return Keystream(derive(run_key, context, "sample"))
 
 
 def poisson_sample(stream: WordStream, rate: float, records: int) -> npt.NDArray[np.intp]:
-    """Places of the records that take part, ascending; each with probability `rate`, rounded down to 64 bits.
+    """Places of the sampled records, ascending. Each is in with probability `rate`, rounded down.
 
-    Rounded down, so the true rate is never above the one that is accounted. Raises ValueError unless 0 < rate < 1.
+    Rounding is to 64 bits; so the true rate is never above the accounted one. Raises ValueError unless 0 < rate < 1.
     """
     if not 0.0 < rate < 1.0:
         raise ValueError(f"a sample at rate {rate} is none: the rate must lie strictly between 0 and 1")
@@ -46,9 +45,9 @@ def poisson_sample(stream: WordStream, rate: float, records: int) -> npt.NDArray
 
 
 def fixed_size_sample(stream: WordStream, size: int, records: int) -> npt.NDArray[np.intp]:
-    """Places of the records that take part, ascending: `size` of them, every such set with the same probability.
+    """Places of the sampled records, ascending: `size` of them, uniform over all such sets.
 
-    Those with the smallest of as many words of 32 bits. Words that are equal where the choice ends decide nothing: all
+    They are the places of the smallest of 32-bit words, one per record. If the last chosen word equals one outside, all
     are drawn again, so that no place is preferred. Raises ValueError unless 1 <= size <= records.
     """
     if not 1 <= size <= records:

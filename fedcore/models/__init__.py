@@ -1,4 +1,4 @@
-"""Models: clipped sums of per-record gradients without per-record tensors, and evaluation, behind one protocol."""
+"""Models: clipped sums of gradients without per-record tensors, and evaluation, behind one protocol."""
 
 from fedcore.losses import Loss
 from fedcore.models.linear import Linear
@@ -8,7 +8,7 @@ from fedcore.models.regression_network import RegressionNetwork
 from fedcore.models.softmax import SoftmaxRegression
 
 Classifier = SoftmaxRegression | OneHiddenLayer
-"""Models of `classes`, with a predictor for each."""
+"""Models of classes, with a predictor for each."""
 
 Network = OneHiddenLayer | RegressionNetwork
 """Models with a hidden layer."""
@@ -17,11 +17,11 @@ OwnLoss = SoftmaxRegression | OneHiddenLayer | RegressionNetwork
 """Models that have their own loss."""
 
 Objective = Loss | OwnLoss
-"""What silos agree to take gradients of: a loss on a linear predictor, or a model that has its own loss."""
+"""The function whose gradients silos agree to release: a loss on a linear predictor, or a model with its own loss."""
 
 
 def model_of(objective: Objective) -> Model:
-    """The model that an objective stands for: a loss by itself means the linear one."""
+    """The model of an objective; a loss by itself means the linear model."""
     return objective if isinstance(objective, OwnLoss) else Linear(objective)
 
 

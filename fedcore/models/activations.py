@@ -1,4 +1,4 @@
-"""What a hidden unit makes of its input: its value, its slope, and how both change over a step, digit by digit."""
+"""Activations of hidden units: value, slope, and how both change over a step, without loss of digits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedcore.arrays import Matrix
 
 Activation = Literal["relu", "softplus"]
 FARTHEST = 500.0
-"""Change of an input, whose exponential is far from overflow."""
+"""Largest change of an input whose exponential is taken, far from overflow."""
 
 
 class Units(Protocol):
-    """Of inputs z (n, hidden), entry by entry."""
+    """An activation h of inputs z (n, hidden), entry by entry."""
 
     def values(self, z: Matrix) -> Matrix:
         """h(z)."""
@@ -54,7 +54,7 @@ class Relu:
 
 
 class Softplus:
-    """log(1 + exp(z)), whose slope is 1 / (1 + exp(-z)) = 1 - exp(-h): smooth, and near max(z, 0) far from 0."""
+    """log(1 + exp(z)), with slope 1 / (1 + exp(-z)) = 1 - exp(-h): smooth, and near max(z, 0) far from 0."""
 
     def values(self, z: Matrix) -> Matrix:
         return np.asarray(np.logaddexp(0.0, z))
@@ -66,12 +66,14 @@ class Softplus:
         delta *= -np.expm1(-h)
 
     def moved(self, z: Matrix, dz: Matrix) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-        """h(z - dz) - h(z) = log(1 + s (e^-dz - 1)), s the slope; for z, dz > 0, where that cancels, the same of -z
-        by h(z) = z + h(-z). As e^-h = 1 - s, the slope's change follows. Four transcendental functions, as of h twice.
+        """As `Units.moved`, by h(z - dz) - h(z) = log(1 + s (e^-dz - 1)), s the slope.
+
+        For z, dz > 0 that cancels, and the same is taken of -z by h(z) = z + h(-z). As e^-h = 1 - s, the slope's change
+        follows. It takes four transcendental functions, as many as h twice.
         """
         up = z > 0.0
         turned = up & (dz > 0.0)
-        # In place where it can be: a page of memory for each intermediate array costs as much as what it holds.
+        # In place where possible: a new page of memory costs as much as the numbers in it.
         small = np.abs(z)
         np.negative(small, out=small)
         np.exp(small, out=small)
@@ -97,7 +99,7 @@ class Softplus:
         grown *= small
         grown *= sign
         grown /= part
-        if beyond.any():  # where nothing cancels, and no training comes
+        if beyond.any():  # nothing cancels there, and no training reaches it
             np.copyto(change, h - self.values(z - dz), where=beyond)
             np.copyto(grown, slope - self.slope(z - dz), where=beyond)
         return h, slope, change, grown

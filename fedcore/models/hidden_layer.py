@@ -1,7 +1,7 @@
-"""What networks of one hidden layer share, whatever their outputs: layers in one vector, clipped sums, products.
+"""The shared part of networks of one hidden layer: layers in one vector, clipped sums, products.
 
-z1 = W1 x, h of z1 by the activation, z2 = W2 (h, 1). One vector w holds W1 (hidden, features), then W2 (outputs,
-hidden + 1) whose last column is the bias of the outputs, row after row. The bias of a hidden unit is the weight of the
+z1 = W1 x, h of z1 by the activation, z2 = W2 (h, 1). One vector w holds W1 (hidden, features), row after row, then W2
+(outputs, hidden + 1), whose last column is the bias of the outputs. The bias of a hidden unit is the weight of the
 record's bias column.
 """
 
@@ -22,16 +22,17 @@ from fedcore.models.network_difference import clipped_difference_sum
 from fedcore.models.norms import exact_bound, factors, norms_of
 
 Start = Literal["fan-in", "literal"]
-"""Half-width of the uniform distribution that a layer's weights are drawn from: 1/sqrt(fan_in), or sqrt(fan_in)."""
+"""Half-width of the uniform distribution of a layer's first weights: 1/sqrt(fan_in), or sqrt(fan_in)."""
 
 
 class HiddenLayer(LossTraits):
-    """A model says `outputs`, which labels are `known`, and `residual` with `residual_change` of its loss.
+    """A network of one hidden layer; its gradients' joint norms need no per-record gradient.
 
-    A record's gradient is delta2 (h, 1)' in W2 and delta1 x' in W1, delta2 the loss's in z2 and delta1 = W2' delta2
-    times the units' slopes. So its joint norm over all weights needs no per-record gradient:
-    |g|^2 = |delta2|^2 (|h|^2 + 1) + |delta1|^2 |x|^2. Two products of matrices then sum what is weighted record by
-    record. Source: Goodfellow, Efficient per-example gradient computations, 2015; spec dp-scaffold 9, vectorisation.
+    A model defines `outputs`, `known`, `residual` and `residual_change`. A record's gradient is delta2 (h, 1)' in W2,
+    with delta2 the loss's gradient in z2. In W1 it is delta1 x', with delta1 = W2' delta2 times the units' slopes. So
+    its joint norm over all weights is `|g|^2 = |delta2|^2 (|h|^2 + 1) + |delta1|^2 |x|^2`. Two products of matrices
+    then sum over records the terms times their factors. Source: Goodfellow, Efficient per-example gradient
+    computations, 2015; spec dp-scaffold 9, vectorisation.
     """
 
     hidden: int
@@ -39,11 +40,11 @@ class HiddenLayer(LossTraits):
 
     @property
     def outputs(self) -> int:
-        """Rows of W2."""
+        """Number of outputs, the rows of W2."""
         raise NotImplementedError
 
     def known(self, y: Vector) -> Flags:
-        """Which labels (n,) the loss is about; records with others contribute zero."""
+        """True for labels (n,) that the loss is about; records with other labels contribute zero."""
         raise NotImplementedError
 
     def residual(self, z: Matrix, y: Vector) -> Matrix:
@@ -61,24 +62,24 @@ class HiddenLayer(LossTraits):
 
     @property
     def smoothness(self) -> float:
-        """Infinite: curvature grows with the weights; of ReLU units there are corners, too."""
+        """Infinite: curvature grows with the weights, and ReLU units have corners."""
         return math.inf
 
     @property
     def units(self) -> Units:
-        """What the activation does."""
+        """The functions of the activation."""
         return UNITS[self.activation]
 
     def weights(self, features: int) -> int:
-        """hidden features + outputs (hidden + 1)."""
+        """Number of weights, hidden features + outputs (hidden + 1)."""
         return self.hidden * features + self.outputs * (self.hidden + 1)
 
     def start(self, features: int, generator: Draws, spread: Start = "fan-in") -> Vector:
-        """Uniform in +-1/sqrt(fan_in), layer by layer (d,): at 0 no gradient would ever reach W1.
+        """Weights drawn uniformly in +-1/sqrt(fan_in), layer by layer (d,).
 
-        As the papers' framework does by default (spec dp-scaffold 7.4), but that fan_in of the first layer counts the
-        bias column, if there is one, since no model knows that a record's feature is one. `literal`: in
-        +-sqrt(fan_in), as the paper of DIFF2 prints (spec diff2 A5).
+        At 0 no gradient would reach W1. The range is the default of the papers' framework (spec dp-scaffold 7.4), with
+        one difference. The first layer's fan_in counts the bias column, if there is one, since no model knows which
+        feature is the bias. `literal`: in +-sqrt(fan_in), as the paper of DIFF2 prints (spec diff2 A5).
         """
         first = generator.uniform(-1.0, 1.0, self.hidden * features)
         second = generator.uniform(-1.0, 1.0, self.outputs * (self.hidden + 1))
@@ -90,20 +91,20 @@ class HiddenLayer(LossTraits):
         return np.concatenate([first, second])
 
     def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
-        """Largest norm of each record's computed gradient (n,): `clip` rounded down; 0 for a label
-        that is not known."""
+        """Largest norm of each record's computed gradient (n,): `clip` rounded down; 0 for an unknown label."""
         return np.asarray(self.known(y) * exact_bound(clip, self.outputs + self.hidden + X.shape[1]))
 
     def clipped_gradient_sum(
         self, w: Vector, X: Matrix, y: Vector, bounds: Vector, weights: Vector | None = None
     ) -> Vector:
-        """Sum over records of their gradients, shortened to `bounds` in joint norm, weighted (d,); see `Model`.
+        """Sum over records of their gradients, shortened to `bounds` in joint norm, weighted (d,).
 
-        A record contributes zero where its bound is 0, and where a number on the way, or the square of a layer's norm,
-        overflows or is none. All records go through all products, so no row's bits depend on what becomes of another.
+        See `Model`. A record contributes zero where its bound is 0. It also does where an intermediate number, or the
+        square of a layer's norm, overflows or is NaN. All records go through all products, so no row's bits depend on
+        the outcome of another.
         """
         W1, W2 = self.layers(w, X.shape[1])
-        # A warning, which a filter may turn into an exception, would tell that there is such a record.
+        # A warning, which a filter may turn into an exception, would reveal that there is such a record.
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             h = self._hidden(W1, X)
             delta2 = self.residual((W2 @ h.T).T, y)
@@ -114,7 +115,7 @@ class HiddenLayer(LossTraits):
             short, weighted = X * scale[:, None], delta2 * scale[:, None]
             lost = ~(norms < math.inf)
             if lost.any():
-                # Their factor is 0 or no number, and 0 times infinity would spoil the sums of all.
+                # Their factor is 0 or NaN, and 0 times infinity would spoil the sums of all records.
                 for rows in (h, delta1, short, weighted):
                     rows[lost] = 0.0
             total = np.empty(len(w))
@@ -132,12 +133,15 @@ class HiddenLayer(LossTraits):
     def clipped_difference_sum(
         self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
     ) -> Vector:
-        """The function of this name, for this network."""
+        """`clipped_difference_sum` of `network_difference`, for this network."""
         return clipped_difference_sum(self, w, before, X, y, bound, weights)
 
     def rounding(self, w: Vector, bound: float) -> float:
-        """Infinite: at a corner the last bit of an input decides whether a ReLU unit is on, and no constant bounds how
-        fast a softplus unit's part of a gradient changes."""
+        """Infinite: no constant bounds how much a rounded input changes a gradient.
+
+        At a corner the last bit of an input decides if a ReLU unit is on. A softplus unit's part of a gradient may
+        change arbitrarily fast.
+        """
         return math.inf
 
     def products(self, w: Vector, X: Matrix) -> Matrix:

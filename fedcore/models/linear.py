@@ -18,7 +18,7 @@ from fedcore.models.model import Flags, Sums
 from fedcore.models.norms import shortened_products
 
 CACHED = 2**19
-"""Bytes of records that are summed together: half of a processor's second cache, on machines of today."""
+"""Bytes of records that are summed together: half of the second-level cache of today's processors."""
 
 
 def row_norms(X: Matrix) -> Vector:
@@ -30,23 +30,23 @@ def row_norms(X: Matrix) -> Vector:
 
 
 def predictor_error(w: Vector, bound: float, features: int) -> float:
-    """How far two ways to round the products of a record's row with weights may lie apart, in norm over classes.
+    """Bound on the distance, in norm over classes, between two roundings of a record's predictors.
 
-    Twice the error bound of an inner product, |w| |x| d u / (1 - d u) (Higham 2002, equation 3.5), u = 2^-53: for
-    records of norm at most `bound`, whatever the order of adding, fused or not.
+    It is twice the error bound of an inner product, `|w| |x| d u / (1 - d u)`, with u = 2^-53 (Higham 2002, equation
+    3.5). It holds for records of norm at most `bound`, whatever the order of adding, fused or not.
     """
     unit = features * 2.0**-53
     return 2.0 * math.sqrt(float(w @ w)) * bound * unit / (1.0 - unit)
 
 
 def residual_bounds(X: Matrix, clip: float) -> Vector:
-    """Largest |residual| of each record whose gradient has norm at most `clip` (n,): clip / ||x||, infinite at x = 0.
+    """Largest |residual| of each record whose gradient has norm at most `clip` (n,).
 
-    Rounded down by one part in 2^50, so that |residual| ||x|| <= clip holds in exact arithmetic too; to 0 below the
-    normal numbers, where a quotient may be rounded up by much more.
+    It is clip / ||x||, infinite at x = 0. Rounded down by one part in 2^50, so that |residual| ||x|| <= clip holds in
+    exact arithmetic too; to 0 below the normal numbers, where a quotient may be rounded up by much more.
     """
     norms = row_norms(X)
-    # Zero or next to it; a warning, which a filter may turn into an exception, would tell that there is such a record.
+    # A norm of about zero. A warning, which a filter may turn into an exception, would reveal such a record.
     with np.errstate(divide="ignore", over="ignore"):
         bounds = np.asarray(clip / norms * (1.0 - 2.0**-50))
     tiny = np.finfo(np.float64).tiny  # below it a quotient or a norm has not all of its digits
@@ -63,13 +63,13 @@ def clipped_gradient_sum(
     shifts: Vector | None = None,
     weights: Vector | None = None,
 ) -> Vector:
-    """Sum over records of clip(residual * x) (d,); replacing one record moves it by at most 2 clip in norm.
+    """Sum over records of clip(residual * x) (d,); one replaced record moves it by at most 2 clip.
 
-    `shifts` (n,): what is added to the predictors first, for gradients at points other than w; None: nothing.
-    `weights` (n,): what clipped gradients are multiplied by; None: all count alike.
+    `shifts` (n,): added to the predictors first, for gradients at points other than w; None: none. `weights` (n,):
+    factors on clipped gradients; None: all 1.
 
     `bounds` is `residual_bounds(X, clip)`. Clipping a multiple of x to norm `clip` is clipping the multiple, so no
-    per-record gradient is formed. A record whose residual is not a number contributes zero.
+    per-record gradient is formed. A record whose residual is NaN contributes zero.
     """
     z = X @ w
     if shifts is not None:
@@ -80,7 +80,7 @@ def clipped_gradient_sum(
 def clipped_residuals(
     loss: Loss, z: Vector, y: Vector, high: Vector, low: Vector, weights: Vector | None = None
 ) -> Vector:
-    """Residuals (n,), each brought into [low, high] of its record, then multiplied by its weight, if there are any."""
+    """Residuals (n,), each clipped to [low, high] of its record, then times its weight, if there are any."""
     r = loss.residual(z, y)
     np.minimum(r, high, out=r)
     np.maximum(r, low, out=r)
@@ -90,9 +90,9 @@ def clipped_residuals(
 
 
 def weighted_sum(r: Vector, X: Matrix) -> Vector:
-    """Sum over records of r x (d,), those whose r is not a number left out; changes r where there are any."""
+    """Sum over records of r x (d,), without those whose r is NaN or infinite; sets these to 0 in r."""
     total = r @ X
-    # A residual that is not a number spoils every coordinate of the sum, and clipped terms are too small to overflow.
+    # A NaN residual spoils every coordinate of the sum, and clipped terms are too small to overflow.
     if not math.isfinite(total[0]):
         np.copyto(r, 0.0, where=~np.isfinite(r))
         total = r @ X
@@ -101,8 +101,10 @@ def weighted_sum(r: Vector, X: Matrix) -> Vector:
 
 @dataclass(frozen=True)
 class _Block:
-    """Parts whose predictors and residuals are in one array. `rows`: of each part, its predictors and its residuals.
-    `weights`: of all rows, or None."""
+    """Parts whose predictors and residuals share one array.
+
+    `rows`: of each part, its predictors and its residuals. `weights`: of all rows, or None.
+    """
 
     loss: Loss
     parts: list[Matrix]
@@ -122,7 +124,7 @@ class _Block:
         return cls(loss, [part[0] for part in parts], y, high, -high, z, [(z[each], each) for each in at], each_weight)
 
     def clipped_gradient_sums(self, w: Vector) -> list[Vector]:
-        """`clipped_gradient_sum` of each part. Products are made one by one: BLAS rounds by the place of a row."""
+        """`clipped_gradient_sum` of each part. Products are per part: BLAS rounds by the place of a row."""
         for X, (z, _) in zip(self.parts, self.rows, strict=True):
             np.dot(X, w, out=z)
         r = clipped_residuals(self.loss, self.z, self.y, self.high, self.low, self.weights)
@@ -131,7 +133,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class Linear:
-    """The linear model with a loss on its predictor, and labels as the loss takes them."""
+    """The linear model with a loss on its predictor. Its labels are the loss's."""
 
     loss: Loss
 
@@ -146,7 +148,7 @@ class Linear:
         return self.loss.link
 
     def weights(self, features: int) -> int:
-        """One per feature."""
+        """Number of weights: one per feature."""
         return features
 
     def start(self, features: int, generator: Draws) -> Vector:
@@ -154,19 +156,19 @@ class Linear:
         return np.zeros(features)
 
     def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
-        """`residual_bounds`: labels play no part."""
+        """`residual_bounds`, for any label."""
         return residual_bounds(X, clip)
 
     def clipped_gradient_sum(
         self, w: Vector, X: Matrix, y: Vector, bounds: Vector, weights: Vector | None = None
     ) -> Vector:
-        """The function of this name, for this loss."""
+        """`clipped_gradient_sum` of this module, for this loss."""
         return clipped_gradient_sum(self.loss, w, X, y, bounds, None, weights)
 
     def clipped_gradient_sums(
         self, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None = None
     ) -> Sums | None:
-        """In blocks of records that stay in a processor's cache between their two products."""
+        """Sums in blocks of records that stay in a processor's cache between their two products."""
         blocks: list[slice] = []
         room = 0
         for at, part in enumerate(parts):
@@ -182,16 +184,21 @@ class Linear:
     def clipped_difference_sum(
         self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
     ) -> Vector:
-        """Of rank one: (r - r') x. Not for a loss at drawn points, which no w - before tells."""
+        """As `Model.clipped_difference_sum`. A difference has rank one, (r - r') x.
+
+        Not for a loss at drawn points, whose residuals do not follow from w and before alone.
+        """
         with np.errstate(all="ignore"):
             z, dz = X @ w, X @ (w - before)
             r = self.loss.residual_change(z, dz, y)
-            known = np.isfinite(y) & np.isfinite(z) & np.isfinite(dz)  # a constant slope would hide what overflowed
+            known = np.isfinite(y) & np.isfinite(z) & np.isfinite(dz)  # a constant slope would hide an overflow
             return shortened_products(r[:, None], X, known, bound, weights)[0]
 
     def rounding(self, w: Vector, bound: float) -> float:
-        """beta |x| times the error of a predictor, beta where such records have theirs; infinite for a nonsmooth
-        loss."""
+        """beta |x| times the error of a predictor, beta on the range of such records' predictors.
+
+        Infinite for a nonsmooth loss.
+        """
         reach = math.sqrt(float(w @ w)) * bound
         smoothness = self.loss.smoothness_within(reach)
         if not math.isfinite(smoothness):
@@ -203,11 +210,11 @@ class Linear:
         return X @ w
 
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
-        """Unsmoothed loss of each record (n,), and whether its sign is predicted wrongly; 0 predicts +1."""
+        """Unsmoothed loss of each record (n,), and True where its sign is predicted wrongly; 0 predicts +1."""
         return self._evaluated(X @ w, y)
 
     def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:
-        """In one pass, apart from the products."""
+        """`evaluate` of each part, in one pass apart from the products."""
         y = np.concatenate([y for _, y in parts])
         losses, wrong = self._evaluated(np.concatenate([X @ w for X, _ in parts]), y)
         ends = np.cumsum([len(y) for _, y in parts]).tolist()

@@ -1,6 +1,6 @@
 """A trained linear model behind a link as a scikit-learn estimator: it predicts means of the label.
 
-Saved models name this class: it must keep its name, its place, and the names of its attributes.
+Saved models name this class: its name, its place and the names of its attributes must not change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `model` may say: the loss, how records are scaled, and the public bounds."""
+"""Config section `model`: the loss, the scaling of records, and the public bounds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedcore.models.regression_network import RegressionLoss
 from fedcore.models.smoothing import ConvolutionSmoothing, MoreauSmoothing
 
 Normalise = Literal["record", "features"]
-"""What is scaled to a bounded norm: the record with its bias, or the features before the bias is appended."""
+"""The part of a record that is scaled to a bounded norm: with its bias, or the features before the bias is appended."""
 
 
 class ModelConfig(Section):
-    """A model, chosen by its loss, and the public constants that the guarantee and the theory need."""
+    """A model, chosen by its loss, with the public constants that the guarantee and the theory need."""
 
     loss: LossConfig = Logistic()
     smoothing: MoreauSmoothing | ConvolutionSmoothing | None = Field(None, discriminator="name")
@@ -29,24 +29,24 @@ class ModelConfig(Section):
     """Units of a hidden layer between features and classes (loss softmax), or one output for a real label (squared,
     huber); null: predictors are linear."""
     activation: Activation = "relu"
-    """Of the hidden units: relu, or softplus, which has no corners."""
+    """Activation of the hidden units: relu, or softplus, which has no corners."""
     start: Start = "fan-in"
-    """Half-width of the uniform distribution from which a network's first weights are drawn, layer by layer: fan-in:
-    1/sqrt(fan_in); literal: sqrt(fan_in), as DIFF2's paper prints."""
+    """Half-width of the uniform distribution of a network's first weights, layer by layer. fan-in: 1/sqrt(fan_in);
+    literal: sqrt(fan_in), as DIFF2's paper prints."""
     bias: bool = True
-    """Append a constant feature 1 to each record; `normalise` says whether before or after it is scaled."""
+    """Append a constant feature 1 to each record, before or after scaling as `normalise` selects."""
     feature_bound: Factor = Field(1.0, gt=0)
-    """What `normalise` names is scaled, record by record, to at most this Euclidean norm."""
+    """Largest Euclidean norm of the scaled part (`normalise`) of each record."""
     normalise: Normalise = "record"
-    """record: the record with its bias; features: the features alone, before the bias is appended (as in the paper of
-    DP-SCAFFOLD), so that a record's norm is at most sqrt(feature_bound^2 + 1)."""
+    """record: scale the record with its bias. features: scale the features alone, before the bias is appended, as
+    DP-SCAFFOLD's paper does; a record's norm is then at most sqrt(feature_bound^2 + 1)."""
     clip: Factor | None = Field(None, gt=0)
     """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz bound times that of a record's
     norm."""
     diameter: Factor = Field(20.0, gt=0)
     """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
     ridge: Factor = Field(0.0, ge=0)
-    """Weight of (ridge/2)|w|^2 in what is minimised, bias included; added after noise, so it costs no privacy."""
+    """Weight of (ridge/2)|w|^2 in the objective, bias included; added after noise, so it costs no privacy."""
 
     @property
     def record_bound(self) -> float:
@@ -102,15 +102,15 @@ class ModelConfig(Section):
 
     @property
     def class_ids(self) -> bool:
-        """Whether labels are numbers of classes, 0 to C-1; else two classes are -1 and +1, or labels are real."""
+        """True if labels are numbers of classes, 0 to C-1; else two classes are -1 and +1, or labels are real."""
         return self.loss.labels.numbered
 
     @property
     def convex(self) -> bool:
-        """Whether what is trained is convex in the weights; else there are no constants for theorems either."""
+        """True if the trained objective is convex in the weights; else theorems have no constants for it."""
         return self.hidden is None
 
     @property
     def smooth(self) -> bool:
-        """Whether what is trained has a finite smoothness constant."""
+        """True if the trained objective has a finite smoothness constant."""
         return self.convex and (self.smoothing is not None or self.loss.smoothness_within(self.reach) < float("inf"))

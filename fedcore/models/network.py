@@ -1,7 +1,7 @@
-"""A network of one hidden layer: features -> hidden units -> C classes, softmax cross entropy; not convex.
+"""A network for classes: features -> hidden units -> C classes, softmax cross entropy; not convex.
 
-With 60 features, a bias column, 200 units and 10 classes w has 14,210 entries (spec dp-scaffold 7.4); in which
-order: `fedcore.models.hidden_layer`.
+With 60 features, a bias column, 200 units and 10 classes w has 14,210 entries (spec dp-scaffold 7.4), in the order of
+`fedcore.models.hidden_layer`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _LOSS = Softmax()
 
 @dataclass(frozen=True, config=DECLARED)
 class OneHiddenLayer(HiddenLayer):
-    """`classes`: C, labels are their numbers 0, ..., C-1. `hidden`: units of the hidden layer. delta2 = p - e_y."""
+    """A network for classes; delta2 = p - e_y.
+
+    `classes`: C, labels are their numbers 0, ..., C-1. `hidden`: units of the hidden layer.
+    """
 
     classes: Annotated[Count, Field(ge=2, le=MOST_CLASSES)]
     hidden: Annotated[Count, Field(ge=1)]
@@ -37,15 +40,15 @@ class OneHiddenLayer(HiddenLayer):
 
     @property
     def outputs(self) -> int:
-        """C."""
+        """C, one output per class."""
         return self.classes
 
     def known(self, y: Vector) -> Flags:
-        """Those that are classes."""
+        """True for labels that are classes."""
         return np.asarray(_LOSS.one_hot(y, self.classes).any(axis=1))
 
     def residual(self, z: Matrix, y: Vector) -> Matrix:
-        """p - e_y (n, C), of which none is below 1e-148."""
+        """p - e_y (n, C), with entries of p at least 1e-148."""
         return _LOSS.residual(z, y)
 
     def residual_change(self, z: Matrix, dz: Matrix, y: Vector) -> Matrix:
@@ -57,10 +60,10 @@ class OneHiddenLayer(HiddenLayer):
         return self.products(w, X)
 
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
-        """Cross entropy in nats (n,), and whether another class has the largest z2 (n,); of equal ones the first."""
+        """Cross entropy in nats (n,), and True where another class has the largest z2, or ties and is first."""
         z = self.predictors(w, X)
         return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)
 
     def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:
-        """One by one."""
+        """`evaluate` of each part, one by one."""
         return [self.evaluate(w, X, y) for X, y in parts]

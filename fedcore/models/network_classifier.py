@@ -1,4 +1,4 @@
-"""Trained networks of relu units with softmax outputs, as scikit-learn's own classifier."""
+"""Trained networks of ReLU units with softmax outputs, as scikit-learn's own classifier."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 
 def network_weights(first: Matrix, second: Matrix) -> dict[str, Matrix]:
-    """By name what the classifier has of weights `first` (hidden, features) and `second` (C, hidden + 1), bias last."""
+    """The classifier's weights by name, from `first` (hidden, features) and `second` (C, hidden + 1).
+
+    The last column of `second` is the bias.
+    """
     outputs, biases = second[:, :-1], second[:, -1]
     if len(second) == 2:
-        # scikit-learn keeps one logistic output for two classes; equal ones give the first class here and there.
+        # scikit-learn has one logistic output for two classes; ties give the first class here and there.
         outputs, biases = outputs[1:] - outputs[:1], biases[1:] - biases[:1]
     return {
         "first": np.ascontiguousarray(first.T),
@@ -27,10 +30,10 @@ def network_weights(first: Matrix, second: Matrix) -> dict[str, Matrix]:
 
 
 def network_classifier(weights: Mapping[str, Matrix], classes: Sequence[str | int]) -> MLPClassifier:
-    """The classifier with these `network_weights` for records as training sees them (n, features): `predict` gives the
-    class of the largest output, of equal ones the first, and `predict_proba` the softmax.
+    """The classifier with these `network_weights`, for records as in training (n, features).
 
-    Where `fit` would set an attribute that prediction reads, it is set here. `classes` must be of one type.
+    `predict` gives the class of the largest output, the first of ties, and `predict_proba` the softmax. The function
+    sets the attributes that `fit` would set and prediction reads. `classes` must be of one type.
     """
     from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import LabelBinarizer

@@ -1,8 +1,8 @@
 """Clipped sums of differences of a network's gradients at two points, without per-record tensors.
 
-With primes for the point before, a record's difference is (e1 - e1') x' in W1 and e2 h' - e2' h'' = a h' + b k' in W2,
-where a = e2 - e2', b = e2', k = h - h' with 0 for the constant 1 of the bias. All differences are made from w - before
-and layer by layer, before any product, so that they have the relative accuracy of the step, however short it is.
+With primes for the point before, a record's difference is (e1 - e1') x' in W1 and `e2 h' - e2' h'' = a h' + b k'` in
+W2. There a = e2 - e2', b = e2', and k = h - h' with 0 for the constant 1 of the bias. All differences are computed from
+w - before, layer by layer, before any product. So they have the relative accuracy of the step, however short.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fedcore.models.model import Flags
 from fedcore.models.norms import LEAST_CLIP, exact_bound, factors, norms_of
 
 ROUGH = 1e-7
-"""Half of the part of the bound that rounding of products which cancel may come to in a sum."""
+"""Half of the part of the bound that rounding of cancelling products may reach in a sum."""
 SHORT = 1e-140
 _UNIT = 2.0**-52
 
 
 class Layers(Protocol):
-    """What is asked of a network with one hidden layer; see `fedcore.models.hidden_layer`."""
+    """The part of a network that this module uses; see `fedcore.models.hidden_layer`."""
 
     hidden: int
 
@@ -46,18 +46,18 @@ class Layers(Protocol):
 def clipped_difference_sum(
     network: Layers, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
 ) -> Vector:
-    """Sum over records of their gradients at w less those at `before`, each shortened to `bound` in joint norm (d,).
+    """Sum over records of gradients at w less those at `before`, each shortened to `bound` (d,).
 
-    See `Model.clipped_difference_sum`. In W2 the two products may cancel, so what they round is bounded by their sizes
-    and added to the norm. Since a, the bias's own difference, is no longer than the whole, and
-    |b| |k| <= |a h' + b k'| + |a| |h|, sizes are at most 1 + 2 |h| times the norm. n records of size s round by at most
-    n gamma_{n+3} s in all, in either of two neighbours; a record whose size is beyond ROUGH bound / (2 u n^2), with
-    which that could exceed 2 ROUGH of the bound, contributes zero. n is public, and that of a block.
+    See `Model.clipped_difference_sum`; the norm is over all weights. In W2 the two products may cancel, so their
+    rounding is bounded by their sizes and added to the norm. The bias's own difference a is no longer than the whole,
+    and `|b| |k| <= |a h' + b k'| + |a| |h|`. So sizes are at most 1 + 2 |h| times the norm. In all, n records of size s
+    round by at most n gamma_{n+3} s, in either of two neighbours. Rounding could exceed 2 ROUGH of the bound from size
+    `ROUGH bound / (2 u n^2)` on; such a record contributes zero. The number n is public, that of the block's records.
     """
     features, total = X.shape[1], np.zeros(len(w))
     if bound < LEAST_CLIP:
         return total
-    # A warning, which a filter may turn into an exception, would tell of a record.
+    # A warning, which a filter may turn into an exception, would reveal a record.
     with np.errstate(all="ignore"):
         (W1, W2), (_, V2), (D1, D2) = (network.layers(each, features) for each in (w, before, w - before))
         z1, dz1 = X @ W1.T, X @ D1.T
@@ -76,7 +76,7 @@ def clipped_difference_sum(
         short, of_a, of_b = X * scale[:, None], a * scale[:, None], b * scale[:, None]
         lost = ~((norms < math.inf) & (len(X) ** 2 * _UNIT * size * scale <= ROUGH * bound))
         if lost.any():
-            # 0 times infinity would spoil the sums of all.
+            # 0 times infinity would spoil the sums of all records.
             for rows in (short, inner, of_a, h, of_b, k):
                 rows[lost] = 0.0
         first, second = network.layers(total, features)
@@ -87,11 +87,11 @@ def clipped_difference_sum(
 
 
 def _outer_norms(a: Matrix, h: Matrix, b: Matrix, k: Matrix, unit: float) -> tuple[Vector, Vector]:
-    """Norm of each record's a h' + b k' (n,), never below the true one nor that of the computed sum, and its size
-    |a| |h| + |b| |k| (n,), of which rounding is at most `unit`.
+    """Norm of each record's a h' + b k' (n,), and its size |a| |h| + |b| |k| (n,).
 
-    With b = c a + p, p orthogonal to a, it is a (h + c k)' + p k', whose squares add up with no difference between. Of
-    an `a` so short that its square has lost digits it is the size, above which it never is.
+    The norm is never below the true one nor that of the computed sum; rounding is at most `unit` of the size. Let b = c
+    a + p, with p orthogonal to a. The sum is then (h + c k)' + p k', whose squares add up without a difference. Where
+    `a` is so short that its square has lost digits, the size stands for the norm, as its upper bound.
     """
     length = norms_of(a)
     along = np.einsum("ij,ij->i", a, b) / length**2

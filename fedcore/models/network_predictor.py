@@ -1,6 +1,6 @@
-"""Trained networks as scikit-learn estimators, where scikit-learn has none: softplus units, or a real label.
+"""Trained networks as scikit-learn estimators that scikit-learn lacks: softplus, or a real label.
 
-Saved models name these classes: they must keep their names, their place, and the names of their attributes.
+Saved models name these classes: their names, their place and the names of their attributes must not change.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from fedcore.models.activations import UNITS, Activation
 
 
 class NetworkPredictor(BaseEstimator):
-    """Of a number. Fitted are `first_` (features, hidden), `second_` (hidden, outputs) and `biases_` (outputs,); a
-    hidden unit's bias is the weight of the record's one."""
+    """Predicts a number. A hidden unit's bias is the weight of the record's constant 1.
+
+    Fitted are `first_` (features, hidden), `second_` (hidden, outputs) and `biases_` (outputs,).
+    """
 
     first_: Matrix
     second_: Matrix
@@ -27,28 +29,28 @@ class NetworkPredictor(BaseEstimator):
         self.activation = activation
 
     def fit(self, X: Any, y: Any) -> NetworkPredictor:
-        """What makes this an estimator. Raises NotImplementedError: silos trained it."""
+        """Raises NotImplementedError: silos trained the network. An estimator must have this method."""
         raise NotImplementedError("a network that silos trained is not fitted again")
 
     def predict(self, X: Any) -> np.ndarray:
-        """The number of each record (n, features), (n,)."""
+        """The predicted number of each record (n, features), (n,)."""
         return np.asarray(self.outputs(X)[:, 0])
 
     def outputs(self, X: Any) -> Matrix:
-        """(n, outputs)."""
+        """Outputs of each record (n, outputs)."""
         records = np.asarray(X, dtype=np.float64)
         return np.asarray(UNITS[self.activation].values(records @ self.first_) @ self.second_ + self.biases_)
 
 
 class NetworkClassifier(NetworkPredictor):
-    """Of `classes`, values of the label of one type."""
+    """Predicts one of `classes`, values of the label of one type."""
 
     def __init__(self, activation: Activation = "softplus", classes: Sequence[str | int] = ()) -> None:
         super().__init__(activation)
         self.classes = classes
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of the largest output of each record (n, features), of equal ones the first (n,)."""
+        """The class of the largest output of each record (n, features), the first of ties (n,)."""
         return np.asarray(np.array(self.classes)[self.outputs(X).argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> Matrix:

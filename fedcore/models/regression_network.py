@@ -24,8 +24,11 @@ RegressionLoss = Squared | Huber
 
 @dataclass(frozen=True, config=DECLARED)
 class RegressionNetwork(HiddenLayer):
-    """`hidden`: units of the hidden layer. `loss`: on the output. With 10 softplus units and the squared loss, the
-    network of the experiments of DIFF2 (spec diff2 6), whose loss is twice this one."""
+    """A network for real labels. `hidden`: units of the hidden layer. `loss`: on the output.
+
+    With 10 softplus units and the squared loss it is the network of DIFF2's experiments (spec diff2 6), whose loss is
+    twice this one.
+    """
 
     hidden: Annotated[Count, Field(ge=1)]
     activation: Activation = "relu"
@@ -43,19 +46,19 @@ class RegressionNetwork(HiddenLayer):
 
     @property
     def outputs(self) -> int:
-        """1."""
+        """1, one output."""
         return 1
 
     def known(self, y: Vector) -> Flags:
-        """Those that are finite."""
+        """True for finite labels."""
         return np.asarray(np.isfinite(y))
 
     def residual(self, z: Matrix, y: Vector) -> Matrix:
-        """The loss's, as a column (n, 1)."""
+        """The loss's residual, as a column (n, 1)."""
         return self.loss.residual(z[:, 0], y)[:, None]
 
     def residual_change(self, z: Matrix, dz: Matrix, y: Vector) -> Matrix:
-        """The loss's, as a column (n, 1)."""
+        """The loss's change of the residual, as a column (n, 1)."""
         return self.loss.residual_change(z[:, 0], dz[:, 0], y)[:, None]
 
     def predictors(self, w: Vector, X: Matrix) -> Vector:
@@ -67,5 +70,5 @@ class RegressionNetwork(HiddenLayer):
         return self.loss.value(self.predictors(w, X), y), None
 
     def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:
-        """One by one."""
+        """`evaluate` of each part, one by one."""
         return [self.evaluate(w, X, y) for X, y in parts]

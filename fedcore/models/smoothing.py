@@ -1,4 +1,4 @@
-"""Smoothing as a section of the configuration: which one, how much, and the smoothed loss of a problem.
+"""Config section `model.smoothing`: kind, amount, and the smoothed loss of a problem.
 
 Source: Gao et al. 2024, Theorem 3.1 (Moreau, which the paper calls Nesterov smoothing) and Algorithm 6 (convolution);
 spec localized-isrl-dp 7.4 and 7.6.
@@ -25,16 +25,20 @@ Envelope = Callable[[Problem], float | None]
 
 @dataclass(frozen=True, config=DECLARED)
 class MoreauSmoothing:
-    """`beta`: smoothness constant of the smoothed loss in w, loss per squared weight; None takes that of the method's
-    theorem, or where it has none that of Theorem 3.1."""
+    """Smoothing by the Moreau envelope.
+
+    `beta`: smoothness constant of the smoothed loss in w, loss per squared weight. None: that of the method's theorem,
+    or of Theorem 3.1 where the method has none.
+    """
 
     name: Literal["moreau"] = "moreau"
     beta: Annotated[Factor, Field(gt=0)] | None = None
 
     def of(self, loss: Smoothable, problem: Problem, record_bound: float, envelope: Envelope | None = None) -> Moreau:
-        """The envelope of `loss` for records of norm at most `record_bound`: beta-smooth in w, gap L^2 / (2 beta).
+        """The envelope of `loss` for records of norm at most `record_bound`.
 
-        `envelope`: of a problem beta by the method's theorem, or None.
+        It is beta-smooth in w, with gap L^2 / (2 beta). `envelope`: from a problem to beta by the method's theorem, or
+        None.
         """
         beta = self.beta
         if beta is None and envelope is not None:
@@ -44,10 +48,10 @@ class MoreauSmoothing:
 
 @dataclass(frozen=True, config=DECLARED)
 class ConvolutionSmoothing:
-    """`radius`: s, of the ball around the model that the loss is averaged over; None takes Algorithm 6's.
+    """Smoothing by the mean over a ball around the model.
 
-    `estimate`: of its gradient; `exact` in closed form, `sampled` at a random point of the ball for each record and
-    round, as in Algorithm 7.
+    `radius`: s of the ball; None: Algorithm 6's. `estimate`: of the gradient. `exact`: in closed form; `sampled`: at a
+    random point of the ball for each record and round, as in Algorithm 7.
     """
 
     name: Literal["convolution"] = "convolution"
@@ -57,7 +61,10 @@ class ConvolutionSmoothing:
     def of(
         self, loss: Smoothable, problem: Problem, record_bound: float, envelope: Envelope | None = None
     ) -> Convolution | DrawnConvolution:
-        """The mean of `loss` over the ball for records of norm `record_bound`: gap at most L s, L sqrt(d)/s-smooth."""
+        """Mean of `loss` over the ball for records of norm `record_bound`.
+
+        Its gap is at most L s, and it is L sqrt(d)/s-smooth in w.
+        """
         radius = theory_radius(problem) if self.radius is None else self.radius
         if self.estimate == "sampled":
             return DrawnConvolution(loss, radius, record_bound, problem.objective.dim)
@@ -65,15 +72,19 @@ class ConvolutionSmoothing:
 
 
 def theory_beta(problem: Problem) -> float:
-    """b = (L sqrt(M) / D) min(sqrt(n), epsilon n / sqrt(d ln(1/delta))) of Theorem 3.1; without noise sqrt(n).
+    """b = (L sqrt(M) / D) min(sqrt(n), epsilon n / sqrt(d ln(1/delta))) of Theorem 3.1.
 
-    Written as L^2 / (D^2 lambda) with the theorem's lambda: the gap L^2 / (2 b) is lambda D^2 / 2, the price of lambda.
+    Without noise the minimum is sqrt(n). Written as L^2 / (D^2 lambda) with the theorem's lambda: the gap L^2 / (2 b)
+    is lambda D^2 / 2, the price of lambda.
     """
     return problem.objective.clip**2 / (problem.objective.diameter**2 * base_weight(problem))
 
 
 def theory_radius(problem: Problem) -> float:
-    """s = (D / sqrt(M)) (1/sqrt(n) + sqrt(d ln(1/delta)) / (epsilon n)) of Algorithm 6; without noise 1/sqrt(n)."""
+    """s = (D / sqrt(M)) (1/sqrt(n) + sqrt(d ln(1/delta)) / (epsilon n)) of Algorithm 6.
+
+    Without noise the second factor is 1/sqrt(n).
+    """
     n, epsilon = problem.n, problem.budget.epsilon
     noise = (
         math.sqrt(problem.objective.dim * math.log(1 / problem.delta)) / (epsilon * n) if epsilon is not None else 0.0

@@ -1,7 +1,8 @@
-"""Softmax regression: C linear predictors z = X W', per-record gradient (p - e_y) x', clipped in the Frobenius norm.
+"""Softmax regression: C linear predictors z = X W', gradients (p - e_y) x' clipped in joint norm.
 
-W (C, features) is one vector w of C features float64, row after row: the bias of a class is the last entry of its row.
-For C = 2 it is logistic regression with the weights W_1 - W_0: log(1 + exp(-(z_1 - z_0))) is the loss of y = 1.
+W (C, features) is one vector w of C features float64, row after row; the bias of a class is the last entry of its row.
+The joint norm is W's Frobenius norm. For C = 2 it is logistic regression with the weights W_1 - W_0. The loss of y = 1
+is then `log(1 + exp(-(z_1 - z_0)))`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _LOSS = Softmax()
 
 @dataclass(frozen=True, config=DECLARED)
 class SoftmaxRegression(LossTraits):
-    """`classes`: C, labels are their numbers 0, ..., C-1. Constants in w are those of the loss times feature bounds.
+    """Softmax regression. `classes`: C, labels are their numbers 0, ..., C-1.
 
-    |(p - e_y) x'| = |p - e_y| |x|, so clipping needs no per-record gradient: row by row p - e_y is shortened to
-    clip / |x| (spec dp-scaffold, section on vectorisation), and the sum is one product of matrices.
+    Constants in w are those of the loss times feature bounds. Since |(p - e_y) x'| = |p - e_y| |x|, clipping needs no
+    per-record gradient. Row by row p - e_y is shortened to clip / |x| (spec dp-scaffold, section on vectorisation), and
+    the sum is one product of matrices.
     """
 
     classes: Annotated[Count, Field(ge=2, le=MOST_CLASSES)]
@@ -47,7 +49,7 @@ class SoftmaxRegression(LossTraits):
         return _LOSS.smoothness
 
     def weights(self, features: int) -> int:
-        """C features."""
+        """Number of weights: C times features."""
         return self.classes * features
 
     def start(self, features: int, generator: Draws) -> Vector:
@@ -55,9 +57,10 @@ class SoftmaxRegression(LossTraits):
         return np.zeros(self.weights(features))
 
     def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
-        """Largest |p - e_y| of each record (n,), clip / |x| rounded down; 0 where y is no class: it contributes zero.
+        """Largest |p - e_y| of each record (n,), clip / |x| rounded down; 0 where y is no class.
 
-        Held at 2, which no |p - e_y| reaches: infinity, at x = 0, would make a factor that is not a number.
+        A record with bound 0 contributes zero. At most 2, which no |p - e_y| reaches: infinity, at x = 0, would make a
+        factor NaN.
         """
         # The norm of a residual of C entries is computed up to a relative error below (C + 4) 2^-53.
         exact = 1.0 - (self.classes + 8) * 2.0**-52
@@ -77,7 +80,7 @@ class SoftmaxRegression(LossTraits):
             factors *= weights
         r *= factors[:, None]
         total = r.T @ X
-        # Rows that are not numbers are so throughout, and spoil every coordinate of the sum.
+        # A NaN row is NaN throughout, and spoils every coordinate of the sum.
         if not np.isfinite(total[0, 0]):
             r[~np.isfinite(r[:, 0])] = 0.0
             total = r.T @ X
@@ -92,26 +95,26 @@ class SoftmaxRegression(LossTraits):
     def clipped_difference_sum(
         self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
     ) -> Vector:
-        """Of rank one: (p - p') x' as a vector; the label cancels, so long as it is a class."""
+        """As `Model.clipped_difference_sum`, of rank-one differences (p - p') x'; the label cancels."""
         known = np.asarray(_LOSS.one_hot(y, self.classes).any(axis=1))
         with np.errstate(all="ignore"):
             r = _LOSS.residual_change(self.predictors(w, X), self.predictors(w - before, X), y)
             return shortened_products(r, X, known, bound, weights).ravel()
 
     def rounding(self, w: Vector, bound: float) -> float:
-        """As for the linear model, with the norms of W and of z over all classes; clipping is no expansion."""
+        """As for the linear model, with the norms of W and z over all classes; clipping is no expansion."""
         error = predictor_error(w, bound, w.size // self.classes)
         return bound * (_LOSS.smoothness * error + RESIDUAL_ERROR)
 
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
-        """Cross entropy in nats (n,), and whether another class has the largest z (n,); of equal ones the first has."""
+        """Cross entropy in nats (n,), and True where another class has the largest z, or ties and is first."""
         z = self.predictors(w, X)
         return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)
 
     def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:
-        """One by one."""
+        """`evaluate` of each part, one by one."""
         return [self.evaluate(w, X, y) for X, y in parts]
 
     def predictors(self, w: Vector, X: Matrix) -> Matrix:
-        """z (n, C), class by class in memory: maxima and sums over a few classes are then sums of long rows."""
+        """z (n, C), class by class in memory: maxima and sums over a few classes then run along long rows."""
         return (w.reshape(self.classes, -1) @ X.T).T

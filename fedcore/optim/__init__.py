@@ -1,1 +1,1 @@
-"""Optimisation: projections, accelerated steps, stage plans, localization schedules. No records, no noise."""
+"""Optimisation: projections, accelerated steps, averages, local steps, masks. No records, no noise."""

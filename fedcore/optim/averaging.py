@@ -1,4 +1,4 @@
-"""Means of messages and of iterates, in a fixed order so that sums are the same bits everywhere."""
+"""Means of messages and of iterates, in a fixed order, so that sums have the same bits everywhere."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 from fedcore.arrays import Vector
 
 Weights = Sequence[float] | None
-"""Of all silos, in the problem's order, with mean 1; None: 1 each."""
+"""Weights of all silos, in the problem's order, with mean 1; None: 1 each."""
 
 
 class Messages(dict[int, Vector]):
-    """The participants' messages of a round (d,), by the silo's place in the problem's list, in that order.
+    """The participants' messages of a round (d,), by the silo's place in the problem's list.
 
-    `weights`: the problem's, which come with them, so that no mean of them leaves the silos' weights out.
+    They are in the order of places. `weights`: the problem's; they travel with the messages, so that every mean uses
+    them.
     """
 
     def __init__(self, found: Mapping[int, Vector] | Iterable[tuple[int, Vector]], weights: Weights = None) -> None:
@@ -23,15 +24,16 @@ class Messages(dict[int, Vector]):
         self.weights = weights
 
     def changed(self, found: Mapping[int, Vector]) -> Messages:
-        """What a method makes of each silo's message, with the weights of these silos."""
+        """New vectors for these silos, with the same weights."""
         return Messages(found, self.weights)
 
 
 def mean_message(messages: Messages) -> Vector:
-    """Mean of the participants' messages (d,), each times its silo's weight first, added in the order of the silos.
+    """Weighted mean of the participants' messages (d,), added in the silos' order.
 
-    Weights have mean 1 over all silos, so over draws of participants the expectation is the weighted mean of all silos.
-    Raises TypeError for a mapping that knows no weights: `Messages.changed` keeps them.
+    Each message is multiplied by its silo's weight. Weights have mean 1 over all silos. So over draws of participants
+    the expectation is the weighted mean of all silos. Raises TypeError for a mapping without weights;
+    `Messages.changed` makes one with them.
     """
     if not isinstance(messages, Messages):
         raise TypeError("a mean is of Messages, which know their silos' weights: keep them with Messages.changed")

@@ -1,9 +1,9 @@
 """Global minimisers of cubic-regularised quadratics, of whatever curvature.
 
-Nesterov and Polyak 2006, "Cubic regularization of Newton method and its global performance", section 5: v minimises
-<g, v> + v'Hv / 2 + (M / 6) |v|^3 over R^d if and only if (H + s I) v = -g, s = M |v| / 2 and H + s I is positive
-semidefinite. In the eigenvectors of H that is one equation in s, whose hard case (Conn, Gould and Toint 2000, 7.3.1) is
-a g without a part along the lowest of them.
+Nesterov and Polyak 2006, "Cubic regularization of Newton method and its global performance", section 5. Let f(v) =
+`<g, v> + v'Hv / 2 + (M / 6) |v|^3` over R^d. Its minimisers are the v with `(H + s I) v = -g`, where s = M |v| / 2 and
+H + s I is positive semidefinite. In the eigenvectors of H that is one equation in s. Its hard case is a g without a
+part along the lowest eigenvector (Conn, Gould and Toint 2000, 7.3.1).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _CLOSE = 4.0 * np.finfo(np.float64).eps
 
 
 def cubic_minimiser(gradient: Vector, hessian: Matrix, weight: float) -> Vector:
-    """v (d,), for g (d,), symmetric H (d, d) and M = `weight` > 0; in the hard case one of two, of equal value.
+    """v (d,), for g (d,), symmetric H (d, d) and M = `weight` > 0.
 
-    Solves an eigenvalue problem of H, so d^3. Raises ValueError for a weight that is not above 0.
+    In the hard case it is one of two of equal value. Solves an eigenvalue problem of H, in time d^3. Raises ValueError
+    for a weight that is not above 0.
     """
     if not weight > 0:
         raise ValueError(f"the cubic weight must be above 0, it is {weight:g}")
@@ -32,9 +33,9 @@ def cubic_minimiser(gradient: Vector, hessian: Matrix, weight: float) -> Vector:
 
 
 def _in_eigenvectors(parts: Vector, values: Vector, weight: float) -> Vector:
-    """The same for a diagonal H of ascending `values`.
+    """The minimiser for a diagonal H of ascending `values`.
 
-    The shift is sought as t = s - max(0, -lowest), which keeps all of its digits next to the pole of the equation.
+    The shift is sought as t = s - max(0, -lowest), which has all of its digits next to the pole of the equation.
     """
     base = max(0.0, -float(values[0]))
     shifted = values + base
@@ -43,7 +44,7 @@ def _in_eigenvectors(parts: Vector, values: Vector, weight: float) -> Vector:
         return np.zeros_like(parts)
 
     def excess(t: float) -> float:
-        """1 / |v| less what it is at the length that s says; concave and nearly linear (Conn, Gould, Toint, 7.3.3)."""
+        """1 / |v| less its value at s; concave and nearly linear (Conn, Gould, Toint, 7.3.3)."""
         return 1.0 / _length(parts, shifted, t) - 0.5 * weight / (base + t)
 
     # |v| is at most the root of M r^2 / 2 + lowest r = |g|, since no eigenvalue is below the lowest.

@@ -1,8 +1,8 @@
 """Noised steps on a cubic-regularised quadratic model, with the average of their points.
 
-Huo et al., "Federated Cubic Regularized Newton Learning with Sparsification-amplified Differential Privacy", Algorithm
-2, GMSolver (spec dp-fcrn 5.2). Its average leaves the last point out, so tau points take tau - 1 gradients, and with
-tau = 2 the Hessian has no part in the answer.
+Huo et al., "Federated Cubic Regularized Newton Learning with Sparsification-amplified Differential Privacy". Algorithm
+2, GMSolver (spec dp-fcrn 5.2). Its average leaves the last point out, so tau points take tau - 1 gradients. With tau =
+2 the Hessian has no part in the answer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from fedcore.arrays import Vector
 from fedcore.optim.projection import onto_ball
 
 Average = Literal["paper", "shifted"]
-"""Weights 2 (s + 1) / (tau (tau + 1)) on the points 0 .. tau - 1, or 2 s / (tau (tau + 1)) on 1 .. tau."""
+"""Weights of points in the average. paper: `2 (s + 1) / (tau (tau + 1))` on points 0 .. tau - 1; shifted:
+`2 s / (tau (tau + 1))` on 1 .. tau."""
 
 
 def step_lengths(count: int, convexity: float, curvature: float) -> list[float]:
-    """eta_s = min(2 / (mu (s + 2)), 1 / curvature) of the first `count` steps; the paper's rule where `curvature` is 0.
+    """eta_s = min(2 / (mu (s + 2)), 1 / curvature) of the first `count` steps.
 
-    Without the second bound the first step is 1 / mu gradients long, and only after 2 curvature / mu steps do they stop
-    to overshoot (spec dp-fcrn 5.2). Raises ValueError where neither bounds a step.
+    With `curvature` 0 it is the paper's rule, without the second bound. The first step is then 1 / mu gradients long,
+    and steps overshoot until about s = 2 curvature / mu (spec dp-fcrn 5.2). Raises ValueError where neither bounds a
+    step.
     """
     if not (convexity > 0 or curvature > 0):
         raise ValueError("steps have no length without strong convexity and without a bound on the curvature")
@@ -44,8 +46,8 @@ def noised_descent(
     """The averaged displacement v (dim,) of projected steps from 0 within the ball of this radius.
 
     `gradient`: of the quadratic part at a displacement, noised. `weight`: M of (M / 6) |v|^3. `ridge`: its weight and
-    the point from which displacements are counted; its gradient is exact. `steps`: as many as there are gradients,
-    points - 1, or `points` with the shifted average.
+    the point from which displacements are counted; its gradient is exact. `steps`: one per gradient, points - 1, or
+    `points` with the shifted average.
     """
     v, mean = np.zeros(dim), np.zeros(dim)
     last = points if average == "shifted" else points - 1

@@ -1,7 +1,7 @@
 """The server side of methods that average models after local steps.
 
-Source: Noble, Bellet and Dieuleveut 2022, Algorithm 2 (spec dp-scaffold 4.3): x^t = x^(t-1) + eta_g mean(dy_i), with
-dy_i = -K eta_l times the silo's mean direction; then the ball of the domain, which the paper does not have.
+Source: Noble, Bellet and Dieuleveut 2022, Algorithm 2 (spec dp-scaffold 4.3): `x^t = x^(t-1) + eta_g mean(dy_i)`, with
+dy_i = -K eta_l times the silo's mean direction. The projection onto the domain's ball is ours; the paper has none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class ModelState(State):
 
 
 def model_average_update(state: ModelState, messages: Messages, phase: Phase) -> ModelState:
-    """The state after a round of mean directions; `phase.settings` holds `step` (eta_l) and `global_step` (eta_g)."""
+    """The state after a round of mean directions.
+
+    `phase.settings` holds `step` (eta_l) and `global_step` (eta_g).
+    """
     w = moved(state.w, mean_message(messages), phase)
     if state.round < phase.rounds:
         return ModelState(state.phase, state.round + 1, w)

@@ -10,8 +10,10 @@ from fedcore.arrays import Vector
 
 
 def onto_ball(z: Vector, centre: Vector, radius: float) -> Vector:
-    """Nearest point to z (d,) of the closed ball; z itself if it lies inside or the radius is infinite. What is no
-    finite number stays so: training has diverged."""
+    """Nearest point to z (d,) of the closed ball; z itself inside the ball or for infinite radius.
+
+    NaN stays NaN: training has diverged.
+    """
     if math.isinf(radius):
         return z
     offset = z - centre
@@ -30,16 +32,16 @@ def _norm(offset: Vector) -> float:
 
 
 def _near(offset: Vector) -> Vector:
-    """The same direction, at length 1 or a little more; of infinities no numbers."""
+    """The same direction, at length 1 or a little more; NaN for infinities."""
     with np.errstate(invalid="ignore"):
         return np.asarray(offset / np.abs(offset).max())
 
 
 def onto_lens(z: Vector, c1: Vector, r1: float, c2: Vector, r2: float) -> Vector:
-    """Nearest point to z (d,) of B(c1, r1) and B(c2, r2) together, exact up to rounding.
+    """Nearest point to z (d,) of the intersection of B(c1, r1) and B(c2, r2), exact up to rounding.
 
-    Raises ValueError if the balls do not meet. Source: spec localized-isrl-dp, section 5.5: if the projection onto one
-    ball lies in the other, it is the answer; otherwise both constraints are active and the answer lies on the sphere
+    Raises ValueError if the balls do not meet. Source: spec localized-isrl-dp, section 5.5. If the projection onto one
+    ball lies in the other, it is the answer. Otherwise both constraints are active. The answer then lies on the sphere
     that the two boundaries share, in the half-plane of z.
     """
     tolerance = 1e-12 * (1.0 + sum(r for r in (r1, r2) if math.isfinite(r)))
@@ -61,7 +63,7 @@ def onto_lens(z: Vector, c1: Vector, r1: float, c2: Vector, r2: float) -> Vector
     rim = math.sqrt((r2 - back) * (r2 + back))
     offset = z - c2
     if math.isinf(_norm(offset)):
-        offset = _near(offset)  # of one so far away only the direction is left
+        offset = _near(offset)  # so far away only the direction has digits
     across = offset - (offset @ axis) * axis
     length = float(np.linalg.norm(across))
     if length <= 1e-15 * (1.0 + float(np.linalg.norm(offset))):
@@ -70,9 +72,9 @@ def onto_lens(z: Vector, c1: Vector, r1: float, c2: Vector, r2: float) -> Vector
 
 
 def onto_domain(z: Vector, diameter: float, centre: Vector, radius: float) -> Vector:
-    """Nearest point to z of W and B(centre, radius), W the ball around 0 of this diameter (W_i of the papers).
+    """Nearest point to z of W and B(centre, radius), W the ball around 0 of this diameter.
 
-    A radius of at least the diameter cannot bind, as the centre lies in W.
+    That set is W_i of the papers. A radius of at least the diameter cannot bind, as the centre lies in W.
     """
     origin = np.zeros_like(z)
     if radius >= diameter:

@@ -1,9 +1,9 @@
 """Projected SGD over phases, with an average of the iterates: the server side of the plain methods.
 
-Source: spec localized-isrl-dp 6.4: w_{r+1} = Pi(w_r - step (g + lambda_i (w_r - w_{i-1}))), returned model the uniform
-average of w_1..w_R, the last iterate, or the average of w_0..w_{R-1} of Lowy and Razaviyayn's theorems (spec
-isrl-dp-fl 6.1 and 5.3). The regulariser depends on no record: the server adds it, never clipped (`optim.regularised`,
-with the problem's ridge term).
+Source: spec localized-isrl-dp 6.4: `w_{r+1} = Pi(w_r - step (g + lambda_i (w_r - w_{i-1})))`. The returned model is the
+uniform average of w_1..w_R, the last iterate, or the theorems' average of w_0..w_{R-1}. The theorems are Lowy and
+Razaviyayn's (spec isrl-dp-fl 6.1 and 5.3). The regulariser depends on no record: the server adds it unclipped
+(`optim.regularised`, with the problem's ridge term).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fedcore.state import State
 
 Average = Literal["uniform", "last"]
 TheoremsAverage = Literal["uniform", "last", "theory"]
-"""theory: weights gamma_r = (1 - mu step)^-(r+1) of w_r, r = 0..R-1, mu the strong convexity; with mu = 0 all alike."""
+"""theory: weights `gamma_r = (1 - mu step)^-(r+1)` of w_r, r = 0..R-1, mu the strong convexity; equal for mu = 0."""
 
 
 @dataclass(frozen=True)
 class SgdState(State):
-    """`w`: iterate; `centre`: model at the start of the phase; `mean`: mean of this phase's iterates (all (d,))."""
+    """`w`: iterate; `centre`: the phase's first model; `mean`: mean of this phase's iterates (all (d,))."""
 
     w: Vector
     centre: Vector
@@ -59,9 +59,10 @@ def sgd_update(state: SgdState, gradient: Vector, phase: Phase, average: Theorem
 
 
 def weight_sum(count: int, fall: float) -> float:
-    """Gamma / gamma of the first `count` of the theorem's weights: 1 + q + ... + q^(count - 1), q = 1 - `fall`.
+    """Gamma / gamma of the first `count` of the theorem's weights: 1 + q + ... + q^(count - 1).
 
-    By it mean <- mean + (w - mean) / sum is the weighted average, where the weights themselves overflow; it is what
-    the recursion S <- 1 + q S from 0 makes. `fall`: mu step, at least 0 and below 1.
+    Here q = 1 - `fall`, with `fall` = mu step, at least 0 and below 1. Then `mean <- mean + (w - mean) / sum` is the
+    weighted average, also where the weights themselves overflow. The recursion S <- 1 + q S from 0 gives the same
+    number.
     """
     return float(count) if fall == 0.0 else -math.expm1(count * math.log1p(-fall)) / fall

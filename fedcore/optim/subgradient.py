@@ -1,8 +1,8 @@
-"""The projected subgradient method for a strongly convex objective, with linearly growing weights in its average.
+"""The projected subgradient method for strongly convex objectives, with a weighted average.
 
-Source: Gao et al. 2024, Algorithm 3 (spec localized-isrl-dp 6.3): w_{r+1} = Pi(w_r - gamma_r g), g a subgradient of the
-regularised objective, gamma_r = 2/(mu (r+1)) for r = 0..R-1; returned model 2/(R(R+1)) (w_1 + 2 w_2 + ... + R w_R).
-mu is the objective's strong convexity: lambda, as published, plus the problem's ridge.
+Source: Gao et al. 2024, Algorithm 3 (spec localized-isrl-dp 6.3): `w_{r+1} = Pi(w_r - gamma_r g)`. Here g is a
+subgradient of the regularised objective, and gamma_r = 2/(mu (r+1)) for r = 0..R-1. The returned model is
+`2/(R(R+1)) (w_1 + 2 w_2 + ... + R w_R)`. The strong convexity mu is lambda, as published, plus the problem's ridge.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ class SubgradientState(State):
 
     @classmethod
     def start(cls, w0: Vector, phase: int = 1) -> SubgradientState:
-        """The state before a phase's first round; the mean of no iterate is the start, which is its model so far."""
+        """The state before a phase's first round; its mean, the model so far, is the start."""
         return cls(phase=phase, round=1, w=w0, centre=w0, mean=w0)
 
 
 def queries(rounds: int, index: Index) -> int:
-    """Rounds that ask the silos, of R in the bound: all by the paper's index, one less by the textbook's (at least 1).
+    """Rounds that query the silos, for R in the bound.
 
-    The textbook starts its count at w_1, the given point. The paper's first step, of length 2/lambda, only makes some
-    other w_1, on which the bound does not depend: one query is wasted.
+    By the paper's index R, by the textbook's R - 1 (at least 1). The textbook starts its count at w_1, the given point.
+    The paper's first step, of length 2/lambda, only makes some other w_1, on which the bound does not depend: one query
+    is wasted.
     """
     return rounds if index == "paper" else max(rounds - 1, 1)
 
 
 def subgradient_update(state: SubgradientState, gradient: Vector, phase: Phase, index: Index) -> SubgradientState:
-    """The state after one step along the mean message (d,), which the server regularises, unclipped.
+    """The state after one step along the mean message (d,), which the server regularises unclipped.
 
-    Round q of a phase makes the iterate w_k with weight k, k = q by the paper's index and q + 1 by the textbook's.
+    Round q of a phase makes the iterate w_k with weight k. By the paper's index k = q, by the textbook's k = q + 1.
     """
     k = state.round + (index == "textbook")
     direction = regularised(gradient, state.w, state.centre, phase)
@@ -55,7 +56,7 @@ def subgradient_update(state: SubgradientState, gradient: Vector, phase: Phase, 
         state.centre,
         phase.subproblem.radius,
     )
-    # k over 1 + ... + k. At k = 1 nothing is left of the mean; at k = 2 it is the start, w_1 of the textbook.
+    # k over 1 + ... + k. At k = 1 the earlier mean has weight 0; at k = 2 it is the start, w_1 of the textbook.
     mean = state.mean + (w - state.mean) * (2.0 / (k + 1)) if k > 1 else w
     if state.round < phase.rounds:
         return replace(state, round=state.round + 1, w=w, mean=mean)

@@ -1,9 +1,9 @@
-"""Records of one answer: all of a shard, an expected number that is given, or the theorems' choice of it.
+"""Records of one answer: all of a shard, an expected number that is given, or the theorems' choice.
 
-Sources: Lowy and Razaviyayn 2023, Theorems 2.1 and 2.3 (spec isrl-dp-fl 6.1 and 6.6); Gao et al. 2024, Section 2
-and the proof of its gradient count, equation 25, and Algorithm 4 (spec localized-isrl-dp, sections 4, 9 and 7.5). n
-and delta are the smallest silo's and the largest, as in the schedules. K is rounded up, and cut off at n, which is a
-full batch; logarithmic factors that a source drops are dropped here.
+Sources: Lowy and Razaviyayn 2023, Theorems 2.1 and 2.3 (spec isrl-dp-fl 6.1 and 6.6); Gao et al. 2024, Section 2, the
+proof of its gradient count, equation 25, and Algorithm 4 (spec localized-isrl-dp, sections 4, 9 and 7.5). As in the
+schedules, n is the smallest silo's and delta the largest. K is rounded up, and cut off at n, which is a full batch.
+Logarithmic factors that a source drops are dropped here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Batch = Annotated[Count, Field(ge=1)] | Literal["theory"] | None
 
 
 def least_batch(problem: Problem, n: int, rounds: int) -> int:
-    """K = ceil(epsilon n / (4 sqrt(2 R ln(2/delta)))), the least that the published noise is stated for; at most n.
+    """K = ceil(epsilon n / (4 sqrt(2 R ln(2/delta)))), the least K of the published noise; at most n.
 
     Raises InputError without epsilon.
     """
@@ -30,9 +30,9 @@ def least_batch(problem: Problem, n: int, rounds: int) -> int:
 
 
 def least_records(problem: Problem, n: int, rounds: int) -> float:
-    """epsilon n / (4 sqrt(2 R ln(2/delta))), not rounded, and more than n where R is too small for the published noise.
+    """epsilon n / (4 sqrt(2 R ln(2/delta))), not rounded.
 
-    Raises InputError without epsilon.
+    It is above n where R is too small for the published noise. Raises InputError without epsilon.
     """
     log = math.log(2.0 / problem.delta)
     return _epsilon(problem) * n / (4.0 * math.sqrt(2.0 * rounds * log))
@@ -41,8 +41,8 @@ def least_records(problem: Problem, n: int, rounds: int) -> float:
 def minibatch_sgd_batch(problem: Problem, rounds: int, enough: float | None = None) -> int:
     """K of noisy minibatch SGD: the larger of `least_batch` and B / R, at most n.
 
-    With it R rounds see as many records as the theorem's risk takes, B (`enough`); None:
-    min(n, epsilon^2 n^2 / (d ln(2.5 R / delta) ln(2 / delta))). Raises InputError without epsilon.
+    R rounds then see B records (`enough`), as many as the theorem's risk takes. None:
+    `min(n, epsilon^2 n^2 / (d ln(2.5 R / delta) ln(2 / delta)))`. Raises InputError without epsilon.
     """
     n, delta = problem.n, problem.delta
     if enough is None:
@@ -52,11 +52,12 @@ def minibatch_sgd_batch(problem: Problem, rounds: int, enough: float | None = No
 
 
 def gradient_minimal_batch(problem: Problem, n: int) -> int:
-    """K of Algorithm 1 with the accelerated solver on n records per silo, with the fewest gradients; at most n.
+    """K of Algorithm 1 with the accelerated solver on n records per silo, for the fewest gradients.
 
-    Q = sqrt(beta D / L) M^(1/4). d <= n: max(K_a, K_b) if K_a <= n, or d, whichever leads to fewer gradients by the
-    paper's counts (R' + 1) K and d + epsilon^2 n^2 / (d ln(1/delta)). d > n: max(K_c, K_d) if K_c <= n, else n.
-    Raises InputError without epsilon, without smoothness, or for M < N, where the paper gives no such K.
+    K is at most n. Let `Q = sqrt(beta D / L) M^(1/4)`. For d <= n, K is max(K_a, K_b) if K_a <= n, or d. Of these two
+    it is the one with fewer gradients by the paper's counts, `(R' + 1) K` and `d + epsilon^2 n^2 / (d ln(1/delta))`.
+    For d > n, K is max(K_c, K_d) if K_c <= n, else n. Raises InputError without epsilon, without smoothness, or for M <
+    N, where the paper gives no such K.
     """
     if not problem.participation.full:
         raise InputError(
@@ -80,13 +81,19 @@ def gradient_minimal_batch(problem: Problem, n: int) -> int:
 
 
 def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
-    """K of one-pass accelerated minibatch SGD, which balances the terms of Theorem 2.3 for M = N; at most n.
+    """K of one-pass accelerated minibatch SGD: balances the terms of Theorem 2.3 for M = N.
 
-    Convex (`gap` None): (L / (beta D))^(2/5) n^(3/5) (d ln(1/delta))^(1/5) / (epsilon^(2/5) M^(1/5)). Strongly, for a
-    starting gap Delta: n / (sqrt(kappa) ln(mu Delta min{epsilon^2 n^2 M / (L^2 d ln(1/delta)), n M / phi^2})), with
-    the ridge for mu, beta / mu for kappa, and L^2 for phi^2, which it is at least; all records where that logarithm is
-    too small to leave more than one round. L is the largest clipping bound times weight. Without noise epsilon is
-    infinite in both. Raises InputError for M < N, or noise that is given in place of epsilon.
+    Convex (`gap` None):
+
+        `(L / (beta D))^(2/5) n^(3/5) (d ln(1/delta))^(1/5) / (epsilon^(2/5) M^(1/5))`.
+
+    Strongly convex, for a starting gap Delta:
+
+        `n / (sqrt(kappa) ln(mu Delta min{epsilon^2 n^2 M / (L^2 d ln(1/delta)), n M / phi^2}))`.
+
+    There mu is the ridge, kappa beta / mu, and phi^2 is replaced by its bound L^2. K is all records where that
+    logarithm leaves no more than one round, and at most n. L is the largest clipping bound times weight. Without noise
+    epsilon is infinite in both. Raises InputError for M < N, or noise that is given in place of epsilon.
     """
     n, M, budget = problem.n, problem.harmonic_participants, problem.budget
     if not problem.participation.full:
@@ -115,13 +122,13 @@ def weighted_clip(problem: Problem) -> float:
 
 
 def no_theory(method: str) -> InputError:
-    """The refusal of `theory` by a method whose paper gives no K."""
+    """The error for `theory` with a method whose paper gives no K."""
     return InputError(f"algorithm.batch = theory: no theorem gives {method} a batch size; give a number, or null")
 
 
 def whole_batch(batch: float, n: int) -> int:
     """K as a whole number of records, from 1 to n, rounded up."""
-    # A whole number that floating point puts a little above itself is not the next one.
+    # Rounding may put a whole number slightly above itself; ceil must not return the next one.
     return min(n, max(1, math.ceil(batch * (1.0 - 1e-12))))
 
 

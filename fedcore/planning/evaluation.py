@@ -1,12 +1,12 @@
-"""Federated evaluation: what silos are asked of records that they hold out of training, and which records these are.
+"""Federated evaluation: the held-out records of each silo, and the histogram released about them.
 
-Where no public test file exists, silos release at the ends of phases a histogram of their held-out records, label by
-bin of the model's score, from which errors, recall and the area under the ROC curve follow. Training never sees those
-records, so the two compose in parallel: a record pays for training or for evaluations, never for both.
+Evaluation serves runs without a public test file. At the ends of phases each silo releases a histogram of its held-out
+records, label by bin of the model's score. Errors, recall and the area under the ROC curve follow from it. Training
+never sees those records, so the two compose in parallel: a record pays for training or for evaluations, never for both.
 
-Sensitivity (elementary). A record adds 1 to one cell. One that is replaced takes 1 from a cell and adds 1 to another:
-the sum moves by at most sqrt(2) in norm, attained whenever the two cells differ. In a plan's words the clipping bound C
-is half of that.
+Sensitivity (elementary). A record adds 1 to one cell. Replacing a record takes 1 from a cell and adds 1 to another. The
+sum moves by at most sqrt(2) in norm, attained whenever the two cells differ. The clipping bound C of the plan is half
+of that.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ from fedcore.errors import InputError
 from fedcore.randomness import draws, generator, public_key
 
 EVALUATION: Final = "histogram"
-"""Name of the answer."""
+"""Name of this kind of answer."""
 HALF_DIAMETER = math.sqrt(0.5)
 BINS = 4
-"""Of scores, for two classes: enough for an area under the curve, which comes out a little low, at little noise."""
+"""Default number of score bins for two classes: the area under the curve comes out a little low, at little noise."""
 MOST_BINS = 64
 MOST_CLASSES = 1000
 
 _GUARDED = hashlib.sha256(b"fedcore public 0").digest()
-"""Key of the places that silos with secret keys hold out."""
+"""Key from which silos with secret keys draw the held-out records."""
 
 Every = Literal["phase", "end"]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`epsilon`: target of all evaluations of a run together at each silo's delta; None: without noise. `every`: after
-    each phase of training, or at its end alone. `classes`: of the labels. `bins`: of scores where there are two
-    classes, an even number, half of them on each side; of more classes the predicted class is what is counted.
-    `record_bound`: the norm of a record in which scores of linear models are measured.
+    """Settings of the evaluations of a run.
+
+    `epsilon`: target of all evaluations together at each silo's delta; None: without noise. `every`: after each phase
+    of training, or at its end alone. `classes`: number of labels. `bins`: of scores for two classes, an even number,
+    half of them on each side. For more classes the predicted class takes the place of a bin. `record_bound`: the norm
+    of a record in which scores of linear models are measured.
     """
 
     epsilon: float | None
@@ -52,7 +54,7 @@ class Evaluation:
     record_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raises InputError for numbers that no evaluation has, wherever it comes from."""
+        """Raises InputError for numbers outside their ranges, wherever the object comes from."""
         if self.every not in ("phase", "end"):
             raise InputError("evaluation.every is phase or end")
         if not 2 <= self.classes <= MOST_CLASSES:
@@ -65,38 +67,39 @@ class Evaluation:
 
     @property
     def columns(self) -> int:
-        """Cells of one label."""
+        """Number of cells of one label."""
         return self.bins if self.classes == 2 else self.classes
 
     @property
     def cells(self) -> int:
-        """Numbers of an answer."""
+        """Length of an answer, in numbers."""
         return self.classes * self.columns
 
     def count(self, phases: int) -> int:
-        """Evaluations of a training of so many phases."""
+        """Number of evaluations in a training of this many phases."""
         return phases if self.every == "phase" else 1
 
     @property
     def edges(self) -> NDArray[np.float64]:
-        """Between bins of scores in [-1, 1] (bins - 1,): 0, and powers of two on both sides, the largest of them 1/4.
+        """Edges between bins of scores in [-1, 1] (bins - 1,): 0, and powers of two on both sides.
 
-        A score is measured in the largest that a record can have, which few records come near to.
+        The largest edge is 1/4: scores are in units of the largest possible score, and few records come near to that.
         """
         side = 0.5 ** np.arange(self.bins // 2, 1, -1)
         return np.concatenate([-side[::-1], [0.0], side])
 
 
 def held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
-    """Places (held,), in rising order, of the records that a simulated silo of n holds out: by its name and n alone.
+    """Positions (held,), ascending, of the records that a simulated silo of n holds out.
 
-    So they are the same for all runs of all seeds, and those of a smaller number are among those of a larger one.
+    They follow from name and n alone: the same for all runs of all seeds, and a smaller number gives a subset of a
+    larger.
     """
     return np.asarray(np.sort(draws(public_key(0), silo, n, "held out").choice(n, held, replace=False)))
 
 
 def guarded_held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
-    """The same of a silo with secret keys, which keeps the places that it has had: NumPy draws them."""
+    """Positions (held,) that a silo with secret keys holds out, drawn by NumPy as in earlier versions."""
     order = generator(_GUARDED, silo, n, "held out").permutation(n)
     return np.asarray(np.sort(order[:held]))
 
@@ -104,7 +107,10 @@ def guarded_held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
 def order_of_run(
     run_order: np.random.Generator | Draws, n: int, held: int, apart: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Places of all records in the order of a run's split (n,): permuted those of training, then those held `apart`."""
+    """Positions of all records in the order of a run's split (n,).
+
+    The training records come first, permuted, then those held `apart`.
+    """
     if not held:
         return np.asarray(run_order.permutation(n))
     rest = np.setdiff1d(np.arange(n), apart, assume_unique=True)

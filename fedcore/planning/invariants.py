@@ -1,8 +1,8 @@
-"""What no method's plan may get wrong, whoever wrote it: whose records a phase is about, and what it may cost them.
+"""Checks that every method's plan passes: the records of each phase, and their privacy cost.
 
-A plan is held against its problem where it is made (`Plan`), where a driver or a silo asks a method for one
-(`fedcore.planning.whole_silo.planned`), and by each silo for its own share before it agrees. Refusals name phase, silo
-and records, by their numbers (from 1) in the order of the silo's split, of which the last ones are held out.
+`Plan` checks itself against its problem when it is made. `fedcore.planning.whole_silo.planned` checks the plan that a
+driver or a silo gets from a method. Each silo checks its own share before it agrees. Errors name phase, silo and
+records. Record numbers count from 1 in the order of the silo's split, whose last records are held out.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fedcore.planning.problem import Problem, SiloFacts, check_shares
 from fedcore.planning.shuffled import phase_epsilon
 
 ROUNDING = 1e-9
-"""Relative, of a target: calibrations meet it up to the rounding of a few operations."""
+"""Relative tolerance on a target: calibrations meet it up to the rounding of a few operations."""
 
 
 class Plan(Protocol):
-    """A plan, as far as it is held against its problem (`fedcore.planning.plan`)."""
+    """The part of a plan that these checks read (`fedcore.planning.plan`)."""
 
     @property
     def problem(self) -> Problem: ...
@@ -37,7 +37,7 @@ class Plan(Protocol):
 
 
 def check_ranges(problem: Problem, phases: Iterable[Phase]) -> None:
-    """Raises InputError unless each phase has a share of every silo, within the records that it may be about.
+    """Raises InputError unless each phase has a share of every silo, within the phase's records.
 
     Training is about the first `SiloFacts.trained` records alone, an evaluation about all that are held out, once. So
     they compose in parallel, and no model is tested on records that it has seen. Cheap: no list of rounds or blocks.
@@ -71,15 +71,15 @@ def check_ranges(problem: Problem, phases: Iterable[Phase]) -> None:
 
 
 def check_plan(plan: Plan, silos: Iterable[str] | None = None) -> None:
-    """Raises InputError unless these silos (None: all) pay no more for the plan than its problem agrees to.
+    """Raises InputError unless these silos (None: all) pay no more than the problem's targets.
 
-    Of training: `Budget.epsilon` where noise is found exactly for it, towards who sees shuffled batches where there is
-    a shuffler; the noise that is given, where it is. Noise that a paper prints or that is left out promises nothing by
-    itself: what it costs is shown, and charged. Evaluations keep to their own target, whatever training's noise.
-    Statistics that are released before training are plans of their own, with targets of their own.
+    For training the limit is `Budget.epsilon` where noise is calibrated exactly, or the given noise. With a shuffler
+    that epsilon is towards those who see shuffled batches. Noise from a paper's formula promises no epsilon by itself:
+    its cost is shown and charged. Evaluations keep to their own target, whatever training's noise. Statistics that are
+    released before training are plans of their own, with targets of their own.
     """
     facts = plan.problem.facts
-    alike: dict[tuple[object, ...], str] = {}  # one account for silos that differ in nothing but their name
+    alike: dict[tuple[object, ...], str] = {}  # one account for silos that differ only in their name
     for name in facts if silos is None else silos:
         for phase in plan.phases:
             for kind in phase.kinds:
@@ -92,21 +92,21 @@ def check_plan(plan: Plan, silos: Iterable[str] | None = None) -> None:
 def _check_range(problem: Problem, phase: Phase, kind: Phase, silo: SiloFacts) -> None:
     share = kind.by_silo[silo.name]
     start, stop = share.start, share.start + (kind.rounds * int(share.batch) if kind.schedule.fresh_blocks else share.n)
-    said = f"phase {phase.index} asks silo {silo.name} about {problem.unit} {start + 1} to {stop}"
+    place = f"phase {phase.index} asks silo {silo.name} about {problem.unit} {start + 1} to {stop}"
     if not 0 <= start < stop <= silo.n:
-        raise InputError(f"{said}, and it has {silo.n}")
+        raise InputError(f"{place}, and it has {silo.n}")
     if not kind.evaluates:
         if stop > silo.trained:
             raise InputError(
-                f"{said}, and {max(start, silo.trained) + 1} to {stop} are among its {silo.held} that are held out of "
+                f"{place}, and {max(start, silo.trained) + 1} to {stop} are among its {silo.held} that are held out of "
                 f"training: a phase of training keeps to the first {silo.trained} (SiloFacts.trained)"
             )
         return
     whole = (start, stop) == (silo.trained, silo.n) and share.rate == 1 and not kind.schedule.fresh_blocks
     if problem.evaluation is None or not whole or phase.parts or (phase.rounds, phase.schedule.answers) != (1, 1):
         raise InputError(
-            f"{said} to evaluate a model, and an evaluation is one answer about the {silo.held} {problem.unit} that it "
-            "holds out, all of them"
+            f"{place} to evaluate a model, and an evaluation is one answer about the {silo.held} {problem.unit} that "
+            "it holds out, all of them"
         )
 
 
@@ -137,10 +137,15 @@ def _check_silo(plan: Plan, silo: SiloFacts) -> None:
 
 
 def _check_epsilon(
-    problem: Problem, silo: str, asked: list[tuple[Phase, list[GaussianRelease]]], delta: float, target: float, key: str
+    problem: Problem,
+    silo: str,
+    charged: list[tuple[Phase, list[GaussianRelease]]],
+    delta: float,
+    target: float,
+    key: str,
 ) -> None:
-    """Raises InputError if some record of the silo pays more than `target` for these phases together."""
-    events = [event for _, each in asked for event in each]
+    """Raises InputError if a record of the silo pays more than `target` for these phases together."""
+    events = [event for _, each in charged for event in each]
     if not events or (epsilon := spent(events, delta)) <= target * (1.0 + ROUNDING):
         return
     borders = sorted({border for event in events for border in (event.start, event.stop)})
@@ -151,7 +156,7 @@ def _check_epsilon(
     }
     worst = max(costs, key=lambda at: costs[at])
     end = next(border for border in borders if border > worst)
-    indices = [f"{phase.index}" for phase, each in asked if any(event.start <= worst < event.stop for event in each)]
+    indices = [f"{phase.index}" for phase, each in charged if any(event.start <= worst < event.stop for event in each)]
     raise InputError(
         f"phase{'s' * (len(indices) > 1)} {', '.join(indices)}: {problem.unit} {worst + 1} to {end} of silo {silo} pay "
         f"epsilon {shown_up(epsilon)}, above the agreed {key} = {in_full(target)}: a method's noise comes from "
@@ -160,7 +165,7 @@ def _check_epsilon(
 
 
 def _shuffled_epsilon(plan: Plan, silo: str) -> float:
-    """Towards who sees shuffled batches; infinite where phases share records, of which no accountant knows."""
+    """Epsilon towards those who see shuffled batches; infinite where phases share records."""
     shards = sorted({(event.start, event.stop) for phase in plan.phases for event in phase.charged(silo)})
     if any(first[1] > second[0] for first, second in pairwise(shards)):
         return math.inf

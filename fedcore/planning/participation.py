@@ -1,8 +1,8 @@
-"""How many silos take part in a round: a number, or a law of it over 1..N, and what follows for plans.
+"""Number of silos in a round: fixed, or drawn by a law over 1..N, with the means that theorems use.
 
-Source: Lowy and Razaviyayn 2023, Assumption 3 (spec isrl-dp-fl, sections 2, 4 and 6.9): M_r is independent over rounds,
-and the M_r silos of a round are uniform among the sets of that size. Their theorems take the harmonic mean M of M_r,
-and M', by the corrected formula (E2). Privacy takes none of this: noise is for a silo that is asked in every round.
+Source: Lowy and Razaviyayn 2023, Assumption 3 (spec isrl-dp-fl, sections 2, 4 and 6.9). M_r is independent over rounds.
+The M_r silos of a round are uniform among the sets of that size. The theorems take the harmonic mean M of M_r, and M'
+by the corrected formula (E2). Privacy ignores the law: noise covers a silo that answers in every round.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.randomness import draws
 
 MOST_LISTED = 2**16
-"""Numbers in a list."""
+"""Numbers in a list, at most."""
 
 
 @dataclass(frozen=True, config=DECLARED)
 class Binomial:
-    """M_r of Binomial(N, q), given that it is at least 1: each silo is there by its own coin, and somebody is."""
+    """M_r of Binomial(N, q), given that it is at least 1: each silo takes part by its own coin."""
 
     binomial: Annotated[Real, Field(gt=0, le=1)]
-    """q, with which a silo is there."""
+    """q, the probability with which a silo takes part."""
 
 
 def _form(value: Any) -> str:
@@ -48,14 +48,14 @@ SilosPerRound = Annotated[
     | Annotated[Binomial, Tag("law")],
     Discriminator(_form),
 ]
-"""M; numbers on which M_r is uniform, one that is listed twice counting twice; or a law by its name."""
+"""M; or a list of numbers on which M_r is uniform, where a repeated number counts twice; or a law by its name."""
 
 
 @plain_dataclass(frozen=True)
 class Participation:
-    """The law of M_r, the number of silos in a round, of `n_silos`.
+    """The law of M_r, the number of silos in a round, out of `n_silos`.
 
-    `probabilities`: of each number that has one, ascending; they sum to 1 up to rounding.
+    `probabilities`: of each possible number, ascending by number; they sum to 1 up to rounding.
     """
 
     n_silos: int
@@ -63,7 +63,7 @@ class Participation:
 
     @classmethod
     def of(cls, given: SilosPerRound, n_silos: int) -> Participation:
-        """Raises InputError for numbers that are not in 1..N, and for a list without any, or too long."""
+        """Builds the law. Raises InputError for numbers outside 1..N, and for an empty or too long list."""
         if isinstance(given, Binomial):
             return cls(n_silos, tuple(_binomial(n_silos, given.binomial)))
         numbers = (given,) if isinstance(given, int) else given
@@ -84,27 +84,27 @@ class Participation:
 
     @property
     def words(self) -> str:
-        """The number, or the least and the largest that are drawn: a law may have tens of thousands."""
+        """The number, or the least and the largest possible number: a law may have tens of thousands."""
         return f"{self.least}" if self.fixed else f"{self.least} to {self.most}"
 
     @property
     def fixed(self) -> bool:
-        """Whether all rounds have as many."""
+        """True if every round has the same number of silos."""
         return self.least == self.most
 
     @property
     def full(self) -> bool:
-        """Whether all silos are in every round."""
+        """True if every round has all silos."""
         return self.least == self.n_silos
 
     @cached_property
     def expected(self) -> float:
-        """E[M_r]; a fixed number as it is. A silo is in a round with probability E[M_r] / N, whatever the law."""
+        """E[M_r], exact for a fixed number. By any law a silo is in a round with probability E[M_r] / N."""
         return self.least if self.fixed else math.fsum(p * m for m, p in self.probabilities)
 
     @cached_property
     def harmonic(self) -> float:
-        """M of the theorems, 1 / E[1 / M_r]: variances of means over M_r silos are those over M, in expectation."""
+        """M of the theorems, 1 / E[1 / M_r]: the expected variance of means over M_r silos is that over M."""
         return float(self.least) if self.fixed else 1.0 / math.fsum(p / m for m, p in self.probabilities)
 
     @cached_property
@@ -115,7 +115,7 @@ class Participation:
         return 1.0 / math.sqrt(math.fsum(p / m**2 for m, p in self.probabilities))
 
     def drawn(self, key: bytes, phase: int, round: int) -> int:
-        """M_r of this round, by public randomness of its own; a fixed number takes no draw."""
+        """M_r of this round, from public randomness of its own; a fixed number takes no draw."""
         if self.fixed:
             return self.least
         chance = float(draws(key, phase, round, "number of participants").random(1)[0])
@@ -128,7 +128,7 @@ class Participation:
 
 
 def _binomial(n: int, q: float) -> Iterator[tuple[int, float]]:
-    """Probabilities of Binomial(n, q) given at least 1, from ratios of neighbours: the same bits on every machine."""
+    """Probabilities of Binomial(n, q) given at least 1, by ratios: the same bits on every machine."""
     if q == 1.0:
         yield n, 1.0
         return

@@ -17,10 +17,10 @@ from fedcore.planning.schedule import Part, Schedule, Share, disjoint, turns_of_
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a phase. `target`: epsilon that it was found for; None: none was given.
+    """The noise of a phase.
 
-    `entrusted`: silos send sums without noise, and the aggregator that they trust adds it; a share's sigma is that
-    noise in units of the silo's own mean.
+    `target`: the epsilon that it was calibrated for; None: noise was given. `entrusted`: silos send sums without noise,
+    and the aggregator that they trust adds it. A share's sigma is that noise in units of the silo's own mean.
     """
 
     mechanism: Mechanism
@@ -30,9 +30,10 @@ class Noise:
 
 @dataclass(frozen=True)
 class Subproblem:
-    """What a phase minimises beside the loss, and where. `diameter`: of the domain W. `ridge`: the problem's.
+    """The terms and the domain of a phase's objective beside the loss.
 
-    `lam`: weight of the regulariser around the phase's centre. `radius`: of the ball around that centre.
+    `diameter`: of the domain W. `ridge`: the problem's. `lam`: weight of the regulariser around the phase's centre.
+    `radius`: of the ball around that centre.
     """
 
     diameter: float
@@ -48,12 +49,12 @@ class Subproblem:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase: rounds that put one question to silos, each about its own share of records.
+    """One phase: rounds with one question to silos, each about its own share of records.
 
-    `parts`: rounds of other kinds (`at`); question, schedule, shares and noise describe the ordinary rounds, which are
-    in no part, but `schedule.rounds` and the epsilons of shares cover every round. `settings`: the method's own public
-    numbers (step sizes, stage lengths), none of which bears on privacy.
-    Raises InputError for parts that share a round, and for fresh blocks beside parts or samples.
+    `parts`: rounds of other kinds (`at`). Question, schedule, shares and noise describe the ordinary rounds, which are
+    in no part; only `schedule.rounds` and the epsilons of shares cover every round. `settings`: the method's own public
+    numbers (step sizes, stage lengths), none of which bears on privacy. Raises InputError for parts that share a round,
+    and for fresh blocks beside parts or samples.
     """
 
     index: int
@@ -76,20 +77,20 @@ class Phase:
         return self.schedule.rounds
 
     def following(self, round: int) -> tuple[int, int]:
-        """Phase and round that come after this round of the phase."""
+        """Phase and round after this round of the phase."""
         return (self.index + 1, 1) if round == self.rounds else (self.index, round + 1)
 
     def at(self, round: int) -> Phase:
-        """The phase as it is in this round (from 1): all rounds of one kind, as many as there are of them."""
+        """The phase reduced to the rounds of the same kind as this round (from 1)."""
         return self._kinds[self.kind(round)]
 
     def kind(self, round: int) -> int:
-        """Number of the part that this round is in, from 1; 0: of those in none."""
+        """Number of the part that this round is in, from 1; 0 for a round in no part."""
         return next((number for number, part in enumerate(self.parts, 1) if part.has(round)), 0)
 
     @property
     def first_rounds(self) -> dict[int, int]:
-        """By `kind`, of those that there are, the first of its rounds."""
+        """First round of each kind that occurs, by the number of its `kind`."""
         first = {number: part.first for number, part in enumerate(self.parts, 1)}
         if self._kinds[0].rounds:
             first[0] = next(round for round in range(1, self.rounds + 1) if self.kind(round) == 0)
@@ -97,7 +98,7 @@ class Phase:
 
     @property
     def kinds(self) -> tuple[Phase, ...]:
-        """`at`, of each kind of round that there is."""
+        """The phase reduced to each kind of round that occurs, as by `at`."""
         return tuple(kind for kind in self._kinds if kind.rounds)
 
     @cached_property
@@ -115,44 +116,44 @@ class Phase:
 
     @cached_property
     def batch(self) -> float:
-        """The smallest of any silo."""
+        """The smallest batch of any silo."""
         return min(share.batch for share in self.shares)
 
     @cached_property
     def sigma(self) -> float:
-        """The largest of any silo."""
+        """The largest sigma of any silo."""
         return max(share.sigma for share in self.shares)
 
     @cached_property
     def rate(self) -> float:
-        """The largest of any silo's secret samples; 1: there are none."""
+        """The largest rate of any silo's secret samples; 1: there are no samples."""
         return max(share.rate for share in self.shares)
 
     @cached_property
     def epsilon_accounted(self) -> float:
-        """The largest of any silo."""
+        """The largest accounted epsilon of any silo."""
         return max(share.epsilon_accounted for share in self.shares)
 
     @cached_property
     def epsilon_paper(self) -> float:
-        """The largest of any silo."""
+        """The largest epsilon that a paper's formula claims for any silo."""
         return max(share.epsilon_paper for share in self.shares)
 
     @cached_property
     def weights(self) -> tuple[float, ...] | None:
-        """Of the silos, in their order; None: all are 1."""
+        """Weights of the silos, in their order; None: all are 1."""
         found = tuple(share.weight for share in self.shares)
         return None if all(weight == 1.0 for weight in found) else found
 
     @cached_property
     def unweighted(self) -> Phase:
-        """The phase as it folds a mean that already holds the silos' weights."""
+        """The phase with weights 1, for a method that receives a mean with the silos' weights already in it."""
         parts = tuple(replace(part, shares=unweighted(part.shares)) for part in self.parts)
         return replace(self, shares=unweighted(self.shares), parts=parts)
 
     @property
     def sigmas(self) -> list[float]:
-        """By silo, on its own mean."""
+        """Sigma of each silo, on its own mean."""
         return [share.sigma for share in self.shares]
 
     @property
@@ -162,7 +163,7 @@ class Phase:
 
     @property
     def evaluates(self) -> bool:
-        """Whether it asks records that are held out, which takes all silos and moves no model."""
+        """True if the phase is about held-out records; it then takes all silos and moves no model."""
         return self.question.kind == EVALUATION
 
     @cached_property
@@ -170,7 +171,7 @@ class Phase:
         return {share.silo: share for share in self.shares}
 
     def event(self, silo: str, round: int) -> GaussianRelease:
-        """What the answers of `silo` in this round (from 1) reveal. Raises KeyError for a silo without a share."""
+        """Privacy event of `silo` in this round (from 1). Raises KeyError for a silo without a share."""
         if self.parts:
             return self.at(round).event(silo, round)
         share, schedule, mechanism = self.by_silo[silo], self.schedule, self.noise.mechanism
@@ -180,7 +181,7 @@ class Phase:
             start += (round - 1) * block
             stop = start + block
         sampling: Sampling = "full" if share.rate == 1 else schedule.sampling
-        # Who is in no sample stays in its place, so a sum has as many terms as there are positions.
+        # A record outside the sample stays in its place, so a sum has as many terms as there are positions.
         slack = self.question.rounding.slack(stop - start, sampling != "full")
         sensitivity, count = mean_sensitivity(self.question.clip, share.batch, mechanism, slack), schedule.answers
         if self.question.one_sample:
@@ -190,7 +191,7 @@ class Phase:
         )
 
     def events(self, silo: str) -> list[GaussianRelease]:
-        """Events of all rounds of this phase at `silo`, if it is asked as often as it may be."""
+        """Events of all rounds of this phase at `silo`, if it answers as often as it may."""
         if self.parts:
             return [event for kind in self.kinds for event in kind.events(silo)]
         if self.schedule.fresh_blocks:
@@ -201,10 +202,10 @@ class Phase:
         return [replace(self.event(silo, 1), count=count)] if count else []
 
     def charged(self, silo: str) -> list[GaussianRelease]:
-        """Events that make of each record what `events` make of it: fresh blocks, one beside the other, as one event.
+        """Events that cost each record as much as `events`, with the fresh blocks as one event.
 
-        A record is in one block, so accounts by position come out as those of all blocks, to the last bit, in a time
-        that does not depend on their number.
+        A record is in one block, so accounts by position equal those of all blocks to the last bit. The time does not
+        depend on the number of blocks.
         """
         if self.parts:
             return [event for kind in self.kinds for event in kind.charged(silo)]
@@ -214,7 +215,7 @@ class Phase:
 
     @property
     def most_answers(self) -> int:
-        """The largest number of answers that a silo may be asked for in this phase."""
+        """The largest number of answers that a silo may give in this phase."""
         if self.parts:
             return sum(kind.most_answers for kind in self.kinds)
         answers = self.schedule.answers
@@ -223,14 +224,15 @@ class Phase:
         return answers if self.schedule.at_most_once else self.rounds * answers
 
     def whose_turn(self, turn: int) -> str:
-        """The silo that answers in the round with this number (from 1) among those in turn: 1 + turn mod N of N.
+        """Name of the silo that answers in a round in turn: 1 + turn mod N of N.
 
-        Source: Murata and Suzuki 2023, Algorithm 4, p_r (spec diff2, 3.4).
+        `turn`: the round's number (from 1) among the rounds in turn. Source: Murata and Suzuki 2023, Algorithm 4, p_r
+        (spec diff2, 3.4).
         """
         return self.shares[turn % len(self.shares)].silo
 
     def turns_of(self, silo: str) -> int:
-        """In how many rounds of a phase in turn this silo answers."""
+        """Number of rounds of a phase in turn in which this silo answers."""
         return turns_of_place([share.silo for share in self.shares].index(silo), len(self.shares), self.rounds)
 
     def turn(self, round: int) -> int:
@@ -239,10 +241,7 @@ class Phase:
         return parts[number - 1].among(round) if number else round - sum(part.among(round) for part in parts)
 
     def turns(self, participants: float) -> float:
-        """How often silos are asked in this phase, all together, if so many are expected in a round.
-
-        Expected, where their number is drawn or a second draw of a silo counts for nothing.
-        """
+        """Expected requests to silos; a second draw in a phase with `at_most_once` is none."""
         if self.parts:
             return sum(kind.turns(participants) for kind in self.kinds)
         if self.schedule.in_turn:
@@ -255,7 +254,7 @@ class Phase:
         return silos * (1.0 - (1.0 - participants / silos) ** self.rounds)
 
     def gradient_evaluations(self, participants: float) -> float:
-        """Gradients of records that are computed in this phase, expected."""
+        """Expected number of gradients of records that silos compute in this phase."""
         if self.parts:
             return sum(kind.gradient_evaluations(participants) for kind in self.kinds)
         if self.evaluates:
@@ -267,7 +266,7 @@ class Phase:
         return self.rounds * records * participants / len(self.shares)
 
     def floats(self, participants: float, dim: int) -> tuple[float, float]:
-        """Numbers that silos send and receive in this phase, expected, about models of `dim` weights."""
+        """Expected numbers that silos send and receive in this phase, for models of `dim` weights."""
         if self.parts:
             each = [kind.floats(participants, dim) for kind in self.kinds]
             return sum(up for up, _ in each), sum(down for _, down in each)

@@ -1,4 +1,4 @@
-"""Phases and problems as plain values by flat names, as `fedcore plan --json` shows them."""
+"""Phases and problems as plain values by flat names, for `fedcore plan --json`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedcore.planning.schedule import Part, Schedule, Share
 
 
 def plain_problem(problem: Problem) -> dict[str, Any]:
-    """The problem, its objective and its trust in one dictionary; `n`: of the smallest silo."""
+    """Problem, objective and trust in one dictionary; `n`: of the smallest silo."""
     found = asdict(problem)
     trust, objective = found.pop("trust"), found.pop("objective")
     silos = [{"name": silo.name, "n": silo.n, "held": silo.held} for silo in problem.silos]
@@ -32,7 +32,10 @@ def plain_problem(problem: Problem) -> dict[str, Any]:
 
 
 def plain_phase(phase: Phase, dim: int) -> dict[str, Any]:
-    """The phase, about models of `dim` weights; `parts` holds its parts, with the keys that may differ there."""
+    """The phase as a dictionary, for models of `dim` weights.
+
+    `parts` lists the phase's parts, with the keys that may differ there.
+    """
     found = {
         "index": phase.index,
         "rounds": phase.rounds,
@@ -52,7 +55,7 @@ def plain_phase(phase: Phase, dim: int) -> dict[str, Any]:
         "ridge": phase.subproblem.ridge,
         "at_most_once": phase.schedule.at_most_once,
         "record_bound": phase.question.record_bound if isinstance(phase.question, StatisticQuestion) else None,
-        **_asked(phase.question, phase.schedule, phase.shares, phase.noise.entrusted, dim),
+        **_plain_rounds(phase.question, phase.schedule, phase.shares, phase.noise.entrusted, dim),
     }
     if phase.weights is not None:
         found["weights"] = phase.weights
@@ -62,13 +65,14 @@ def plain_phase(phase: Phase, dim: int) -> dict[str, Any]:
 
 
 def _plain_part(part: Part, dim: int) -> dict[str, Any]:
-    return {"first": part.first, "every": part.every, **_asked(part.question, part, part.shares, part.entrusted, dim)}
+    found = _plain_rounds(part.question, part, part.shares, part.entrusted, dim)
+    return {"first": part.first, "every": part.every, **found}
 
 
-def _asked(
+def _plain_rounds(
     question: Question, schedule: Schedule | Part, shares: tuple[Share, ...], entrusted: bool, dim: int
 ) -> dict[str, Any]:
-    """Question and schedule of rounds of one kind, as plain values."""
+    """Question and schedule of the rounds of one kind, as plain values."""
     found: dict[str, Any] = {
         "answer": question.kind,
         "clip": question.clip,
@@ -85,7 +89,7 @@ def _asked(
 
 
 def _of_kind(question: Question, dim: int) -> dict[str, Any]:
-    """The numbers that this kind of question has alone."""
+    """Numbers that only this kind of question has."""
     if isinstance(question, DifferenceQuestion) and question.vectors_up > 1:
         return {"vectors_up": question.vectors_up}
     if isinstance(question, SecondOrderQuestion):

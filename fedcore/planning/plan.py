@@ -1,7 +1,7 @@
-"""The plan of a run: every phase, every silo's share of it, and the privacy event of every round.
+"""The plan of a run: every phase, every silo's share, and the privacy event of every round.
 
-A plan is a pure function of public facts. The driver makes it to run, and each silo makes it again from the agreed
-config to decide what it will answer; their digests must be equal.
+A plan is a pure function of public facts. The driver makes the plan to run it. Each silo makes it again from the agreed
+config and answers accordingly. Their digests must be equal.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from fedcore.planning.theorems.complexity import Complexity
 
 @dataclass(frozen=True)
 class Plan:
-    """All phases of a run and what they cost each silo in the worst case (asked in every round)."""
+    """All phases of a run and their worst-case cost to each silo, which answers in every round."""
 
     problem: Problem
     phases: tuple[Phase, ...]
     complexity: Complexity | None = None
-    """What the method's theorem says that it takes; None for a method without one."""
+    """Rounds and gradients that the method's theorem needs; None for a method without a theorem."""
 
     def __post_init__(self) -> None:
-        """Raises InputError for phases about records that they may not touch (`invariants.check_ranges`)."""
+        """Raises InputError for phases about records outside their range (`invariants.check_ranges`)."""
         check_ranges(self.problem, self.phases)
 
     @property
@@ -46,16 +46,16 @@ class Plan:
 
     @property
     def training_rounds(self) -> int:
-        """Those that move the model."""
+        """Number of rounds that move the model."""
         return sum(phase.rounds for phase in self.phases if not phase.evaluates)
 
     @property
     def most_answers(self) -> int:
-        """The largest number of answers that a silo may be asked for."""
+        """The largest number of answers that a silo may give."""
         return sum(phase.most_answers for phase in self.phases)
 
     def has(self, phase: int, round: int) -> bool:
-        """Whether this is a round of the plan; both count from 1."""
+        """True if the plan has this round of this phase; both count from 1."""
         return 1 <= phase <= len(self.phases) and 1 <= round <= self.phases[phase - 1].rounds
 
     def position(self, phase: int, round: int) -> int:
@@ -63,7 +63,7 @@ class Plan:
         return sum(p.rounds for p in self.phases[: phase - 1]) + round
 
     def until(self, phase: int, round: int) -> Plan:
-        """The plan as far as this round of this phase (from 1)."""
+        """The plan up to and including this round of this phase (from 1)."""
         last = self.phases[phase - 1]
         last = replace(last, schedule=replace(last.schedule, rounds=round))
         return replace(self, phases=(*self.phases[: phase - 1], last))
@@ -74,7 +74,7 @@ class Plan:
 
     @cached_property
     def _epsilons(self) -> dict[tuple[Any, ...], float]:
-        """By kind of silo: those whose shares differ in nothing but their name spend the same."""
+        """Accounted epsilon by kind of silo: silos whose shares differ only in their name spend the same."""
         kinds = {self.kind_of(silo.name): silo.name for silo in self.problem.silos}
         sizes, budget = self.problem.sizes, self.problem.budget
         return {kind: spent(self.charged_events(silo), budget.delta(sizes[silo])) for kind, silo in kinds.items()}
@@ -98,7 +98,7 @@ class Plan:
         return max(self.whole_silo_epsilon(silo) for silo in kinds.values())
 
     def kind_of(self, silo: str) -> tuple[Any, ...]:
-        """All of a silo's shares but their name, and its size, of which its delta may be made."""
+        """Key that is equal for silos of equal cost: shares without the name, and size, which may set delta."""
         kinds = [kind for phase in self.phases for kind in phase.kinds]
         shares = [kind.by_silo[silo] for kind in kinds]
         own = [(s.n, s.start, s.batch, s.sigma, s.epsilon_accounted, s.epsilon_paper, s.delta, s.rate) for s in shares]
@@ -108,14 +108,14 @@ class Plan:
         return [event for phase in self.phases for event in phase.events(silo)]
 
     def charged_events(self, silo: str) -> list[GaussianRelease]:
-        """What costs each record as much as `silo_events` do (`Phase.charged`), for accounts by position."""
+        """Events with the cost of `silo_events` for each record (`Phase.charged`), for accounts by position."""
         return [event for phase in self.phases for event in phase.charged(silo)]
 
     def silo_honest_sampling(self, silo: str, before: Iterable[GaussianRelease] = ()) -> float:
-        """Epsilon at `silo` if each round's participants are really drawn as planned; never above `silo_epsilon`.
+        """Epsilon at `silo` if participants are drawn as planned; never above `silo_epsilon`.
 
-        `before`: what the silo has released about all of its records in any case. A phase in which it answers once at
-        most is charged in full; the others are about shards of their own. Raises ValueError where they are not.
+        `before`: releases of the silo about all of its records in any case. A phase in which it answers once at most is
+        charged in full; the others are about shards of their own. Raises ValueError where they are not.
         """
         n = self.problem.sizes[silo]
         share, delta = self.problem.participation.expected / self.problem.n_silos, self.problem.budget.delta(n)
@@ -128,7 +128,7 @@ class Plan:
             *before,
             *(event for phase in self.phases if phase.schedule.at_most_once for event in phase.events(silo)),
         ]
-        # Records that are held out are asked for certain, and about nothing else.
+        # Every evaluation uses all held-out records, and no other phase uses them.
         held = [event for phase in self.phases if phase.evaluates for event in phase.events(silo)]
         worst = spent([*before, *held], delta) if held else 0.0
         for phase in drawn:
@@ -144,10 +144,11 @@ class Plan:
 
     @cached_property
     def epsilon_shuffled(self) -> float | None:
-        """Largest epsilon of any silo towards who sees shuffled batches only, of the planned minimum of messages each.
+        """Largest epsilon of any silo towards those who see only shuffled batches.
 
-        Never above `epsilon_accounted`, which is what is left where shuffling buys nothing. None without a shuffler, or
-        without noise. Phases are about shards of their own: a record pays for one of them.
+        Each batch has the planned minimum of messages. Never above `epsilon_accounted`, which remains where shuffling
+        gains nothing. None without a shuffler, or without noise. Phases are about shards of their own: a record pays
+        for one of them.
         """
         problem = self.problem
         if problem.trust.shuffle is None or not problem.budget.private:
@@ -165,18 +166,19 @@ class Plan:
 
     @property
     def epsilon_paper(self) -> float:
-        """What the published formula would claim for the noise used: the largest phase, shards being disjoint."""
+        """Epsilon that the published formula claims for this noise: the largest phase, as shards are disjoint."""
         return max(phase.epsilon_paper for phase in self.phases if not phase.evaluates)
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null.
 
-        Bytes are those of the numbers, without addresses and digests. `gradient_evaluations` are expected ones where
-        silos sample; they, floats and bytes too where the number of participants is drawn, or a warm start asks silos
-        once. `participants`: their number; if it is drawn, its law, its mean, and M and M' of the theorems.
+        Bytes count the numbers, without addresses and digests. `gradient_evaluations` are expectations where silos
+        sample. Gradients, floats and bytes are expectations where the number of participants is drawn, or a warm start
+        uses each silo once. `participants`: their number. If it is drawn: its law, its mean, and M and M' of the
+        theorems.
         """
-        budget, asked = self.problem.budget, self.problem.participation.expected
-        floats = [phase.floats(asked, self.problem.objective.dim) for phase in self.phases]
+        budget, participants = self.problem.budget, self.problem.participation.expected
+        floats = [phase.floats(participants, self.problem.objective.dim) for phase in self.phases]
         up, down = sum(up for up, _ in floats), sum(down for _, down in floats)
         return _finite(
             {
@@ -198,7 +200,7 @@ class Plan:
                     "floats_down": down,
                     "bytes_up": FLOAT_BYTES * up,
                     "bytes_down": FLOAT_BYTES * down,
-                    "gradient_evaluations": sum(phase.gradient_evaluations(asked) for phase in self.phases),
+                    "gradient_evaluations": sum(phase.gradient_evaluations(participants) for phase in self.phases),
                     "theorem": self.theorem,
                 },
                 "problem": plain_problem(self.problem),
@@ -230,7 +232,7 @@ class Plan:
 
     @property
     def _of_shuffler(self) -> dict[str, Any]:
-        """`totals` of a plan with a shuffler: nothing else has a word of it."""
+        """`totals` that only a plan with a shuffler has."""
         if self.problem.trust.shuffle is None:
             return {}
         gained = noise_without(self.problem, self.phases)
@@ -243,7 +245,7 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
+        """SHA-256 (hex) of problem and phases as canonical JSON. Numbers that follow from them are left out."""
         return digest(canonical_json(_agreed([self.problem, self.phases])).encode()).hex()
 
 

@@ -1,4 +1,4 @@
-"""What `privacy`, `participation`, `evaluation` and `shuffler` may say: what plans take from a config."""
+"""Config sections `privacy`, `participation`, `evaluation` and `shuffler`, from which plans are made."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fedcore.planning.shuffle import LONGEST_DEADLINE
 
 
 class CapConfig(Section):
-    """The limit of every silo over all runs on its records, kept by its ledger."""
+    """The limit on a silo's privacy loss over all runs on its records, which its ledger enforces."""
 
     epsilon: Real = Field(gt=0)
-    """At most this much, at `delta`, over all runs."""
+    """Largest epsilon over all runs, at `delta`."""
     delta: Real | Literal["1/n^2"] = "1/n^2"
     """A number, or 1/n^2 with each silo's own number of records n."""
     rule: Rule = "gdp"
-    """How runs add up. gdp: loses nothing for full batches, and counts a sample as all records. rdp: Renyi divergences
-    of one order add up, samples at their own; that order is the account's, which its first cap implied, for life.
-    basic: epsilons and deltas add up."""
+    """Rule that adds up runs. gdp: exact for full batches, counts a sample as all records; rdp: Renyi divergences add
+    up at one order, which the account's first cap fixes, and samples count with their own; basic: epsilons and deltas
+    add up."""
 
     def of(self, n: int) -> Cap:
         """The cap of a silo with n records."""
@@ -36,10 +36,10 @@ class CapConfig(Section):
 
 
 class WholeSiloConfig(Section):
-    """A second guarantee, for replacing all records of a silo: where a silo is one person, or is to be protected."""
+    """A second guarantee, for replacing all records of a silo, such as one that is a single person."""
 
     epsilon: Real = Field(gt=0)
-    """Target for all that the silo sends in the run."""
+    """Target for all messages of the silo in the run."""
     delta: Real = Field(gt=0, lt=1)
     """A number, below one over the number of silos."""
 
@@ -49,40 +49,39 @@ class WholeSiloConfig(Section):
 
 
 class PrivacyConfig(Section):
-    """The guarantee of every silo towards everybody else, for replacement of one record."""
+    """The guarantee of every silo towards everyone else, for replacement of one record."""
 
     trust: Literal["inter-silo", "shuffler", "central", "none"] = "inter-silo"
-    """inter-silo: every vector that leaves a silo is differentially private; shuffler: so, and a process between silos
-    and server permutes the messages of a round, for which a second epsilon is shown; central: SIMULATION of an
-    aggregator that silos trust with clipped sums and that adds one noise for all; none: NO NOISE, for reference."""
+    """inter-silo: every vector that leaves a silo is differentially private; shuffler: also, a process between silos
+    and server permutes the messages of a round, for which a second epsilon is shown; central: SIMULATION of a trusted
+    aggregator that receives clipped sums and adds one noise for all; none: NO NOISE, for reference."""
     epsilon: Real | None = Field(None, gt=0)
     """Target for the whole run; required unless trust is none, or noise_multiplier is given."""
     noise_multiplier: Real | None = Field(None, gt=0)
-    """Noise given instead of found: sigma over the sensitivity of an answer. With epsilon too, methods with local steps
-    run the largest number of rounds that keeps to it (algorithm.rounds = null)."""
+    """Given noise: sigma over the sensitivity of an answer. With epsilon too, methods with local steps run the largest
+    number of rounds that keeps to epsilon (algorithm.rounds = null)."""
     delta: Real | Literal["1/n^2"] = "1/n^2"
     """A number, or 1/n^2 with each silo's own number of records n."""
     calibration: Calibration = "exact"
     """exact: least noise, by the closed Gaussian formula; paper: the published constants of the method's paper;
-    experiments: the formula without proof of Lowy and Razaviyayn's experiments, which may spend more than it says."""
+    experiments: the unproved formula of Lowy and Razaviyayn's experiments, which may spend more than its target."""
     noise: Literal["seeded", "guarded"] = "seeded"
-    """seeded: NumPy's normals that follow from the public seed, a simulation; guarded: on an integer grid, from a
-    secret key that each silo makes for the run and keeps in its ledger (sqlite)."""
+    """seeded: normals that follow from the public seed, a simulation; guarded: noise on an integer grid, from a secret
+    key that each silo makes for the run and stores in its ledger (sqlite)."""
     ledger: Literal["memory", "sqlite"] = "memory"
-    """memory: simulated silos, kept with the checkpoint; sqlite: durable, one file per silo."""
+    """memory: simulated silos, stored with the checkpoint; sqlite: durable, one file per silo."""
     whole_silo: WholeSiloConfig | None = None
-    """A target for the whole data set of each silo, beside that for each record: noise is what both need; null: none.
-    """
+    """A target for the whole data set of each silo, beside that for each record: noise meets both; null: none."""
     cap: CapConfig | None = None
-    """Over all runs; needs the sqlite ledger, since the other one forgets. Not part of what makes a run the same."""
+    """Limit over all runs; needs the sqlite ledger, since a ledger in memory forgets. Not part of a run's identity."""
 
     @property
     def level(self) -> str:
-        """Target or noise, as people look for it in a list of runs."""
-        said = [] if self.epsilon is None else [f"epsilon {in_full(self.epsilon)}"]
-        said += [] if self.noise_multiplier is None else [f"noise {in_full(self.noise_multiplier)}"]
-        said += [] if self.whole_silo is None else [f"whole-silo {in_full(self.whole_silo.epsilon)}"]
-        return ", ".join(said) or "no privacy"
+        """Target or noise in words, for lists of runs."""
+        parts = [] if self.epsilon is None else [f"epsilon {in_full(self.epsilon)}"]
+        parts += [] if self.noise_multiplier is None else [f"noise {in_full(self.noise_multiplier)}"]
+        parts += [] if self.whole_silo is None else [f"whole-silo {in_full(self.whole_silo.epsilon)}"]
+        return ", ".join(parts) or "no privacy"
 
     @model_validator(mode="after")
     def _target_fits_trust(self) -> PrivacyConfig:
@@ -131,55 +130,52 @@ class PrivacyConfig(Section):
 
 class ParticipationConfig(Section):
     silos_per_round: SilosPerRound | None = None
-    """M: silos that answer in a round, drawn uniformly by public randomness; null: all of them. Where their number is
-    random itself: a list of numbers, each as likely, or binomial: q, every silo with chance q, given that one is there.
-    """
+    """M: silos that answer in a round, drawn uniformly by public randomness; null: all. A random M is a list of equally
+    likely numbers, or binomial: q. With binomial each silo takes part with chance q, given that one does."""
     weights: Literal["equal", "records"] | tuple[Annotated[Real, Field(ge=0)], ...] = "equal"
-    """p_i, how much each silo's answer counts in the objective: equal, by its public number of records, or as numbers
-    above 0 that add up to 1, one for each silo in the order of the data. Applied once, by the server: silos answer as
-    they would without."""
+    """p_i, the weight of each silo's answer in the objective: equal, or records, its public number of records. As
+    numbers: above 0, with sum 1, one per silo in the order of the data. The server applies them once; silos do not."""
 
 
 class EvaluationConfig(Section):
-    """Federated evaluation: silos hold out a part of their records, and release how a model does on them."""
+    """Federated evaluation: silos hold out a part of their records, and release a model's scores on them."""
 
     epsilon: Real | None = Field(None, ge=EPSILONS[0], le=EPSILONS[1])
     """Target of all evaluations of the run together, at the run's delta; null: that of training (privacy.epsilon). A
     record is trained on or held out, so it pays the larger of the two and not both."""
     every: Every = "end"
-    """end: of the last phase of training, with all of the target; phase: of each, which share it."""
+    """end: once, after the last phase of training, with all of the target; phase: after each phase, with a share."""
     fraction: Real = Field(0.2, gt=0, le=0.5)
-    """Part of each silo's records that is held out of training: by row index, the same for all runs."""
+    """Part of each silo's records that is held out of training, by row index, the same for all runs."""
     bins: Count | None = Field(None, ge=2, le=MOST_BINS, multiple_of=2)
-    """For two classes: bins of scores, from which the area under the ROC curve is computed; null: 4. Fewer have less
-    noise, and 2 are enough for errors and recall; more make the area less coarse."""
+    """Bins of scores for two classes, from which the area under the ROC curve is computed; null: 4. Fewer have less
+    noise, and 2 are enough for errors and recall. More make the area less coarse."""
 
     def held(self, n: int) -> int:
-        """Records that a silo of n holds out: at least one."""
+        """Number of held-out records of a silo of n: at least one."""
         return max(1, math.floor(self.fraction * n + 1e-9))
 
 
 class ShufflerConfig(Section):
-    """The process between silos and server that permutes the messages of a round (privacy.trust = shuffler)."""
+    """The process between silos and server that permutes a round's messages (privacy.trust = shuffler)."""
 
     minimum: Count | None = Field(None, ge=2)
-    """Messages of a batch below which nothing is handed on, and for which the epsilon of the shuffle model is
-    computed; null: all that take part in a round."""
+    """Least number of messages of a batch that the shuffler forwards. The epsilon of the shuffle model is computed for
+    it. null: all that take part in a round."""
     deadline: Real = Field(60.0, gt=0, le=LONGEST_DEADLINE)
-    """Seconds that the shuffler waits for the messages of a round, at most a week. Not part of what makes a run the
-    same."""
+    """Seconds that the shuffler waits for the messages of a round, at most a week. Not part of a run's identity."""
     address: str | None = Field(None, pattern=r"^(https?://)?[A-Za-z0-9._\-]+:[0-9]{1,5}$")
-    """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of what makes a run
-    the same."""
+    """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of a run's
+    identity."""
     secret: LocalPath | None = None
-    """File that holds what the shuffler at `address` asks its callers for; relative paths: from the working folder. Not
-    part of what makes a run the same."""
+    """File with the secret that the shuffler at `address` requires of its callers; relative paths: from the working
+    folder. Not part of a run's identity."""
 
     @model_validator(mode="after")
     def _secret_has_an_address(self) -> ShufflerConfig:
         if self.secret is not None and self.address is None:
             raise ValueError(
-                f"secret = {self.secret!r} is for a shuffler that somebody else runs, and address is null: a run's own "
+                f"secret = {self.secret!r} is for a shuffler that another party runs, and address is null: a run's own "
                 "shuffler makes its own; leave one out"
             )
         return self

@@ -1,4 +1,4 @@
-"""The public facts that a plan is made from: sizes, constants, participation and the privacy budget."""
+"""The public facts from which a plan is made: sizes, constants, participation and the privacy budget."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fedcore.planning.participation import Participation, SilosPerRound
 from fedcore.planning.shuffle import Shuffle
 
 LARGEST = 2**40
-"""Beyond every count and constant that a problem has."""
+"""Upper bound on every count and constant of a problem."""
 LEAST_CLIP = 1e-100
-"""So far above the subnormal numbers that the rounding of sensitivities, sums and noise stays relative."""
+"""Least clipping bound, far above the subnormal numbers: rounding of sensitivities, sums and noise stays relative."""
 LONGEST_NAME = 200
-"""Characters of a silo's name, or of a run's id."""
+"""Largest number of characters of a silo's name, or of a run's id."""
 LARGEST_DIAMETER = 1e9
-"""Of the domain: predictors of models within it stay far below overflow."""
+"""Largest diameter of the domain: predictors of models within it stay far below overflow."""
 
 
 @dataclass(frozen=True)
 class SiloFacts:
-    """What everybody may know of a silo: its name and its number of records, or of persons.
+    """Public facts of a silo: its name and its number of records, or of persons.
 
-    `held`: how many of them are held out of training, for evaluation. `weight`: of the silo's answers in the objective
-    and in every mean of the server; weights have mean 1 over all silos.
+    `held`: number that is held out of training, for evaluation. `weight`: of the silo's answers in the objective and in
+    every mean of the server; weights have mean 1 over all silos.
     """
 
     name: str
@@ -42,12 +42,12 @@ class SiloFacts:
 
     @property
     def trained(self) -> int:
-        """Records that training is about, the first ones of the silo's split."""
+        """Number of records that training is about, the first ones of the silo's split."""
         return self.n - self.held
 
 
 def unit_of(person: str | None) -> str:
-    """What a guarantee protects, in words: records, or the persons that a column names."""
+    """The protected unit in words: records, or the persons that a column names."""
     return "records" if person is None else f"persons by column {person!r}"
 
 
@@ -55,11 +55,11 @@ def unit_of(person: str | None) -> str:
 class ObjectiveFacts:
     """Public constants of the objective. `dim`: weights of the model.
 
-    `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
-    per-record loss, infinite if it is nonsmooth. `diameter`: D, of the ball around 0 that models stay in. `ridge`:
-    weight of (ridge/2)|w|^2 in the objective, over all weights, a bias included; the server, or a silo with local
-    steps, adds its gradient after noise, so it needs no clipping. `drawn_points`: gradients are taken at points that
-    are drawn anew for each record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too.
+    `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the per-record
+    loss, infinite if it is nonsmooth. `diameter`: D, of the ball around 0 that models stay in. `ridge`: weight of
+    (ridge/2)|w|^2 in the objective, over all weights, a bias included. The server, or a silo with local steps, adds its
+    gradient after noise, so it needs no clipping. `drawn_points`: gradients are taken at points drawn anew for each
+    record and round (Algorithm 7 of Gao et al.). They then vary even where all records take part.
     """
 
     dim: int
@@ -71,11 +71,14 @@ class ObjectiveFacts:
 
     @property
     def lipschitz(self) -> float:
-        """Bound on the norm of the objective's gradient over W: clip + ridge D / 2. Silos clip at `clip` alone."""
+        """Bound on the objective's gradient over W, in norm: clip + ridge D / 2. Silos clip at `clip` alone."""
         return self.clip + self.ridge * self.diameter / 2.0
 
     def smoothness_for(self, method: str) -> float:
-        """beta of the objective, ridge included, for the schedule of `method`. Raises InputError if there is none."""
+        """beta of the objective, ridge included, for the schedule of `method`.
+
+        Raises InputError if it is infinite.
+        """
         if math.isfinite(self.smoothness):
             return self.smoothness + self.ridge
         raise InputError(
@@ -84,11 +87,11 @@ class ObjectiveFacts:
         )
 
     def check(self) -> None:
-        """Raises InputError for numbers that no objective has."""
+        """Raises InputError for numbers outside their ranges."""
         if not 0 < self.dim <= MOST_WEIGHTS:
             raise InputError(f"{self.dim:g} weights make no problem; 1 to {MOST_WEIGHTS} do")
         _within("clip", self.clip, LARGEST, LEAST_CLIP)
-        if self.diameter != math.inf:  # no model is asked about then (`fedcore.silo.question`)
+        if self.diameter != math.inf:  # infinite: no question is about a model (`fedcore.silo.question`)
             _within("diameter", self.diameter, LARGEST_DIAMETER)
         if not self.ridge < LARGEST:
             raise InputError(f"model.ridge = {self.ridge:g} must be below {LARGEST:g}")
@@ -98,11 +101,12 @@ class ObjectiveFacts:
 
 @dataclass(frozen=True)
 class Trust:
-    """Whom a guarantee protects, and who stands between silos and server.
+    """The protected unit, and the parties between silos and server.
 
-    `person`: the column by which rows are persons', where neighbours differ in one person with all of its rows: every
-    number of records, n among them, then counts persons. None: neighbours differ in one record. `shuffle`: the public
-    numbers of the shuffler; None: there is none. `aggregator`: a simulated one receives silos' sums and adds the noise.
+    `person`: the column that names the person of a row. Neighbours then differ in one person with all rows, and every
+    number of records, n among them, counts persons. None: neighbours differ in one record. `shuffle`: the public
+    numbers of the shuffler; None: there is none. `aggregator`: True if a simulated one receives silos' sums and adds
+    the noise.
     """
 
     person: str | None = None
@@ -112,10 +116,10 @@ class Trust:
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything that planning may look at; nothing here depends on what a record says.
+    """All inputs of planning; none depends on the content of a record.
 
-    `participants`: M silos in a round, or the law of their number, of which `participation` says more. `evaluation`:
-    the questions about held-out records; None: silos hold out none.
+    `participants`: M silos in a round, or the law of their number, of which `participation` has the means.
+    `evaluation`: the questions about held-out records; None: silos hold out none.
     """
 
     silos: Annotated[tuple[SiloFacts, ...], FailFast()]
@@ -126,7 +130,7 @@ class Problem:
     evaluation: Evaluation | None = None
 
     def __post_init__(self) -> None:
-        """Raises InputError for numbers that no problem has, wherever it comes from."""
+        """Raises InputError for numbers outside their ranges, wherever the object comes from."""
         if len(self.silos) > MOST_SILOS:
             raise InputError(f"{len(self.silos)} silos are more than the {MOST_SILOS} of a problem; take fewer")
         names = {silo.name for silo in self.silos}
@@ -166,7 +170,7 @@ class Problem:
 
     @property
     def unit(self) -> str:
-        """What the guarantee protects and sizes count, as one word: records or persons."""
+        """The unit that the guarantee protects and sizes count, as one word: records or persons."""
         return "records" if self.trust.person is None else "persons"
 
     @cached_property
@@ -176,24 +180,24 @@ class Problem:
 
     @cached_property
     def facts(self) -> dict[str, SiloFacts]:
-        """What is known of each silo, by its name."""
+        """Public facts of each silo, by its name."""
         return {silo.name: silo for silo in self.silos}
 
     @cached_property
     def weights(self) -> tuple[float, ...] | None:
-        """Of the silos, in their order; None: all are 1."""
+        """Weights of the silos, in their order; None: all are 1."""
         found = tuple(silo.weight for silo in self.silos)
         return None if all(weight == 1.0 for weight in found) else found
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """What answers can be long: as many numbers as the model has weights, or an evaluation has cells."""
+        """Possible lengths of answers: as many numbers as the model has weights, or an evaluation has cells."""
         dim = self.objective.dim
         return (dim,) if self.evaluation is None else (dim, self.evaluation.cells)
 
     @property
     def n(self) -> int:
-        """Records that the smallest silo trains on: the n of the papers' schedules, which assume equal silos."""
+        """Number of records that the smallest silo trains on: n of schedules, which assume equal silos."""
         return min(silo.trained for silo in self.silos)
 
     @property
@@ -217,7 +221,7 @@ class Problem:
 
 
 def check_shares(silos: int, kinds: int, key: str) -> None:
-    """Raises InputError, naming `key`, for a plan with more shares of silos in its kinds of rounds than are planned."""
+    """Raises InputError, naming `key`, for a plan with too many shares (silos times kinds of rounds)."""
     if silos * kinds > MOST_SHARES:
         raise InputError(
             f"{key}: {kinds} phases and kinds of rounds of {silos} silos are more than {MOST_SHARES} shares; choose "

@@ -1,4 +1,4 @@
-"""The schedule of a phase, the silos' shares of records and noise, and rounds of another kind."""
+"""The schedule of a phase, the silos' shares of records and noise, and rounds of other kinds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from fedcore.planning.questions import AnyQuestion
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a phase asks silos. `answers`: of a silo in one round, each with its own sample and noise.
+    """The rounds of a phase and the answers of a silo in each.
 
-    `sampling`: how secret samples are drawn, where a share's rate is below 1. `fresh_blocks`: each round takes the next
-    block of a silo's range. `at_most_once`: a silo that is drawn a second time in the phase is not asked again.
-    `in_turn`: one silo answers in a round, and the next one in the next round.
+    `answers`: of a silo in one round, each with its own sample and noise. `sampling`: how secret samples are drawn,
+    where a share's rate is below 1. `fresh_blocks`: each round takes the next block of a silo's range. `at_most_once`:
+    a silo that is drawn a second time in the phase does not answer again. `in_turn`: one silo answers in each round, in
+    order.
     """
 
     rounds: int
@@ -30,12 +31,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Share:
-    """One silo's share of one phase. `n`: records, at positions [start, start + n) of the silo's split.
+    """One silo's share of one phase.
 
-    `batch`: the public divisor of an answer's sum: n (full batch in every round), the size of a round's fresh block, or
-    the expected number of records of a secret sample, rate * n, which need not be whole. `rate`: probability with which
-    a record of the range takes part in an answer, by its own coin; 1: no sampling. `weight`: of the silo's answers in
-    means over silos.
+    `n`: records, at positions [start, start + n) of the silo's split. `batch`: the public divisor of an answer's sum.
+    It is n for full batches, or the size of a round's fresh block. For secret samples it is the expected size rate * n,
+    which need not be whole. `rate`: probability with which a record of the range takes part in an answer, by its own
+    coin; 1: no sampling. `weight`: of the silo's answers in means over silos.
     """
 
     silo: str
@@ -65,7 +66,7 @@ def unweighted(shares: Sequence[Share]) -> tuple[Share, ...]:
 
 @dataclass(frozen=True)
 class Part:
-    """Rounds `first`, `first` + `every`, `first` + 2 `every`, ... of a phase, with their own question and shares.
+    """Rounds `first`, `first` + `every`, `first` + 2 `every`, ... with their own question and shares.
 
     `answers`, `sampling`, `in_turn`: as of `Schedule`. `entrusted`: as of `Noise`.
     """
@@ -80,20 +81,20 @@ class Part:
     entrusted: bool = False
 
     def has(self, round: int) -> bool:
-        """Whether this round of the phase (from 1) is one of the part's."""
+        """True if this round of the phase (from 1) is in the part."""
         return round >= self.first and (round - self.first) % self.every == 0
 
     def among(self, rounds: int) -> int:
-        """Number of the part's rounds among the first so many rounds of the phase."""
+        """Number of the part's rounds among the phase's first `rounds`."""
         return 0 if rounds < self.first else (rounds - self.first) // self.every + 1
 
 
 def disjoint(parts: Sequence[Part]) -> bool:
-    """Whether no round is in two of these parts."""
+    """True if no round is in two of these parts."""
     pairs = [(one, other) for at, one in enumerate(parts) for other in parts[:at]]
     return all((one.first - other.first) % gcd(one.every, other.every) for one, other in pairs)
 
 
 def turns_of_place(place: int, silos: int, rounds: int) -> int:
-    """How many of the numbers 1 .. rounds leave this rest when divided by the number of silos (`Phase.whose_turn`)."""
+    """Count of the numbers 1 .. rounds with remainder `place` modulo `silos` (`Phase.whose_turn`)."""
     return 0 if rounds < place else (rounds - place) // silos + (place > 0)

@@ -1,7 +1,7 @@
-"""What is public of a shuffler: a process between silos and server that permutes the messages of a round.
+"""Public numbers of a shuffler, the process that permutes a round's messages before the server.
 
-Messages that are hidden among others have to be alike but for their records: neighbours differ in one record of one
-silo, and all that would tell silos apart besides is refused here.
+A message is hidden only among messages of the same form. Neighbours differ in one record of one silo. The checks here
+refuse every other difference between silos that messages would show.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ LONGEST_DEADLINE = 7 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class Shuffle:
-    """`minimum`: messages of a batch, of one round, below which the shuffler hands nothing on; at least 2."""
+    """`minimum`: least number of messages in a batch of one round that the shuffler forwards; at least 2."""
 
     minimum: int
 
     @classmethod
     def of(cls, minimum: int | None, participants: SilosPerRound) -> Shuffle:
-        """With this minimum; None: all that take part in a round. Raises InputError where their number is random."""
+        """A shuffler with this minimum; None: all that take part in a round.
+
+        Raises InputError where their number is random.
+        """
         return cls(_fixed(participants) if minimum is None else minimum)
 
     def check(
@@ -37,7 +40,7 @@ class Shuffle:
         weights: Sequence[float] | None,
         evaluation: Evaluation | None,
     ) -> None:
-        """Raises InputError unless silos of these numbers of records, so many of them in a round, can be shuffled."""
+        """Raises InputError unless silos of these sizes, this many in a round, can be shuffled."""
         most = _fixed(participants)
         if not 2 <= self.minimum <= most:
             raise InputError(
@@ -47,12 +50,12 @@ class Shuffle:
         if len(set(sizes)) > 1:
             raise InputError(
                 f"privacy.trust = shuffler needs silos of equal size, and these have {min(sizes)} to {max(sizes)} "
-                "records: a message's noise would tell whose it is"
+                "records: a message's noise would reveal its silo"
             )
         if weights is not None and len(set(weights)) > 1:
             raise InputError(
-                "privacy.trust = shuffler needs participation.weights = equal: the server cannot tell whose message it "
-                "weighs"
+                "privacy.trust = shuffler needs participation.weights = equal: the server cannot match a "
+                "message to its silo's weight"
             )
         if evaluation is not None:
             raise InputError(
@@ -61,13 +64,13 @@ class Shuffle:
             )
 
     def check_delta(self, budget: Budget, sizes: Sequence[int]) -> None:
-        """Raises InputError unless delta is below one over the records of all silos, among which a batch hides one."""
+        """Raises InputError unless delta is below one over all silos' records, among which a batch hides one."""
         total = sum(sizes)
         if budget.private and not max(map(budget.delta, sizes)) < 1.0 / total:
-            said = "1/n^2" if budget.fixed_delta is None else in_full(budget.fixed_delta)
+            delta = "1/n^2" if budget.fixed_delta is None else in_full(budget.fixed_delta)
             raise InputError(
-                f"privacy.delta = {said} must be below 1/{total} with privacy.trust = shuffler, whose batches hide one "
-                f"of all {total} records: give a number, for instance {shown_down(0.01 / total, 1)}"
+                f"privacy.delta = {delta} must be below 1/{total} with privacy.trust = shuffler, whose batches hide "
+                f"one of all {total} records: give a number, for instance {shown_down(0.01 / total, 1)}"
             )
 
 

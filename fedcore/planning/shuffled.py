@@ -1,4 +1,4 @@
-"""What a shuffler is worth to a plan: epsilon towards who sees shuffled batches only, and noise that it saves."""
+"""Gain of a shuffler in a plan: epsilon towards those who see only shuffled batches, and noise saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from fedcore.planning.problem import Problem
 
 
 def phase_epsilon(problem: Problem, phase: Phase, silo: str) -> float:
-    """Epsilon of a phase at `silo`, of the planned minimum of messages; infinite where no accountant knows it."""
+    """Epsilon of a phase at `silo`, in batches of `Shuffle.minimum` messages.
+
+    Infinite where no accountant covers the phase.
+    """
     event = phase.event(silo, 1)
     if problem.trust.shuffle is None or event.sigma <= 0 or event.sampling != "full" or phase.schedule.answers > 1:
         return math.inf
@@ -30,9 +33,9 @@ def phase_epsilon(problem: Problem, phase: Phase, silo: str) -> float:
 
 
 def noise_without(problem: Problem, phases: Sequence[Phase]) -> float | None:
-    """How many times the noise that the target would take without a shuffler exceeds the planned one, at most.
+    """Largest ratio, over phases, of the noise needed without a shuffler to the planned noise.
 
-    1 where the local calibration asks for no more. None without a shuffler, or without a target.
+    1 where the local calibration needs no more. None without a shuffler, or without a target.
     """
     budget = problem.budget
     if problem.trust.shuffle is None or budget.epsilon is None or budget.multiplier is not None:

@@ -1,4 +1,4 @@
-"""How large a run is, by its plan alone, and from which size on a command asks before it begins one."""
+"""Size of a run, from its plan alone, and the size above which a command asks for confirmation."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the bounds are in the help of commands, which loads neither NumPy nor SciPy
     from fedcore.planning.plan import Plan
 MOST_ROUNDS = 1_000_000
-"""Rounds of all runs of a command, above which it asks."""
+"""Rounds of all runs of a command above which it asks for confirmation."""
 MOST_LEDGER_BYTES = 10 * 10**9
-"""Of their durable ledgers together, above which it asks."""
+"""Bytes of all durable ledgers above which a command asks for confirmation."""
 RELEASE_BYTES = 400
-"""Of a release in a durable ledger, beside its numbers: entry, chain and index, as measured."""
+"""Bytes of a release in a durable ledger beside its numbers: entry, chain and index, as measured."""
 ROUND_BYTES, RECEIPT_BYTES = 6_500, 160
-"""Of a round in the checkpoint and in MLflow, and of each of its receipts in the checkpoint, as measured."""
+"""Bytes of a round in the checkpoint and in MLflow, and of each of its receipts in the checkpoint, as measured."""
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 @dataclass(frozen=True)
 class Size:
-    """Rounds; numbers that silos send and receive, expected; their releases; bytes of durable ledgers, and of the
-    files of runs. Sizes add."""
+    """Size of one or several runs; sizes add.
+
+    `rounds`; numbers that silos send and receive, expected; releases; bytes of durable ledgers; bytes of the runs'
+    files.
+    """
 
     rounds: int = 0
     floats_up: float = 0.0
@@ -33,13 +36,13 @@ class Size:
 
     @classmethod
     def of(cls, plan: Plan, durable: bool) -> Size:
-        """`durable`: whether ledgers are files."""
+        """Size of a run of this plan. `durable`: ledgers are files."""
         from fedcore.arrays import FLOAT_BYTES
 
-        asked = plan.problem.participation.expected
-        floats = [phase.floats(asked, plan.problem.objective.dim) for phase in plan.phases]
+        participants = plan.problem.participation.expected
+        floats = [phase.floats(participants, plan.problem.objective.dim) for phase in plan.phases]
         up, down = sum(up for up, _ in floats), sum(down for _, down in floats)
-        releases = sum(phase.turns(asked) for phase in plan.phases)
+        releases = sum(phase.turns(participants) for phase in plan.phases)
         ledgers = RELEASE_BYTES * releases + FLOAT_BYTES * up if durable else 0.0
         files = ROUND_BYTES * plan.rounds + RECEIPT_BYTES * releases
         return cls(plan.rounds, up, down, releases, ledgers, files)
@@ -56,7 +59,7 @@ class Size:
 
     @property
     def large(self) -> bool:
-        """Whether a command asks before it begins."""
+        """True if a command asks for confirmation before it starts runs of this size."""
         return self.rounds > MOST_ROUNDS or self.ledger_bytes > MOST_LEDGER_BYTES
 
     @property

@@ -1,8 +1,8 @@
-"""The stages of the accelerated solver: their lengths and prox constants, and the variance that they are made for.
+"""Stages of the accelerated solver: lengths, prox constants, and the variance behind them.
 
-Source: Gao et al. 2024, Algorithm 5, in the corrected form of spec localized-isrl-dp 6.2: the variance V^2 instead of
-L^2 in the stage length (Q1), and the product R(R+1)(R+2) in the numerator of upsilon (Q2); the last stage is truncated
-to the rounds that are left. The same stages are those of Lowy and Razaviyayn 2023 (spec isrl-dp-fl 6.4, E11).
+Source: Gao et al. 2024, Algorithm 5, in the corrected form of spec localized-isrl-dp 6.2. Two corrections: the stage
+length has the variance V^2 instead of L^2 (Q1), and upsilon has R(R+1)(R+2) in the numerator (Q2). The last stage is
+truncated to the rounds that are left. Lowy and Razaviyayn 2023 have the same stages (spec isrl-dp-fl 6.4, E11).
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ class Stage:
 
 
 def gradient_variance(problem: Problem, phase: Phase) -> float:
-    """V^2: bound on E |mean message - true gradient|^2 of a round, over noise, samples and who takes part.
+    """V^2: bound on a round's E |mean message - true gradient|^2, in units of (loss per weight)^2.
 
-    With M of N silos (M the harmonic mean of their number over rounds), silo i's own batch K_i, noise sigma_i and
-    weight c_i (of mean 1), L the clipping bound, and means over all silos i:
+    The expectation is over noise, samples and participants. M of N silos take part (M the harmonic mean of their number
+    over rounds). Silo i has batch K_i, noise sigma_i and weight c_i (of mean 1). L is the clipping bound, and means are
+    over all silos i:
 
-        d mean(c_i^2 sigma_i^2) / M + mean(1{K_i < n_i} c_i^2 L^2 / K_i) / M
-        + mean(c_i^2) (L^2 / M)(N - M) / max(N - 1, 1)
+        `d mean(c_i^2 sigma_i^2) / M + mean(1{K_i < n_i} c_i^2 L^2 / K_i) / M`
+        `+ mean(c_i^2) (L^2 / M)(N - M) / max(N - 1, 1)`
 
-    The first term is exact, since those who take part are a uniform subset of their number: published is its bound
-    min{Sigma^2 / M', sigma_max^2 / M}. The second takes |c_i g|^2 <= c_i^2 L^2 for the variance of a record's
-    gradient; it is there with K_i = n_i too where gradients are at drawn points (the sum over records of
-    E |Z_j g_j|^2 / K^2 is at most L^2 / K, spec localized-isrl-dp 7.6), and where each round has a fresh block, which
-    stands for the population. The last does so for the variance of the silos' gradients, which Gao et al. omit (Q15)
-    and Lemma E.5 of Lowy and Razaviyayn has (spec isrl-dp-fl, 4 and E5). Units: (loss per weight)^2.
+    The first term is exact, since participants are a uniform subset of their number. The paper has its bound
+    `min{Sigma^2 / M', sigma_max^2 / M}`. The second term bounds the variance of a record's gradient by
+    `|c_i g|^2 <= c_i^2 L^2`. Two cases include it with K_i = n_i too. At drawn points the sum over records of
+    `E |Z_j g_j|^2 / K^2` is at most L^2 / K (spec localized-isrl-dp 7.6). A fresh block per round stands for the
+    population. The last term bounds the variance of the silos' gradients. Gao et al. omit it (Q15); Lemma E.5 of Lowy
+    and Razaviyayn has it (spec isrl-dp-fl, 4 and E5).
     """
     M, N = problem.harmonic_participants, problem.n_silos
     between = phase.question.clip**2 / M * (N - M) / max(N - 1, 1) * _mean(_squares(problem))
@@ -53,8 +54,10 @@ def noise_variance(problem: Problem, phase: Phase) -> float:
 
 
 def batch_variance(problem: Problem, phase: Phase, of_all: bool) -> float:
-    """mean(c_i^2 L^2 / K_i) / M over all silos, the second term of `gradient_variance`; 0 for a silo with a full batch,
-    unless those count too (`of_all`)."""
+    """mean(c_i^2 L^2 / K_i) / M over all silos, the second term of `gradient_variance`.
+
+    A silo with a full batch counts 0, unless `of_all`.
+    """
     return _mean(
         [
             square * (phase.question.clip**2 / (problem.harmonic_participants * share.batch))
@@ -71,13 +74,13 @@ def _squares(problem: Problem) -> list[float]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Their mean; of equal ones that value itself, which a sum and a quotient would round."""
+    """Mean of the values; if all are equal, exactly that value, which a sum and a quotient would round."""
     return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
 
 
 Upsilon = Literal["corrected", "printed"]
-"""Rule for the constant of a stage: with R(R+1)(R+2) under the root as a factor, or as published as a divisor, which
-leaves it at 2 beta nearly always."""
+"""Rule for the constant of a stage. corrected: R(R+1)(R+2) is a factor under the root; printed: a divisor, as
+published, which nearly always leaves the constant at 2 beta."""
 
 
 def stage_plan(
@@ -92,7 +95,7 @@ def stage_plan(
 ) -> tuple[Stage, ...]:
     """Stages that use exactly `rounds` rounds; `gap` bounds the objective's gap at the start.
 
-    `smoothness` and `mu` are of the whole objective, regularisers included. `scale`: on the variance's part of a
+    `smoothness` and `mu` are of the whole objective, regularisers included. `scale`: factor on the variance's part of a
     stage's length, whose constant is about a hundred times what quadratics need (spec isrl-dp-fl 6.4). Raises
     InputError, naming the `key` that mu comes from, unless mu > 0 and gap > 0, and for more than `MOST_STAGES`.
     """
@@ -121,7 +124,7 @@ def stage_plan(
 def single_stage(rounds: int, smoothness: float, distance: float, variance: float) -> Stage:
     """One stage without a regulariser: upsilon = max{2 beta, sqrt(2 V^2 R(R+1)(R+2) / (3 D^2))}.
 
-    It minimises the bound 2 upsilon D^2 / (R(R+1)) + 4 V^2 (R+2) / (3 upsilon) on the expected gap, D >= |w_0 - w*|
+    It minimises the bound `2 upsilon D^2 / (R(R+1)) + 4 V^2 (R+2) / (3 upsilon)` on the expected gap, D >= |w_0 - w*|
     (`distance`). Source: Lowy and Razaviyayn 2023, Algorithm 2 (spec isrl-dp-fl 6.5, the alternative). Raises
     InputError for a distance so small that upsilon is infinite.
     """
@@ -133,7 +136,7 @@ def single_stage(rounds: int, smoothness: float, distance: float, variance: floa
 
 
 def position(stages: tuple[Stage, ...], round: int) -> tuple[Stage, int]:
-    """The stage that round (from 1 within the phase) belongs to, and its number r (from 1) within the stage."""
+    """The stage of a round (from 1 within the phase), and the round's number r (from 1) within the stage."""
     r = round
     for stage in stages:
         if r <= stage.rounds:

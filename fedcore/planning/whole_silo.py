@@ -1,15 +1,17 @@
-"""A plan that keeps to two targets: one for each record, and one for the whole data set of each silo.
+"""A plan that meets two targets: one for each record, and one for the whole data set of each silo.
 
-Each phase's noise is found for the record-level target as without the second one. Then all noise of a silo, in all
-phases, evaluations among them, is multiplied by one factor, the least at which the composition of everything that the
-silo sends keeps to its whole-silo target (`fedcore.accounting.whole_silo`); 1 where it does anyway. Silos of different
-sizes have factors of their own: a larger one has less noise for the same record-level target, and needs a larger one.
+`planned` first finds each phase's noise for the record-level target alone. Then one factor per silo multiplies all of
+the silo's noise, in all phases, evaluations among them. It is the least factor at which the composition of all messages
+of the silo meets its whole-silo target (`fedcore.accounting.whole_silo`), and at least 1. A larger silo has less noise
+for the same record-level target, and needs a larger factor.
 
-One factor for all phases leaves them in the proportions of the method's theorem, so what comes out is the method at a
-smaller record-level target: a phase's part of the whole-silo budget is the square of its part of the records. Where
-lambda grows by 2^3 from phase to phase, the sum of the phases' error terms d sigma_i^2 / (lambda_i R_i) is 11 % above
-the least of any split (a test has the numbers). Schedules follow: where they ask for epsilon, they are told that of the
-config divided by the factor of the smallest silo, as in theorems, whose noise is inversely proportional to epsilon.
+One factor for all phases leaves their noise in the proportions of the method's theorem. The result is the method at a
+smaller record-level target. A phase's part of the whole-silo budget is the square of its part of the records. Where
+lambda grows by 2^3 per phase, that is near the best split. The sum of the phases' error terms d sigma_i^2 / (lambda_i
+R_i) is 11 % above its least value (a test has the numbers).
+
+Schedules that use epsilon get the config's epsilon divided by the factor of the smallest silo. That is the relation in
+theorems, whose noise is inversely proportional to epsilon.
 """
 
 from __future__ import annotations
@@ -28,17 +30,17 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 
 PASSES = 12
-"""Plans that are tried; one more than the first is enough where rounds and batches are numbers."""
+"""Number of plans that are tried; two are enough where rounds and batches are numbers."""
 _FREE = 5
-"""Of these, so many may lower a factor that an earlier one had: a schedule that is told another epsilon may change how
-often records are asked."""
+"""Number of passes in which a factor may fall below its earlier value. A schedule with another epsilon may use records
+more or less often."""
 _CLOSE = 1e-3
-"""A factor that could be lower by less than this, relative, is the least one."""
+"""Relative tolerance: a factor counts as the least if it could be lower by less than this."""
 _ROUNDING = 1e-9
 
 
 class Planner(Protocol):
-    """A method, as far as its plan goes."""
+    """The part of a method that makes its plan."""
 
     @property
     def name(self) -> str: ...
@@ -48,7 +50,7 @@ class Planner(Protocol):
 
 @dataclass(frozen=True)
 class RaisedBudget(Budget):
-    """`found` with its noise multiplied by a factor for each size of a silo. `epsilon` is what schedules are told."""
+    """`found` with its noise multiplied by a factor per size of silo. `epsilon`: the one for schedules."""
 
     found: Budget = field(default_factory=lambda: Budget(None))
     factors: tuple[tuple[int, float], ...] = ()
@@ -65,9 +67,9 @@ class RaisedBudget(Budget):
 
 
 def planned(method: Planner, problem: Problem) -> Plan:
-    """The method's plan of a problem, with the noise that its whole-silo target asks for, if it has one.
+    """The method's plan of a problem, with the noise for its whole-silo target, if it has one.
 
-    Raises InputError as `method.plan`, if the schedule keeps changing with its noise, and as `invariants.check_plan`.
+    Raises InputError as `method.plan` and `invariants.check_plan`, and if the schedule keeps changing with its noise.
     """
     made, target = method.plan(problem), problem.budget.whole_silo
     if target is None:
@@ -90,9 +92,9 @@ def planned(method: Planner, problem: Problem) -> Plan:
                 factors[n] = max(1.0, needed[n] * (1.0 + _ROUNDING))
             else:
                 factors[n] = max(factor, needed[n]) * (1.0 + _CLOSE)
-        told = max(EPSILONS[0], (problem.budget.epsilon or 0.0) / factors[smallest])
+        epsilon = max(EPSILONS[0], (problem.budget.epsilon or 0.0) / factors[smallest])
         budget = RaisedBudget(
-            told,
+            epsilon,
             problem.budget.fixed_delta,
             "exact",
             problem.budget.mechanism,
@@ -107,7 +109,7 @@ def planned(method: Planner, problem: Problem) -> Plan:
 
 
 def _keeps(made: Plan, problem: Problem, silos: Iterable[str]) -> bool:
-    """Whether both targets hold at these silos, by the accountants."""
+    """True if both targets hold at these silos, by the accountants."""
     budget, evaluation = problem.budget, problem.evaluation
     record = max(budget.epsilon or 0.0, evaluation.epsilon or 0.0 if evaluation is not None else 0.0)
     plan = _of(made, problem)
@@ -119,7 +121,7 @@ def _keeps(made: Plan, problem: Problem, silos: Iterable[str]) -> bool:
 
 
 def _of(made: Plan, problem: Problem) -> Plan:
-    """A plan that was made with a raised budget, as that of the problem, with its targets."""
+    """A plan made with a raised budget, with the problem and its targets put back."""
     phases = (
         phase if phase.evaluates else replace(phase, noise=replace(phase.noise, target=problem.budget.epsilon))
         for phase in made.phases

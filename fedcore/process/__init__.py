@@ -1,1 +1,1 @@
-"""A process of ours at its start: where it looks for modules, and who may read what it writes."""
+"""Start of a process: module search path, permissions of written files, limit of open files."""

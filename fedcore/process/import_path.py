@@ -1,9 +1,9 @@
-"""Where Python looks for modules: never in the working folder, neither in this process nor in what it starts.
+"""Module search path of a process and of its children, without the working folder.
 
-A file `pyarrow.py` beside a config is data of whoever wrote the folder, and importing it would run it. Python looks
-there first with `-c` and `-m`, which is how `multiprocessing` starts its servers, and for every entry of PYTHONPATH
-that is empty or relative. Nor is it looked at in a folder of PYTHONPATH with a `tasks.py` or another module that is
-called as a package of this project.
+A file `pyarrow.py` beside a config is data of the folder's author, and importing it would run it. Python searches the
+working folder first with `-c` and `-m`, which start the servers of `multiprocessing`. It also does so for every entry
+of PYTHONPATH that is empty or relative. The search path further excludes folders of PYTHONPATH with a module that has
+the name of a package of this project, such as `tasks.py`.
 """
 
 import os
@@ -16,16 +16,16 @@ PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child: PYTHONSAFEPATH, the folder of this package, and of PYTHONPATH what is absolute."""
+    """The environment of a child: PYTHONSAFEPATH, this package's folder, and absolute entries of PYTHONPATH."""
     found = [] if PROJECT in site.getsitepackages() else [PROJECT]
     return _without_working_folder(environment, found)
 
 
 def keep_working_folder_out() -> None:
-    """Takes the working folder, and what PYTHONPATH names relative to it, out of `sys.path`; children inherit that.
+    """Takes the working folder, and relative entries of PYTHONPATH, out of `sys.path`.
 
-    An absolute entry of PYTHONPATH is the user's word and stays, unless it hides a package of ours. The folder of this
-    package stays at the end of the path, if it was found there by no other way.
+    Children inherit that. An absolute entry of PYTHONPATH is the user's choice and stays, unless it hides a package of
+    ours. The folder of this package stays at the end of the path if no other entry finds it.
     """
     entries = _entries(os.environ)
     try:
@@ -33,8 +33,8 @@ def keep_working_folder_out() -> None:
     except FileNotFoundError:  # the working folder was removed
         loose = set()
     firm = {path for path in entries if os.path.isabs(path)} | _installed()
-    kept = [path for path in sys.path if os.path.isabs(path) and (path in firm or path not in loose)]
-    sys.path[:] = [path for path in kept if path not in entries or not _hides_ours(path)]
+    left = [path for path in sys.path if os.path.isabs(path) and (path in firm or path not in loose)]
+    sys.path[:] = [path for path in left if path not in entries or not _hides_ours(path)]
     if PROJECT not in sys.path:
         sys.path.append(PROJECT)
     safe = _without_working_folder(os.environ, [])
@@ -51,7 +51,7 @@ def _without_working_folder(environment: Mapping[str, str], first: list[str]) ->
 
 
 def _hides_ours(folder: str) -> bool:
-    """Whether Python would find a module in this folder where a package of ours is asked for."""
+    """True if Python would find a module of this folder under the name of a package of ours."""
     if os.path.realpath(folder) == os.path.realpath(PROJECT):
         return False
     return any(
@@ -62,8 +62,8 @@ def _hides_ours(folder: str) -> bool:
 
 
 def _entries(environment: Mapping[str, str]) -> list[str]:
-    said = environment.get("PYTHONPATH", "")
-    return said.split(os.pathsep) if said else []
+    value = environment.get("PYTHONPATH", "")
+    return value.split(os.pathsep) if value else []
 
 
 def _installed() -> set[str]:

@@ -1,4 +1,4 @@
-"""Sentences for an environment in which the command line cannot be imported: a missing extra, or a clash of names."""
+"""Errors for an installation without the command line's packages: a missing extra, or a name clash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXTRA = "workflow"
 
 
 def complaint(error: ImportError) -> str | None:
-    """A sentence on an import that failed because of how fedcore is installed; None for any other failure."""
+    """The error text for an import that failed because of the installation; None for any other failure."""
     module = (error.name or "").partition(".")[0]
     if module in PACKAGES:
         owners, found = packages_distributions().get(module, []), str(error.path or "")
@@ -33,7 +33,7 @@ def complaint(error: ImportError) -> str | None:
 
 
 def clash(package: str, distributions: Iterable[str], found: str) -> str:
-    """The sentence on a package of another project that Python finds under a name of ours."""
+    """The error text for a package of another project under a name of ours."""
     others = _others(distributions)
     owner = f"the distribution {others[0]!r} installs one too" if others else "another project's was found"
     place = f" ({os.path.dirname(found)})" if found and not _is_ours(found) else ""
@@ -53,7 +53,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _of_extra() -> set[str]:
-    """Names of the distributions that the extra brings, as pip compares names; empty where fedcore is not installed."""
+    """Distributions that the extra brings, in pip's canonical names; empty where fedcore is not installed."""
     try:
         lines: Iterable[str] = requires(DISTRIBUTION) or []
     except PackageNotFoundError:

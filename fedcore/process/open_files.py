@@ -1,4 +1,4 @@
-"""How many files this process may have open: raised before many are, up to what its operator allows."""
+"""Limit of open files of this process, raised before many are opened, up to the operator's limit."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import resource
 
 RESERVE = 128
-"""Files besides, for sockets, logs, the files of data and what is read in between."""
+"""Further files, for sockets, logs, data and modules."""
 
 
 def make_room(more: int) -> tuple[int, int] | None:
-    """Lets this process open so many files more, by its soft limit (`ulimit -n`); None where they fit.
+    """Lets this process open `more` files, by its soft limit (`ulimit -n`); None where they fit.
 
-    Else what is needed and the hard limit, which only its operator can raise.
+    Otherwise returns the needed number and the hard limit, which only the operator can raise.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _open_now() + more + RESERVE
@@ -23,13 +23,13 @@ def make_room(more: int) -> tuple[int, int] | None:
         return needed, hard
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    except (OSError, ValueError):  # a system may allow less than its hard limit says
+    except (OSError, ValueError):  # a system may allow less than its hard limit
         return needed, soft
     return None
 
 
 def none_left() -> bool:
-    """Whether this process cannot open a file now, whichever it is."""
+    """True if this process cannot open any file now."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Files that nobody but their owner reads: what a process of ours writes, and a folder that was made wider before.
+"""Files that only their owner reads: new files of a process, and a folder that was open to others.
 
-A process of ours (a command, a service, a worker) calls `write_privately` at its start; whoever imports this package
-as a library keeps the umask that he has.
+A process of ours (a command, a service, a worker) calls `write_privately` at its start. An importer of this package as
+a library keeps its own umask.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from pathlib import Path
 OTHERS = 0o077
 """Permission bits of group and others."""
 
-_asked: int | None = None
+_umask: int | None = None
 
 
 def write_privately() -> None:
-    """Files and folders that this process makes from now on, and its children, are readable by their owner only."""
-    global _asked
+    """Makes new files and folders of this process and its children readable by their owner only."""
+    global _umask
     before = os.umask(OTHERS)
-    if _asked is None:
-        _asked = before
+    if _umask is None:
+        _umask = before
 
 
 def give_back(path: Path) -> None:
-    """Gives a file that the user named, and this process made, the permissions that the user's own umask gives."""
-    if _asked is not None:
+    """Sets the permissions of the user's own umask on a file that the user named and this process made."""
+    if _umask is not None:
         with suppress(OSError):  # a file system without permissions
-            path.chmod((0o777 if path.is_dir() else 0o666) & ~_asked)
+            path.chmod((0o777 if path.is_dir() else 0o666) & ~_umask)
 
 
 def read_private(path: Path, most: int, links: bool = False) -> bytes | None:
-    """The first `most` bytes of a file of this account that no other may open; None if it is no such file.
+    """The first `most` bytes of a file that only this account may open; None for any other file.
 
-    `links`: whether the path may be a link to it. Raises OSError.
+    `links`: the path may be a link to the file. Raises OSError.
     """
-    wanted = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)  # a pipe would be waited for
+    wanted = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)  # a pipe would block
     with open(os.open(path, wanted), "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & OTHERS:
@@ -53,8 +53,10 @@ def make_private(folder: Path) -> None:
 
 
 def narrowed(root: Path) -> bool:
-    """Takes a folder of this process's own account, and all that is in it, from group and others; whether it was open
-    to them."""
+    """Removes group and others from a folder of this process's own account, and from all in it.
+
+    Returns True if the folder was open to them.
+    """
     try:
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or not found.st_mode & OTHERS:

@@ -1,1 +1,1 @@
-"""A shuffler in the path of a round: sealed messages, what carries them, and who permutes and hands on a batch once."""
+"""A shuffler in the path of a round: sealed messages, their transport forms, and batches that are handed on once."""

@@ -1,6 +1,6 @@
-"""The batches that a shuffler has committed, on disk: each once, permuted, without a word of who sent what.
+"""The batches that a shuffler has committed, on disk: each once, permuted, without the messages' senders.
 
-Nothing else of a round is ever written: messages that wait are in memory, and are sent again after a crash.
+No other part of a round is written: waiting messages are in memory, and silos send them again after a crash.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ COMMIT;
 
 
 class Committed(NamedTuple):
-    """A batch that was committed: the key it is sealed to (hex), and its bytes until the run went on without them."""
+    """A committed batch: the key it is sealed to (hex), and its bytes (None once the run has gone on)."""
 
     key: str
     batch: bytes | None
 
 
 class Batches:
-    """The file at `path`. For one caller at a time; methods raise sqlite3.Error if the file cannot be used."""
+    """The database at `path`, for one caller at a time. Methods raise sqlite3.Error if it cannot be used."""
 
     def __init__(self, path: Path) -> None:
-        """Raises InputError if the file cannot be opened."""
+        """Opens the file. Raises InputError if that fails."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
-            # No write-ahead file: it would keep batches that are gone from the database.
+            # No write-ahead file: it would still hold batches that are gone from the database.
             self._db.execute("PRAGMA journal_mode = DELETE")
             self._db.execute("PRAGMA synchronous = EXTRA")
             self._db.execute("PRAGMA secure_delete = ON")
@@ -48,12 +48,12 @@ class Batches:
             raise InputError(f"the shuffler's batches {path} cannot be opened: {error}") from None
 
     def owns(self, run: str, owner: str) -> bool:
-        """Whether the run is this owner's, or nobody's yet."""
+        """True if the run is this owner's, or has no owner yet."""
         known = self._db.execute("SELECT owner FROM runs WHERE run = ?", (run,)).fetchone()
         return known is None or hmac.compare_digest(known[0], _digest(owner))
 
     def claim(self, run: str, owner: str) -> None:
-        """Makes the run this owner's, for good, unless it is somebody's."""
+        """Makes the run this owner's, for good, unless it has an owner."""
         self._db.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (run, _digest(owner)))
 
     def find(self, at: Address) -> Committed | None:
@@ -63,7 +63,7 @@ class Batches:
         return None if found is None else Committed(*found)
 
     def commit(self, at: Address, key: str, batch: bytes) -> None:
-        """Writes the batch of a round, for good: on disk when it returns. Raises sqlite3.Error if there is one."""
+        """Writes the batch of a round for good; on disk on return. Raises sqlite3.Error if the round has one."""
         try:
             self._db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?)", (at.run, at.phase, at.round, key, batch))
         except BaseException:
@@ -72,8 +72,7 @@ class Batches:
             raise
 
     def forget(self, run: str, before: Address | None) -> None:
-        """Lets go of the bytes of a run's batches of earlier rounds, or of all; that they were
-        handed on stays known."""
+        """Deletes the bytes of a run's batches before a round, or of all (None); the rounds stay committed."""
         phase, round = (2**62, 1) if before is None else (before.phase, before.round)
         sql = "UPDATE batches SET batch = NULL WHERE run = ? AND (phase, round) < (?, ?) AND batch IS NOT NULL"
         self._db.execute(sql, (run, phase, round))

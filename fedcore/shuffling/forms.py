@@ -1,7 +1,7 @@
-"""What travels to a shuffler and back: JSON of declared fields, and sealed bytes after it. Each has one form.
+"""Messages to and from a shuffler: JSON of declared fields, followed by sealed bytes. Each has one form.
 
-Who asks a shuffler for a round, its server, opens it first; the participants' sites send envelopes; the server collects
-the batch. Whatever arrives is rebuilt by `from_bytes`, which raises ValueError with a public sentence for other bytes.
+The server opens a round at the shuffler, the participants' sites send envelopes, and the server collects the batch.
+`from_bytes` rebuilds a message that arrives, and raises ValueError with a public sentence for other bytes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fedcore.planning.shuffle import LONGEST_DEADLINE
 from fedcore.shuffling.sealing import OVERHEAD, seal, sealed_length
 
 LARGEST_OPENING = LARGEST_AGREEMENT
-"""Bytes: an opening's names are in its run's agreement too."""
+"""Bytes of an opening at most: its names are in the run's agreement too."""
 LARGEST_HEAD = 2**13
-"""Bytes of the fields of all else: two names of `LONGEST_NAME`, each character escaped, and some numbers."""
+"""Bytes of the fields of any other message: two names of `LONGEST_NAME`, each character escaped, and some numbers."""
 LARGEST_ENVELOPE = sealed_length(MOST_WEIGHTS) + 2**12
 
 SHORTEST_SECRET, LONGEST_SECRET = 32, 512
-"""Characters of what callers of a shuffler have to know."""
+"""Length in characters of the secret of a shuffler's callers."""
 _TOKEN = rf"[A-Za-z0-9._~+/-]{{{SHORTEST_SECRET},}}={{0,2}}"
 """A bearer's token (RFC 6750, section 2.1)."""
 
@@ -45,7 +45,7 @@ _Sealed = Annotated[int, Field(ge=sealed_length(1), le=sealed_length(MOST_WEIGHT
 
 @dataclass(frozen=True)
 class Address:
-    """A round of a run."""
+    """Address of a round: its run, phase and round."""
 
     run: str
     phase: int
@@ -57,11 +57,11 @@ class Address:
 
 @dataclass(frozen=True)
 class Opening:
-    """A server's word that a round begins: who takes part, and how long sealed messages are (bytes).
+    """A server's opening of a round: its participants and the length of a sealed message (bytes).
 
     `minimum`: of messages in the batch; `deadline`: seconds after which it is handed on without the missing ones;
-    `question`: the digest of what silos are asked (hex); `key`: the public key that messages are sealed to (hex);
-    `owner`: `ServerKey.owner`.
+    `question`: digest of the silos' question (hex); `key`: public key to which messages are sealed (hex); `owner`:
+    `ServerKey.owner`.
     """
 
     at: Address
@@ -90,9 +90,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Envelope:
-    """A silo's sealed message of a round. `key`: what it is sealed to (hex); `minimum`: of messages in its batch, to
-    which the silo agreed: it is not handed on among fewer; `question`: the digest of what it answers (hex): it is
-    handed on among answers to the same alone, or a server that asks each silo something else could tell them apart."""
+    """A silo's sealed message of a round. `key`: to which it is sealed (hex).
+
+    `minimum`: least number of messages in its batch, to which the silo agreed. `question`: digest of the question that
+    it answers (hex). A batch holds answers to one question only, or a server could identify silos by their questions.
+    """
 
     at: Address
     silo: str
@@ -117,7 +119,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Request:
-    """A server's asking for the batch of a round, or with `ends`, its word that the run needs no batch any more."""
+    """A server's request for the batch of a round, or with `ends` its notice that the run needs no further batch."""
 
     at: Address
     owner: str = field(repr=False)
@@ -134,7 +136,7 @@ class Request:
 
 @dataclass(frozen=True)
 class SealedBatch:
-    """Sealed messages of a round, all of one length, in an order that tells nothing."""
+    """Sealed messages of a round, all of one length, in random order."""
 
     at: Address
     messages: tuple[bytes, ...] = field(repr=False)
@@ -155,9 +157,11 @@ class SealedBatch:
 
 @dataclass(frozen=True)
 class Route:
-    """Where a site takes a run's answers: the shuffler's address, the key of the server (hex) that they are sealed to,
-    and for how many seconds a shuffler that does not answer is tried again. `secret`: what the shuffler's callers have
-    to know (`is_secret`); empty if it asks for none."""
+    """The path of a run's answers: the shuffler's address and the server's `key` (hex) to which they are sealed.
+
+    `patience`: seconds for which a silent shuffler is tried again. `secret`: of the shuffler's callers (`is_secret`);
+    empty if it needs none.
+    """
 
     address: str
     key: str
@@ -165,7 +169,7 @@ class Route:
     secret: str = field(default="", repr=False)
 
     def envelope(self, run: str, release: Release, minimum: int) -> Envelope:
-        """The release, sealed anew, to be handed on among at least `minimum`. Raises InputError if the key is none."""
+        """Seals the release for a batch of at least `minimum`. Raises InputError for an invalid key."""
         try:
             sealed = seal(bytes.fromhex(self.key), release.query_digest, release.payload)
         except ValueError as error:
@@ -187,21 +191,21 @@ class Route:
 
 
 class Carrier(Protocol):
-    """Takes an envelope to the shuffler at an address, and tells it the secret, if one is asked for.
+    """Takes an envelope to the shuffler at an address, with the secret if it needs one.
 
-    Raises ShufflerError if that does not take it.
+    Raises ShufflerError if the shuffler does not accept it.
     """
 
     def __call__(self, address: str, envelope: bytes, patience: float, secret: str = "") -> None: ...
 
 
 def is_secret(text: str) -> bool:
-    """Whether callers of a shuffler can send this as what they know."""
+    """True if the text has the form of a caller's secret."""
     return len(text) <= LONGEST_SECRET and re.fullmatch(_TOKEN, text) is not None
 
 
 def check_address(key: str, address: str) -> None:
-    """Raises InputError, naming the key, for what is no address of a shuffler."""
+    """Raises InputError, naming the config key, for text that is no address of a shuffler."""
     fault = len(address) > 300 or not address.isprintable()
     try:
         parts = urlsplit(address)
@@ -238,17 +242,17 @@ def _listed(at: Address) -> Sequence[Any]:
     return at.run, at.phase, at.round
 
 
-def _read(what: str, form: TypeAdapter[Any], data: bytes, most: int = LARGEST_HEAD) -> Any:
+def _read(kind: str, form: TypeAdapter[Any], data: bytes, most: int = LARGEST_HEAD) -> Any:
     if type(data) is bytes and len(data) <= most:
         try:
             return form.validate_json(data)
         except ValueError:
             pass
-    raise ValueError(f"{what} has other fields, or a value of it is out of bounds")
+    raise ValueError(f"{kind} has other fields, or a value of it is out of bounds")
 
 
-def _same(what: str, found: Any, data: bytes) -> Any:
-    """Raises ValueError unless these bytes are the one form of what was found in them."""
+def _same(kind: str, found: Any, data: bytes) -> Any:
+    """The object `found`. Raises ValueError unless `data` are its one form."""
     if found.to_bytes() != data:
-        raise ValueError(f"{what} has one form, and this is another")
+        raise ValueError(f"{kind} has one form, and this is another")
     return found

@@ -1,8 +1,8 @@
 """Answers sealed to a run's server: HPKE (RFC 9180, base mode) with X25519, HKDF-SHA-256 and ChaCha20-Poly1305.
 
-Whoever carries a sealed answer cannot read it, and all of a round have one length. The digest of the question that it
-answers, which covers run, plan, phase, round and all that was asked, is the `info` of its key schedule: a sealed answer
-opens as an answer to that question and to no other. Who sealed it is not said: base mode has no sender.
+A carrier of a sealed answer cannot read it, and all answers of a round have one length. The `info` of the key schedule
+is the digest of the question, which covers run, plan, phase, round and arrays. So a sealed answer opens only as an
+answer to that question. It does not identify who sealed it: base mode has no sender.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 class ServerKey:
-    """A run's key pair, of its server. `private`: 32 bytes. Raises ValueError for others."""
+    """Key pair of a run's server. Raises ValueError unless `private` has 32 bytes."""
 
     def __init__(self, private: bytes) -> None:
         if type(private) is not bytes or len(private) != KEY_BYTES:
@@ -33,16 +33,19 @@ class ServerKey:
 
     @classmethod
     def new(cls) -> ServerKey:
-        """A pair from the operating system's randomness."""
+        """A new pair from the operating system's randomness."""
         return cls(X25519PrivateKey.generate().private_bytes_raw())
 
     @property
     def owner(self) -> str:
-        """By which a shuffler knows again who opened the run's first round: 64 hex digits that nobody else can make."""
+        """64 hex digits, by which a shuffler recognises the server that opened the run's first round.
+
+        They cannot be computed without the private key.
+        """
         return derive(self.private, "owner of the run at its shuffler").hex()
 
     def unsealed(self, sealed: bytes, query_digest: bytes, length: int) -> Vector:
-        """The answer of `length` numbers to this question. Raises ValueError for all that was not sealed as such."""
+        """The answer of `length` numbers to this question. Raises ValueError for bytes that were not sealed as such."""
         try:
             payload = _SUITE.decrypt(sealed, self._key, info=_info(query_digest))
         except (InvalidTag, ValueError):
@@ -53,9 +56,9 @@ class ServerKey:
 
 
 def seal(public: bytes, query_digest: bytes, payload: Vector) -> bytes:
-    """The payload (d,) for the holder of the private key alone: 8 d + `OVERHEAD` bytes, other ones each time.
+    """The payload (d,) sealed to the holder of the private key: 8 d + `OVERHEAD` bytes, different ones each time.
 
-    Raises ValueError for a key that is none.
+    Raises ValueError for an invalid key.
     """
     try:
         key = X25519PublicKey.from_public_bytes(public)
@@ -66,7 +69,7 @@ def seal(public: bytes, query_digest: bytes, payload: Vector) -> bytes:
 
 
 def sealed_length(length: int) -> int:
-    """Bytes of a sealed answer of so many numbers."""
+    """Bytes of a sealed answer of `length` numbers."""
     return 8 * length + OVERHEAD
 
 

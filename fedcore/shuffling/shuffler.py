@@ -1,10 +1,11 @@
-"""The shuffler: waits for a round's sealed messages, permutes them, commits the batch once, and hands that one on.
+"""The shuffler: waits for a round's sealed messages, permutes them, commits the batch once, and hands it on.
 
-It cannot read what it carries, and what it hands on tells neither who sent which message nor when. A round's messages
-wait in memory and nowhere else: what is on disk never connects a silo with a message. If the process dies they are
-lost, the server finds that the round is not known any more, opens it again, and silos send again what they have
-committed. A batch is committed once: with a second one of another part of the same messages, whoever compared the two
-would know whose are missing. So messages that come later are refused, for good.
+The shuffler cannot read messages, and a batch reveals neither senders nor times. Messages wait in memory only, so that
+the disk never connects a silo with a message. If the process dies they are lost. The server then finds the round
+unknown and opens it again, and silos send their committed releases again.
+
+A batch is committed once, and later messages are refused for good. A second batch with other messages of the round
+would reveal, compared with the first, whose are missing.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from fedcore.shuffling.forms import Address, Envelope, Opening, Request, SealedB
 T = TypeVar("T")
 
 MOST_RUNS = 64
-"""Whose rounds are open at a time."""
+"""Bound on the runs with an open round."""
 MOST_WAITING = 2**30
-"""Bytes of messages that may come to wait in all open rounds."""
+"""Bound on the bytes of messages of all open rounds."""
 
 
 ABANDONED = 600.0
-"""Seconds after its deadline for which a round that nobody asks for keeps its messages."""
+"""Seconds after its deadline for which an uncollected round holds its messages."""
 
 
 class Refused(Exception):
-    """What a shuffler does not take or give, by one public sentence. `code`: from a fixed list, below."""
+    """A shuffler's refusal, with one public sentence. `code`: from the fixed list below."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(code, sentence)
@@ -42,10 +43,10 @@ class Refused(Exception):
 
 
 FORM, LATE, UNKNOWN, FEW, OTHER, FULL, FAILED = "form", "late", "unknown", "few", "other", "full", "failed"
-"""Bytes of another form; a batch that is committed; a round that nobody has opened here, or this process has forgotten;
-too few messages; not what was opened; no room; the disk does not take the batch."""
+"""form: bytes of another form; late: the batch is committed; unknown: the round is not open in this process; few: too
+few messages; other: the message does not fit the opening; full: no room; failed: the disk does not take the batch."""
 SILENT = "silent"
-"""What its callers say of one that does not answer."""
+"""Code in a caller's error about a shuffler that does not answer."""
 
 
 @dataclass
@@ -61,9 +62,9 @@ class _Round:
 
 
 class Shuffler:
-    """Takes and gives bytes, from any thread. `least`: messages below which it hands on no batch, whatever is asked.
+    """Takes and gives bytes, from any thread; every method may raise `Refused`.
 
-    `clock`: seconds, by which deadlines are kept. Raises `Refused`, from every method.
+    `least`: least number of messages in a batch, whatever the opening. `clock`: in seconds, for deadlines.
     """
 
     def __init__(self, batches: Batches, least: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
@@ -75,41 +76,41 @@ class Shuffler:
         self._random = secrets.SystemRandom()
 
     def open(self, opening: bytes) -> bool:
-        """Begins to wait for a round's messages, or begins its deadline anew; False if its batch is committed.
+        """Opens a round, or restarts its deadline; False if its batch is committed.
 
-        The run's rounds before it are over: whoever opens the next one has what they gave.
+        Ends the run's earlier rounds: a server that opens the next one has their batches.
         """
-        asked = _rebuilt(Opening.from_bytes, opening)
-        at, count = asked.at, len(asked.participants)
-        least = max(self._least, asked.minimum)
+        opened = _rebuilt(Opening.from_bytes, opening)
+        at, count = opened.at, len(opened.participants)
+        least = max(self._least, opened.minimum)
         if count < least:
             raise Refused(FEW, f"{at}: {count} silos take part, and no batch of fewer than {least} is handed on")
         with self._changed:
-            self._check_owner(at, asked.owner)
+            self._check_owner(at, opened.owner)
             committed = self._on_disk(lambda: self._batches.find(at))
             if committed is not None:
-                if committed.key != asked.key:
+                if committed.key != opened.key:
                     raise Refused(OTHER, f"{at}: its batch was committed, sealed to another key")
                 return False
             known = self._rounds.get(at.run)
             if known is not None and known.opening.at == at:
-                if known.opening != asked:
+                if known.opening != opened:
                     raise Refused(OTHER, f"{at}: it was opened with other participants, minimum, question or key")
-                known.until = self._clock() + asked.deadline
+                known.until = self._clock() + opened.deadline
                 return True
             self._drop_abandoned()
             others = [each.opening for run, each in self._rounds.items() if run != at.run]
-            room = sum(len(each.participants) * each.length for each in others) + count * asked.length
+            room = sum(len(each.participants) * each.length for each in others) + count * opened.length
             if len(others) >= MOST_RUNS or room > MOST_WAITING:
                 raise Refused(FULL, f"{at}: it has no room for so many rounds and messages at a time; try again later")
-            # Only now: who asks in vain would else keep others' runs out, and fill the disk with names.
-            self._on_disk(lambda: self._batches.claim(at.run, asked.owner))
+            # Only now: a refused opening must neither claim a run nor fill the disk with names.
+            self._on_disk(lambda: self._batches.claim(at.run, opened.owner))
             self._on_disk(lambda: self._batches.forget(at.run, at))
-            self._rounds[at.run] = _Round(asked, self._clock() + asked.deadline, least)
+            self._rounds[at.run] = _Round(opened, self._clock() + opened.deadline, least)
             return True
 
     def take(self, envelope: bytes) -> None:
-        """Keeps a silo's message until the batch is complete. Of several from one silo the first one stays."""
+        """Holds a silo's message until the batch is complete; of several from one silo the first counts."""
         sent = _rebuilt(Envelope.from_bytes, envelope)
         at = sent.at
         with self._changed:
@@ -133,15 +134,16 @@ class Shuffler:
                 self._commit(round)
 
     def batch(self, request: bytes, seconds: float = 0.0) -> bytes | None:
-        """The round's batch, the same whenever it is asked for; None if it is still waited for after `seconds`.
+        """The round's batch, the same at every request; None if it is not complete after `seconds`.
 
-        At the deadline that of the messages that came; if they are too few, they are dropped and the round is closed.
+        After the deadline the messages that came make the batch. If they are too few, they are dropped and the round is
+        closed.
         """
-        asked = _rebuilt(Request.from_bytes, request)
-        at, give_up = asked.at, self._clock() + seconds
+        wanted = _rebuilt(Request.from_bytes, request)
+        at, give_up = wanted.at, self._clock() + seconds
         with self._changed:
-            self._check_owner(at, asked.owner)
-            if asked.ends:
+            self._check_owner(at, wanted.owner)
+            if wanted.ends:
                 self._rounds.pop(at.run, None)
                 self._on_disk(lambda: self._batches.forget(at.run, None))
                 return None
@@ -170,13 +172,12 @@ class Shuffler:
                 self._changed.wait(min(give_up, round.until) - now)
 
     def _drop_abandoned(self) -> None:
-        """Lets go of rounds whose server has not come for the batch since their deadline: nobody
-        else gets their room."""
+        """Drops rounds whose server has not collected the batch for `ABANDONED` seconds after the deadline."""
         until = self._clock() - ABANDONED
         self._rounds = {run: each for run, each in self._rounds.items() if each.until > until}
 
     def _commit(self, round: _Round) -> None:
-        """Permutes what waits, and writes it; with the lock. What cannot be written goes on waiting."""
+        """Permutes the waiting messages and writes the batch, under the lock; if that fails, they go on waiting."""
         messages = permuted(list(round.waiting.values()), self._random)
         batch = SealedBatch(round.opening.at, tuple(messages)).to_bytes()
         self._on_disk(lambda: self._batches.commit(round.opening.at, round.opening.key, batch))
@@ -196,7 +197,7 @@ class Shuffler:
 
 
 def permuted(messages: list[bytes], source: random.Random) -> list[bytes]:
-    """The messages in an order that is drawn uniformly from all orders (Fisher and Yates), whatever theirs was."""
+    """The messages in an order drawn uniformly from all orders (Fisher and Yates)."""
     drawn = list(messages)
     source.shuffle(drawn)
     return drawn

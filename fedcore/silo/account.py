@@ -1,4 +1,4 @@
-"""What a silo's ledger says of one run, as its site tells the driver at the end."""
+"""The account of one run at a silo, from its ledger; its site returns it to the driver at the end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedcore.silo.private_silo import PrivateSilo
 
 
 class SiloAccount(NamedTuple):
-    """One run by a silo's ledger: releases, the epsilon they spend at its delta, and answers computed.
+    """One run at a silo: number of releases, the epsilon they spend at its delta, and answers computed.
 
-    `disjoint`: whether its operator has declared that other data versions have other persons; those do not count.
+    `disjoint`: the operator has declared that other data versions hold other persons; those do not count.
     """
 
     silo: str
@@ -25,7 +25,7 @@ class SiloAccount(NamedTuple):
 
 
 def account(silo: PrivateSilo, plan: Plan, run: str) -> SiloAccount:
-    """Of an approved run and its plan, from the events in the silo's ledger."""
+    """The account of an approved run, from the events in the silo's ledger."""
     events = silo.ledger.events(run)
     delta = plan.problem.budget.delta(silo.n)
     epsilon = spent(events, delta)

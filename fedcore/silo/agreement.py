@@ -1,7 +1,7 @@
-"""What a run asks silos to agree to, the form in which it reaches them, and the plan that they make of it.
+"""The agreement of a run: its content, its form on the wire, and the plan that silos make from it.
 
-That form is JSON, rebuilt and checked where it arrives. Methods and objectives go by name: a silo runs the ones that
-are installed there, with the values that are declared.
+The form is JSON, rebuilt and checked at the silo. It names the method and the objective: a silo runs the ones that are
+installed there, with the declared values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from fedcore.accounting.noise_search import NoiseCache, noise_kept_in
+from fedcore.accounting.noise_search import NoiseCache, noise_cached_in
 from fedcore.algorithms import METHODS, Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import canonical_json, digest
@@ -33,18 +33,18 @@ def _members(union: Any) -> list[Any]:
 
 
 OBJECTIVES: dict[str, Any] = {kind.__name__: kind for kind in _members(Objective)}
-"""By class name, what silos can be asked for gradients of."""
+"""Objectives that silos take gradients of, by class name."""
 FORM = 3
-"""Version of the form in which an agreement travels. Driver and silo must have the same."""
+"""Version of an agreement's form on the wire. Driver and silo must have the same."""
 FIELDS = 6
-"""Entries of that form: run, plan, problem, method, objective and its version."""
+"""Number of fields of that form: run, plan, problem, method, objective and its version."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Public facts and hyperparameters, from which each silo makes the plan itself. `plan`: its digest, a claim.
+    """Public facts and hyperparameters, from which each silo makes the plan itself.
 
-    `loss`: None for the release of statistics, which has none.
+    `plan`: the digest that the driver claims for it. `loss`: None for the release of statistics.
     """
 
     run: str
@@ -55,24 +55,24 @@ class Agreement:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """What answers can be long: those of the problem, and what messages of the method have besides."""
+        """Lengths of answers: those of the problem, then further ones of the method's messages."""
         of_method = set(self.method.message_lengths(self.problem))
         return (*self.problem.lengths, *sorted(of_method - set(self.problem.lengths)))
 
     def to_bytes(self) -> bytes:
-        """The form in which it travels."""
+        """The form on the wire: canonical JSON."""
         fields = [self.run, self.plan, _plain(Problem, self.problem), *_named(self.method, self.loss), FORM]
         return canonical_json(fields).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Agreement:
-        """The agreement that `to_bytes` wrote. Raises ValueError, with a sentence that quotes nothing, for others."""
+        """The agreement that `to_bytes` wrote. Raises ValueError for other bytes, with a sentence that quotes none."""
         if type(data) is not bytes or len(data) > LARGEST_AGREEMENT:
             raise ValueError(f"an agreement is at most {LARGEST_AGREEMENT} bytes")
         try:
             fields = from_json(data)
             if type(fields) is not list or len(fields) != FIELDS or fields[-1] != FORM:
-                raise ValueError  # here, since validation lists an error for each entry too many
+                raise ValueError  # before validation, which lists an error for each superfluous entry
             run, plan, problem, (method, hyper), objective, _ = _FORM.validate_json(data)
         except (ValueError, TypeError):
             raise ValueError(
@@ -100,10 +100,10 @@ class Agreement:
 def own_plan(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str, Forms]:
     """The plan that these silos make of an agreement, its digest, and the forms of its questions.
 
-    Raises InputError if it makes none: no record is looked at yet, so that may be said.
+    Raises InputError if there is no plan; the reason is public, since no record has been read yet.
     """
     try:
-        with noise_kept_in(noise):
+        with noise_cached_in(noise):
             method = evaluated(agreement.method, agreement.problem)
             plan = planned(method, agreement.problem)
         return plan, plan.digest, forms_of(method, plan)
@@ -115,7 +115,7 @@ def own_plan(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str,
 
 
 def terms(plan: str, method: Method[Any], loss: Objective | None) -> str:
-    """SHA-256 (hex) of what a silo agrees to under a run's id: the plan's digest, method and loss with all numbers."""
+    """SHA-256 (hex) of a run's terms: the plan's digest, method and loss with all numbers."""
     return digest(plan.encode(), canonical_json(_named(method, loss)).encode()).hex()
 
 
@@ -131,7 +131,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _named(method: Method[Any], loss: Objective | None) -> list[Any]:
-    """Method and loss as name and declared fields."""
+    """Method and loss, each as its name and declared fields."""
     kind, objective = type(method), type(loss)
     return [
         [method.name, _plain(kind, method)],
@@ -145,24 +145,23 @@ def _plain(kind: Any, value: Any) -> dict[str, Any]:
 
 
 def _is_short(values: Any) -> bool:
-    """Whether lists are no longer than there may be silos, or numbers of a law, and sections have few keys."""
+    """True if no list has more than `MOST_SHARES` values and no section more than `MOST_KEYS` keys."""
     if isinstance(values, dict):
         return len(values) <= MOST_KEYS and all(_is_short(value) for value in values.values())
     return not isinstance(values, list) or (len(values) <= MOST_SHARES and all(_is_short(each) for each in values))
 
 
-def _rebuilt(what: str, kind: Any, values: dict[str, Any]) -> Any:
-    """The dataclass of these declared values. Raises ValueError with a sentence that names the
-    first that does not fit."""
+def _rebuilt(part: str, kind: Any, values: dict[str, Any]) -> Any:
+    """The dataclass of these declared values. Raises ValueError that names the first value that does not fit."""
     if not _is_short(values):  # each value that does not fit would be an error of its own, a kilobyte each
-        raise ValueError(f"its {what} does not fit: a list or a section of it is too long")
+        raise ValueError(f"its {part} does not fit: a list or a section of it is too long")
     try:
         return _adapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        # Between names of fields there are those of validators, with addresses in this process's memory.
+        # The location also names validators, with addresses in this process's memory: only fields are named.
         named = [str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier()]
         fault = f"{'.'.join(named)}: {first['msg']}" if named else first["msg"]
     except (ValueError, ArithmeticError):
         fault = "a number is too long"
-    raise ValueError(f"its {what} does not fit: {fault}")
+    raise ValueError(f"its {part} does not fit: {fault}")

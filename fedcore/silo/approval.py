@@ -1,4 +1,4 @@
-"""What a silo holds a plan against before it agrees: charges, answers, targets and noise. No record is looked at."""
+"""A silo's checks of a plan before it agrees: charges, answers, targets and noise. They read no record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedcore.silo.policies.policy import MOST_RUNS
 
 
 def charge_of(silo: str, n: int, plan: Plan) -> Charge:
-    """The full charge of a plan. Raises SiloError for events that no accountant here has a sound bound for."""
+    """The full charge of a plan. Raises SiloError for an event without a sound bound in this accountant."""
     with contextlib.suppress(ValueError):
         return Charge.of(plan.charged_events(silo), plan.problem.budget.delta(n))
     raise SiloError(silo, "plan", "its accountant knows no sound bound for an event of the plan")
@@ -35,19 +35,18 @@ def check_answers(silo: str, plan: Plan, method: Method[Any]) -> None:
             raise SiloError(silo, "plan", f"phase {phase.index} asks for {phase.question.kind}, which is not agreed")
         count, sampled = phase.by_silo[silo].batch, event.sampling != "full"
         reach = kind.half_diameter(plan.problem, phase)
-        if sampled:  # a record that joins a sample moves its sum by all of its part, charged as half a replacement
+        if sampled:  # a record that joins a sample adds its whole part, charged as half a replacement
             reach = max(reach, kind.largest_norm(plan.problem, phase))
-        together = math.sqrt(phase.schedule.answers) if phase.question.one_sample else 1.0
+        answers = math.sqrt(phase.schedule.answers) if phase.question.one_sample else 1.0
         sensitivity = mean_sensitivity(reach, count, event.mechanism, slack_of(plan.problem, phase, event))
-        charged = sensitivity * together <= event.sensitivity
+        charged = sensitivity * answers <= event.sensitivity
         if not charged or (sampled and not kind.samples):
             sentence = f"phase {phase.index} does not charge for its answers, {phase.question.kind}"
             raise SiloError(silo, "plan", sentence)
 
 
 def slack_of(problem: Problem, phase: Phase, event: GaussianRelease) -> float:
-    """What rounding adds to the sums of an event, relative to 2 C: from the answer's own numbers, where a plan has them
-    by its name."""
+    """Effect of rounding on the sums of an event, relative to 2 C, at least by the answer's own `largest_norm`."""
     kind, terms, sampled = ANSWERS[phase.question.kind], event.stop - event.start, event.sampling != "full"
     listed = phase.question.rounding
     reach = kind.largest_norm(problem, phase) / kind.half_diameter(problem, phase) * (1.0 - 2.0**-40)
@@ -55,7 +54,7 @@ def slack_of(problem: Problem, phase: Phase, event: GaussianRelease) -> float:
 
 
 def check_agreed(silo: str, plan: Plan) -> None:
-    """Raises SiloError if the plan is about records of this silo that are held out, or costs one more than agreed."""
+    """Raises SiloError if the plan trains on this silo's held-out records, or charges one more than agreed."""
     try:
         check_plan(plan, [silo])
     except InputError as error:
@@ -67,7 +66,7 @@ def check_agreed(silo: str, plan: Plan) -> None:
 
 
 def check_whole_silo(silo: str, plan: Plan) -> None:
-    """Raises SiloError if all of its records together cost more than the agreed target, where there is one."""
+    """Raises SiloError if the whole silo's epsilon exceeds the agreed target, where there is one."""
     target = plan.problem.budget.whole_silo
     if target is None:
         return
@@ -78,7 +77,7 @@ def check_whole_silo(silo: str, plan: Plan) -> None:
 
 
 def check_noise(silo: str, n: int, guarded: bool, plan: Plan) -> None:
-    """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
+    """Raises SiloError unless the plan's noise is of this silo's kind, and delta covers discrete noise."""
     budget = plan.problem.budget
     trusting = any(kind.noise.entrusted for phase in plan.phases for kind in phase.kinds)
     if guarded and trusting:
@@ -103,7 +102,7 @@ def check_noise(silo: str, n: int, guarded: bool, plan: Plan) -> None:
 def grid_of(silo: str, problem: Problem, phase: Phase, event: GaussianRelease, scale: float = 1.0) -> Grid:
     """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it.
 
-    `scale`: of the event and of the sums, in units of the phase's own (`Answer.scale`).
+    `scale`: factor of the event and of the sums (`Answer.scale`).
     """
     kind = ANSWERS[phase.question.kind]
     try:

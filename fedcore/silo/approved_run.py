@@ -1,4 +1,4 @@
-"""What a silo keeps of a run that it agreed to: its terms and key, and its records in the run's order."""
+"""A run that a silo agreed to: its terms and key, and the silo's records in the run's order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from fedcore.silo.keys import Keys
 
 @dataclass(frozen=True)
 class ApprovedRun:
-    """`X` (rows, p), `y` and `weights` (rows,): as of `Records`, in the order of the run's split.
+    """An approved run. `X` (rows, p), `y` and `weights` (rows,): as in `Records`, in the order of the run's split.
 
-    It follows from the run's `key` by the silo's `keys`, and moves a person with all of its rows.
-
-    `named`: SHA-256 of the run's id and its plan. `answers`: by kind, those that the plan asks for. `lease`: the number
-    of the lease under which its driver had it approved.
+    The silo's `keys` derive that order from the run's `key`; a person moves with all of its rows. `named`: SHA-256 of
+    the run's id and its plan. `answers`: those that the plan needs, by kind. `lease`: number of the lease under which
+    the driver had the run approved.
     """
 
     plan: Plan

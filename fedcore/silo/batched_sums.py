@@ -1,8 +1,8 @@
-"""Exact sums of the silos of one site that are asked the same question, computed in one pass over all of them.
+"""Sums of several silos of one site for the same question, computed in one pass.
 
-A call per silo spends more time on calls than on records. What the pass does to one silo's records is what a call for
-it alone does, bit for bit: their products are products of their own, and what is done to predictors is done to each
-number by itself. A method may ask something else than what arrived (local steps do): then each silo is computed alone.
+One call per silo would spend more time on calls than on records. The pass gives each silo the bits of a call of its
+own. Each silo's records have their own products, and predictors are treated number by number. A method may ask about
+other arrays than those that arrived, as local steps do; then each silo is computed alone.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from fedcore.silo.answers import Answer, Shard, Sums
 
 Part = tuple[Answer, Shard]
 MOST_BLOCKS = 8
-"""Of a silo's rows (`fedcore.summation`): the sums of all of them are in memory before their tree is made."""
+"""Blocks of a silo's rows (`fedcore.summation`) at most: all block sums are in memory before they are added."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Silos that are summed together in a phase, and how."""
+    """Silos that are summed in one pass in a phase, and the function that does it."""
 
     silos: tuple[str, ...]
     sums: Sums
 
     @classmethod
     def of(cls, parts: Mapping[str, Part]) -> Stack | None:
-        """None if there is one silo only, answers of this kind are not summed together, or are about samples.
+        """The stack of these silos; None for a single silo, for samples, and for kinds of answers without a pass.
 
-        Sums of many blocks of rows, which are large enough by themselves, are left to be computed alone.
+        Silos with many blocks of rows are large enough to be computed alone.
         """
         parts = {silo: part for silo, part in parts.items() if len(part[1].blocks) <= MOST_BLOCKS}
         kinds = {type(answer) for answer, _ in parts.values()}
@@ -42,7 +42,7 @@ class Stack:
 
 
 class BatchedSums:
-    """The sums of one round. `arrays`: what all of these silos were sent."""
+    """The sums of one round. `arrays`: those that all of these silos received."""
 
     __slots__ = ("_arrays", "_found", "_ids", "_stack")
 
@@ -52,15 +52,15 @@ class BatchedSums:
         self._ids = {id(array) for array in self._arrays}
         self._found: dict[str, Vector] | None = None
 
-    def take(self, silo: str, asked: Sequence[Vector]) -> Vector | None:
-        """The silo's sum about `asked`, which is then the caller's; None if it has to be computed alone.
+    def take(self, silo: str, question: Sequence[Vector]) -> Vector | None:
+        """The silo's sum for the arrays of a `question`, handed over to the caller; None: it has to be computed alone.
 
-        Only about the very arrays that arrived: another one with the same numbers may have others in the next moment.
+        Only the very arrays that arrived count: the values of any other array may change later.
         """
-        for array in asked:
+        for array in question:
             if id(array) not in self._ids:
                 return None
         if self._found is None:
-            sums = self._stack.sums(*asked)
+            sums = self._stack.sums(*question)
             self._found = {} if sums is None else dict(zip(self._stack.silos, sums, strict=True))
         return self._found.pop(silo, None)

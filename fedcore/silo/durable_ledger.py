@@ -1,11 +1,11 @@
-"""The durable ledger that a silo is opened with, by the register of its operator.
+"""The durable ledger with which a silo is opened, by the register of its operator.
 
-A guarded silo is opened only with the ledger that the register has for its name and the version of its data, and only
-if its file holds the records that were registered under that version. Nothing of this follows from the folder, the
-manifest or the spec that name them: these only have to agree.
+A guarded silo is opened only with the ledger that the register has for its name and data version. Its file must hold
+the records that were registered under that version. The register alone decides: folder, manifest and spec only have to
+agree with it.
 
-A simulated silo protects nobody, and needs no register. But where one knows its name or its records, a durable ledger
-of it has to be the registered one: simulated accounts of a silo would else be taken for its account.
+A simulated silo needs no register, since it protects no one. But if a register knows its name or its records, its
+durable ledger must be the registered one. Otherwise a simulated account could pass for the silo's account.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fedcore.silo.policies.policy_in_force import Clock
 
 COMMAND = "fedcore budget register"
 OPEN_FILES = 6
-"""Of an open ledger: its lock, its database twice, the write-ahead file and the anchor, and the lock of the account."""
+"""Files per open ledger: its lock, its database twice, the write-ahead file, the anchor and the account's lock."""
 
 
 def check_registered(silo: str) -> None:
-    """Raises SiloError if the register has no account of a silo that is to be opened guarded."""
+    """Raises SiloError if the register has no account of a silo to be opened guarded."""
     register = Register.current(silo)
     if register.accounts.find(silo) is None:
         raise _newcomer(register, silo)
@@ -39,10 +39,9 @@ def check_registered(silo: str) -> None:
 def durable_ledger(
     source: SiloSource, folders: LedgerFolders, guarded: bool, policy: Policy | None, clock: Clock
 ) -> tuple[SqliteLedger, Clock]:
-    """The ledger that a silo is opened with, and the clock by which its policy expires. Raises SiloError.
+    """The ledger of a silo, and the clock by which its policy expires. Raises SiloError.
 
-    Of a silo that is in the register both are the registered ones: the account over all versions of its data, and a
-    clock that cannot be set back.
+    For a registered silo these are the account over all versions of its data, and a clock that cannot be set back.
     """
     silo, places = source.name, folders.of(source.version, source.name)
     register = Register.current(silo)
@@ -94,7 +93,7 @@ def _held(register: Register, source: SiloSource) -> tuple[Account, Version] | N
 
 
 def _stamp(source: SiloSource) -> tuple[int, ...] | None:
-    """Numbers that change with a file and its contents; None if it is not there."""
+    """File id, size and times, which change with a file or its content; None if it is not there."""
     try:
         found = os.stat(source.path)
     except OSError:

@@ -1,9 +1,9 @@
-"""The lease of a run: a number that says which of its drivers is answered, the one that took it last.
+"""The lease of a run: a number that identifies its newest driver, the only one that silos answer.
 
-Whoever holds a run's lock takes the next number, kept with the run: the milliseconds since 1970, and more than the one
-before. Sites and durable ledgers keep the newest that they were shown and refuse every other one, so a driver that
-comes back from a pause changes nothing. The number orders a run's drivers; who may be a driver at all is what the
-connection decides. 0 is no lease: of whoever has the silos in a process of its own, for a run that never had another.
+The holder of a run's lock takes the next number and stores it with the run. It is the milliseconds since 1970, or more
+if the last number was as large. Sites and durable ledgers record the newest lease that they received and refuse every
+other, so a driver that returns from a pause changes nothing. The lease orders a run's drivers; the connection decides
+who may be a driver. 0 is no lease: of a driver that has the silos in its own process, for a run that never had a lease.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from fedcore.errors import SiloError
 from fedcore.ledger.refusals import LEASE, refuse_older, refuse_others
 
 MOST_AHEAD = timedelta(days=1)
-"""How far a lease may be ahead of the silo's own clock. A number that somebody made up locks a run for no longer."""
+"""Bound on a lease's lead over the silo's own clock. A made-up number locks a run for no longer than this."""
 
 
 def check_number(silo: str, run: str, lease: Any, now: datetime) -> None:
-    """Raises SiloError unless `lease` is 0, or a number that a driver with about this clock takes."""
+    """Raises SiloError unless `lease` is 0, or a number that a driver with about this clock would take."""
     if type(lease) is not int or not 0 <= lease <= (now + MOST_AHEAD).timestamp() * 1000:
-        said = lease if type(lease) is int else type(lease).__name__
+        shown = lease if type(lease) is int else type(lease).__name__
         fault = "is no number, or more than a day ahead of its clock; set the clocks right"
-        raise SiloError(silo, LEASE, f"lease {said} of run {run} {fault}")
+        raise SiloError(silo, LEASE, f"lease {shown} of run {run} {fault}")
 
 
 class Leases:
-    """The newest leases that a site was shown, by run. Any thread may ask, and `fence`."""
+    """The newest lease of each run that a site received. All methods are safe from any thread."""
 
     def __init__(self, silo: str) -> None:
         self._silo = silo
@@ -42,10 +42,10 @@ class Leases:
         refuse_older(self._silo, run, self._newest.get(run, 0), lease)
 
     def fence(self, run: str, lease: int) -> None:
-        """Takes note of a lease, if it is newer."""
+        """Records a lease, if it is newer."""
         if lease > self._newest.get(run, 0):
             self._newest[run] = lease
 
     def forget(self, run: str) -> None:
-        """Lets go of a run that nobody asks about; a driver that asks about it has to have it approved again."""
+        """Drops a run; its next driver has to have it approved again."""
         self._newest.pop(run, None)

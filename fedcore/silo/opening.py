@@ -1,4 +1,4 @@
-"""What a worker needs to open its site, and the opening: where the silos' files, ledgers and policies are."""
+"""The spec of a site (files, ledgers, settings of its silos), and the opening of the site from it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from fedcore.silo.site import Site
 
 @dataclass(frozen=True)
 class SiteSpec:
-    """All that a worker needs to open its site: plain data, no record. Paths are at the worker.
+    """Plain data from which a worker opens its site; no record. Paths are at the worker.
 
-    What the silos' operator allows is not in it: the worker's own environment says where policies are, and where the
-    register of accounts is, by which `ledgers` is checked.
+    The spec holds no permission of the silos' operator. The worker's own environment locates the policies, and the
+    register of accounts by which `ledgers` is checked.
     """
 
     sources: tuple[SiloSource, ...]
@@ -49,12 +49,12 @@ class SiteSpec:
     repetition: int = 0
 
     def to_bytes(self) -> bytes:
-        """The form in which it travels: JSON of the declared fields."""
+        """The form on the wire: JSON of the declared fields."""
         return bytes(_SPEC.dump_json(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SiteSpec:
-        """The spec that `to_bytes` wrote. Raises InputError for others, and for names that lead to other folders."""
+        """The spec that `to_bytes` wrote. Raises InputError for other bytes, and for names that lead elsewhere."""
         if type(data) is bytes and len(data) > LARGEST_SPEC:
             raise InputError(f"a site's spec is at most {LARGEST_SPEC} bytes, and this has {len(data)}")
         try:
@@ -85,18 +85,17 @@ _SPEC = TypeAdapter(SiteSpec)
 
 
 def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = None, keys: Keys | None = None) -> Site:
-    """Opens the silos of `spec`, here, where their files and their policies are. Raises SiloError.
+    """Opens the silos of `spec` in this process, where their files and policies are. Raises SiloError.
 
-    `clock`: by which policies expire. `carrier`: reaches shufflers; without it the site refuses shuffled runs.
-    `keys`: of silos that are not guarded, in place of seeded ones.
+    `clock`: by which policies expire. `carrier`: takes envelopes to shufflers; without it the site refuses shuffled
+    runs. `keys`: of silos that are not guarded, in place of seeded ones.
 
-    Leaves this process with one BLAS thread: the number of threads changes the last bits of a sum, and noise is keyed
-    by those bits.
+    Limits this process to one BLAS thread: the number of threads changes the last bits of a sum, which key the noise.
     """
     threadpool_limits(limits=1, user_api="blas")
     _make_room(spec)
     silos = []
-    with ExitStack() as opened:  # if one silo cannot be opened, the locks of those before it must not stay
+    with ExitStack() as opened:  # if one silo cannot be opened, the locks of those before it are released
         for source in spec.sources:
             policy = policy_of(source.name, spec.guarded)
             if spec.guarded and spec.ledger != "sqlite":
@@ -125,7 +124,7 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
 
 
 def _make_room(spec: SiteSpec) -> None:
-    """Lets this process have the ledgers of all silos open. Raises SiloError, before any is, if its limit is lower."""
+    """Raises this process's limit of open files to hold all ledgers. Raises SiloError if the hard limit is lower."""
     if spec.ledger != "sqlite" or (short := make_room(len(spec.sources) * OPEN_FILES)) is None:
         return
     first, (needed, limit) = spec.sources[0].name, short

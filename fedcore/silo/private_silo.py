@@ -1,8 +1,8 @@
-"""PrivateSilo: the only reader of records. Every answer it gives is clipped, noised and charged, or it gives none.
+"""PrivateSilo: the only reader of records. It gives only answers that are clipped, noised and charged.
 
-A silo answers only what the plan contains that it made itself from the agreed config. Once records are opened nothing
-that happens depends on them: a query is checked first, a record whose gradient is not a number contributes zero, and
-an unforeseen failure becomes one constant code.
+A silo answers only questions of the plan that it made itself from the agreed config. Once records are opened, no
+outcome depends on them. A query is checked first, a record whose gradient is not a number contributes zero, and an
+unforeseen failure becomes one constant code.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ from fedcore.silo.round_view import RoundView
 
 
 class PrivateSilo:
-    """One silo: its records, its key, its ledger. `computed` counts answers that were computed rather than repeated.
+    """One silo: its records, its keys, its ledger. `computed` counts answers that were computed, not repeated.
 
-    `keys`: what its draws are keyed by. `guarded`: keys are secret and random, so a run's key is only in the ledger,
-    until the run is closed; noise is on an integer grid; plans with other noise or none are refused, and nothing is
-    shown but releases. `policy`: what its operator allows (`open_site` gives every guarded silo one);
-    `clock`: by which it expires.
+    `keys`: of its draws. `guarded`: keys are secret and random, so only the ledger has a run's key, until the run is
+    closed. Noise is on an integer grid, plans with other noise or none are refused, and only releases are shown.
+    `policy`: the operator's (`open_site` gives every guarded silo one); `clock`: by which it expires.
     """
 
     def __init__(
@@ -78,25 +77,25 @@ class PrivateSilo:
 
     @property
     def n(self) -> int:
-        """Records, or persons where these are the unit of privacy: public."""
+        """Number of records, or of persons where these are the unit of privacy; public."""
         return self._records.n
 
     @property
     def guarded(self) -> bool:
-        """Whether its key is secret, so that its answers protect somebody."""
+        """True if the silo's key is secret, so that its answers protect records."""
         return self._guarded
 
     @cached_property
     def _finite(self) -> Matrix:
-        """The records' features, C-ordered; all zero where one is not finite: 0 times infinity would spoil a sum."""
+        """The records' features, C-ordered; a record with a non-finite one is all zero: 0 times infinity is NaN."""
         X = self._records.X
         finite = np.isfinite(X).all(axis=1, keepdims=True)
         return np.ascontiguousarray(X if finite.all() else np.where(finite, X, 0.0))
 
     def compare(self, problem: Problem, method: Method[Any], loss: Objective | None) -> None:
-        """Raises SiloError unless a problem's claims about this silo are its own records' unit, count and width.
+        """Raises SiloError unless a problem's unit, count and width for this silo are those of its records.
 
-        Cheap, unlike a plan: it comes before one is made.
+        This is cheap, and precedes the costly making of a plan.
         """
         held = unit_of(self._records.person)
         if problem.trust.person != self._records.person:
@@ -108,7 +107,7 @@ class PrivateSilo:
             raise SiloError(self.name, "size", f"the plan says {claimed} {problem.unit}, it holds {self.n}")
         rows, features = self._records.X.shape
         for kind in evaluated(method, problem).asks:
-            # Of the class itself: one that derives from another sums in its own way, and has to say so itself.
+            # Of the class itself: a derived class may sum in its own way, and has to declare `weighs` again.
             if self._records.person is not None and not vars(ANSWERS[kind]).get("weighs", False):
                 raise SiloError(self.name, "unit", f"{kind} is an answer about records, not about persons")
             fault = ANSWERS[kind].misfit(problem, loss, rows, features)
@@ -116,25 +115,25 @@ class PrivateSilo:
                 raise SiloError(self.name, "width", fault)
 
     def allows(self, run: str, method: Method[Any], loss: Objective | None) -> None:
-        """Raises SiloError if the silo's policy refuses such a run whatever its plan: before one is made."""
+        """Raises SiloError if the silo's policy refuses such a run whatever its plan; called before one is made."""
         if self._policy is not None:
             self._policy.allows(run, method, loss, self.ledger)
 
     def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective | None, lease: int = 0) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo (`compare`).
 
-        The full charge of the plan is reserved, before any answer; from then on only this `lease` of the run counts.
-        Raises SiloError if a claim is wrong, if another plan was approved under this run id, if a newer lease of it is
-        known, or if the silo's policy or the cap over all runs does not admit the plan.
+        Reserves the full charge of the plan, before any answer; from then on only this `lease` of the run counts.
+        Raises SiloError if a claim is wrong, another plan was approved under this run id, or a newer lease is known.
+        Also if the silo's policy or the cap over all runs does not admit the plan.
         """
         check_number(self.name, run, lease, self._clock())
         problem = plan.problem
         self.compare(problem, method, loss)
         problem.budget.check(self.name, self.n)
-        charge, asked = charge_of(self.name, self.n, plan), evaluated(method, problem)
+        charge, evaluating = charge_of(self.name, self.n, plan), evaluated(method, problem)
         if self._policy is not None:
-            self._policy.approve(run, asked, loss, charge, self.ledger)
-        check_answers(self.name, plan, asked)
+            self._policy.approve(run, evaluating, loss, charge, self.ledger)
+        check_answers(self.name, plan, evaluating)
         check_agreed(self.name, plan)
         check_whole_silo(self.name, plan)
         check_noise(self.name, self.n, self._guarded, plan)
@@ -142,7 +141,7 @@ class PrivateSilo:
         fresh = self._keys.of_run(self.name, run, agreed, method.name)
         mine = None if self._policy is None else self._policy.cap
         key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person, lease, mine)
-        # The split depends on row indices only, never on contents or labels; a person goes with all of its places.
+        # The split depends on row indices only, never on contents or labels; a person moves with all of its places.
         places = self._keys.order(key, self.name, self.n, problem.facts[self.name].held)
         order = rows_of(places, self._records.places)
         X, y = self._finite[order], self._records.y[order]
@@ -152,14 +151,14 @@ class PrivateSilo:
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
         self._shards.pop(run, None)
-        self._runs[run] = ApprovedRun(plan, asked, loss, self._keys, key, named, X, y, answers, weights, lease)
+        self._runs[run] = ApprovedRun(plan, evaluating, loss, self._keys, key, named, X, y, answers, weights, lease)
 
     def close_run(self, run: str) -> None:
-        """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
+        """Ends a run for good: its charge falls from the full plan to that of its releases; it gets no new answer."""
         self.ledger.close_run(run, worst_mu_squared(self.ledger.events(run)), self._lease(run))
 
     def forget_run(self, run: str) -> None:
-        """Lets go of a run's records, until it is approved again."""
+        """Drops a run and its view of the records; it may be approved again."""
         self._runs.pop(run, None)
         self.ledger.forget_run(run)
         self._shards.pop(run, None)
@@ -167,8 +166,8 @@ class PrivateSilo:
     def answer(self, question: RoundQuestion, phase: Phase) -> Release:
         """The release for this question: the committed one if there is one, else a new one, charged before it is sent.
 
-        `phase` is the site's, of the approved plan, as it is in the question's round. Raises SiloError for an address
-        that was answered with another question.
+        `phase`: of the approved plan, in the question's round. Raises SiloError for an address that was answered for
+        another question.
         """
         run, index, round, _, digest, *_ = question
         self.ledger.check_lease(run, self._lease(run))
@@ -190,15 +189,15 @@ class PrivateSilo:
         view = self._view(question, phase)
         message = approved.method.silo_step(question.arrays, view)
         view.over = True
-        if view.asked != phase.schedule.answers:
+        if view.answered != phase.schedule.answers:
             raise SiloError(
                 self.name,
                 "plan",
-                f"the method asked {view.asked} times in a round planned for {phase.schedule.answers}",
+                f"the method asked {view.answered} times in a round planned for {phase.schedule.answers}",
             )
         dim = phase.question.sent(approved.plan.problem.objective.dim)
         if not is_vector(message, dim):
-            # Its bytes would be sent again as something else.
+            # A repetition would read its bytes as another array.
             raise SiloError(self.name, "plan", f"the method's message is not an array of {dim} float64")
         payload, digested = payload_digest(message)
         self.computed += 1
@@ -210,18 +209,17 @@ class PrivateSilo:
         return 0 if approved is None else approved.lease
 
     def part(self, question: RoundQuestion, phase: Phase) -> Part:
-        """What of this silo an answer of the phase is about, for sums of several silos together."""
+        """The phase's answer and shard of this silo, for sums of several silos in one pass."""
         run = self._runs[question.run]
         return run.answers[phase.question.kind], self._shard(question, run, phase)
 
     def passed_key(self, run: str) -> bytes | None:
-        """Key of the run's noise, which a site may then draw for several silos in one pass; None if it may not."""
+        """Key of the run's noise if a site may draw it for several silos in one pass, else None."""
         approved = self._runs.get(run)
         return approved.key if approved is not None and self._noise.in_passes else None
 
     def simulated(self, run: str) -> tuple[Model, Matrix, Vector, Vector | None]:
-        """NOT PRIVATE: the run's model, the silo's rows and their weights, for `simulation/`
-        metrics of its site only."""
+        """NOT PRIVATE: the run's model, the silo's rows and their weights, for `simulation/` metrics only."""
         if self._guarded:
             raise SiloError(self.name, "guarded", "it is guarded and shows nothing but releases")
         approved = self._runs[run]

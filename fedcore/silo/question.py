@@ -1,7 +1,7 @@
-"""What a site lets be asked: exactly the arrays that the method's own broadcast has, of models within the domain.
+"""Questions that a site admits: exactly the arrays of the method's own broadcast, with models within the domain.
 
-The names come from the method itself, so they need no list of their own: its broadcast for a problem of one weight and
-one silo, at the start of the phase, names what all receive (vectors) and what each silo receives alone (matrices).
+The names come from the method's own broadcast at the start of the phase, for a problem of one weight and one silo. Its
+vectors go to all silos, the rows of its matrices to each silo alone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fedcore.planning.plan import Plan
 from fedcore.silo.batched_sums import BatchedSums
 
 SLACK = 1e-9
-"""Of the domain's radius: a projection onto the ball is exact up to rounding only."""
+"""Relative tolerance on the domain's radius: a projection onto the ball is exact up to rounding only."""
 
 
 class RoundQuestion(NamedTuple):
-    """What one silo is asked in one round, checked. `digest`: of all that it receives, computed at its site.
+    """One silo's checked question in one round. `digest`: of all arrays that it receives, computed at its site.
 
-    `batched`: where sums of silos of the same site come from that are asked the same; None: this one is summed alone.
-    `noise`: of several simulated silos of the site, drawn in one pass; None: each draws its own.
+    `batched`: sums of the site's silos with the same question; None: the silo is summed alone. `noise`: of the site's
+    simulated silos, drawn in one pass; None: each draws its own.
     """
 
     run: str
@@ -44,9 +44,9 @@ class RoundQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """Of one phase: the names of the arrays that everybody receives, and of those that a silo receives alone.
+    """The arrays of one phase's questions. `common`: names of those for all silos, which are models.
 
-    `dim`: length of each. `radius`: of the ball around 0 that models lie in; what everybody receives are models.
+    `own`: names of those for one silo alone. `dim`: length of each. `radius`: of the ball around 0 that holds models.
     """
 
     common: frozenset[str]
@@ -69,9 +69,9 @@ class Form:
         )
 
     def fault(self, query: Query, silos: list[str]) -> str | None:
-        """Why these silos do not take the query's arrays, as a sentence; None if they do.
+        """Sentence if these silos must not take the query's arrays; None if they may.
 
-        Another silo's own arrays are too many: they would be covered by no digest here.
+        Own arrays of another silo are refused: no digest here would cover them.
         """
         if set(query.arrays) != self.common:
             return f"a query of this phase holds the arrays {_names(self.common)}"
@@ -89,7 +89,7 @@ class Form:
 
 
 Forms = Mapping[tuple[int, int], Form]
-"""By phase and kind of round (`Phase.kind`)."""
+"""The form for each (phase, kind of round) (`Phase.kind`)."""
 
 
 def forms_of(method: Method[Any], plan: Plan) -> Forms:
@@ -102,10 +102,10 @@ def forms_of(method: Method[Any], plan: Plan) -> Forms:
 
 
 def checked_phase(query: Query, names: list[str], plan: Plan | None, forms: Forms) -> Phase:
-    """The phase of the approved plan in which a query asks `names`, the silos of a site, as it is in its round.
+    """The phase of the approved plan, in the query's round, in which it asks `names`, the silos of a site.
 
-    `plan`: None without one. Raises SiloError in the name of the first of them if the query is not one of this plan and
-    of its forms.
+    `plan`: None if no plan was approved. Raises SiloError, naming the first silo, if the query does not fit the plan
+    and its forms.
     """
     if plan is None or plan.digest != query.plan:
         raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")

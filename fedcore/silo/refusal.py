@@ -1,4 +1,4 @@
-"""What leaves a site when something fails at one of its silos: a public sentence, and nothing else of the error."""
+"""Errors of a site's silos as public sentences: no other part of an error leaves the site."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def told(silo: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `act` returns. Of its failures, only public sentences pass, as SiloError; others may quote a record."""
+def with_public_errors(silo: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Calls `act`; of its errors only public sentences pass, as SiloError, since others may quote a record."""
     refused = None
     try:
         return act(*args, **kwargs)
     except ShufflerError as error:
         refused = (error.code, error.sentence)
     except SiloError as error:
-        said = (error.silo, error.code, error.sentence)
-    except InputError as error:  # of the agreement's public numbers
-        said = (silo, "plan", str(error))
+        public = (error.silo, error.code, error.sentence)
+    except InputError as error:  # about the agreement's public numbers
+        public = (silo, "plan", str(error))
     except Exception:
-        said = (silo, "failed", "it could not answer; see the log at the silo")
-    # Not raised in the handler: the first error would stay as the context of this one, also with `from None`, and
-    # Dask, once a task has failed on a worker, pickles contexts too. For the same reason never the first error itself.
+        public = (silo, "failed", "it could not answer; see the log at the silo")
+    # A new error, raised outside the handler: even with `from None` the first one would stay as its context. Dask
+    # pickles the contexts of a task that failed on a worker.
     if refused is not None:
         raise ShufflerError(*refused)
-    raise SiloError(*said)
+    raise SiloError(*public)
 
 
-def rebuilt(silo: str, what: str, rebuild: Callable[[bytes], T], data: bytes) -> T:
-    """What `rebuild` makes of bytes that arrived. Raises SiloError in the name of `silo` if they are no `what`."""
+def rebuilt(silo: str, kind: str, rebuild: Callable[[bytes], T], data: bytes) -> T:
+    """Rebuilds an object from bytes that arrived. Raises SiloError, naming `silo`, if they are no `kind`."""
     try:
         if type(data) is bytes:
             return rebuild(data)
         fault = "it takes bytes"
-    except ValueError as error:  # of the asker's own bytes, before any record is looked at
+    except ValueError as error:  # about the caller's own bytes, before any record is read
         fault = str(error)
     except Exception:
         fault = "it cannot be read"
-    raise SiloError(silo, what, f"this is no {what}: {fault}")
+    raise SiloError(silo, kind, f"this is no {kind}: {fault}")

@@ -1,4 +1,4 @@
-"""Silos of a config, and changed data of theirs, become entries of the operator's register, with their ledgers."""
+"""Registration: enters the silos of a config, or their changed data, into the operator's register."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from fedcore.silo.durable_ledger import COMMAND
 from fedcore.silo.policies.policy_in_force import Clock
 
 Ask = Callable[[str, str], bool]
-"""Whether the operator declares, when asked, that the persons of a silo's new version are in no earlier one."""
+"""Asks the operator to declare that the persons of a silo's new version are in no earlier one; (silo, version)."""
 
 
 def register_silos(
     sources: Sequence[SiloSource], folders: LedgerFolders, new: bool, ask: Ask, clock: Clock
 ) -> list[str]:
-    """Puts silos, or changed data of silos, into the register, all or none; a line for each.
+    """Enters silos, or changed data of silos, into the register, all or none; returns a line for each.
 
-    `new`: silos that have no account get one. With it every ledger that a silo has in `folders` is taken over, with its
-    charges as they are. `ask`: for a further version of a silo's data. Raises InputError and SiloError.
+    `new`: silos without an account get one. It takes over every ledger that the silo has in `folders`, with its
+    charges. `ask`: called for a further version of a silo's data. Raises InputError and SiloError.
     """
     if not sources:
         raise InputError("there is no silo to register")
@@ -46,11 +46,11 @@ def register_silos(
             held.append(hold_account(register, source.name))
         register.refresh()
         for source in sources:
-            said, wanted = _registered(register, source, folders, ask, clock)
-            if any(_same_records(draft, other) for draft in wanted for other in drafts):
+            result, entries = _registered(register, source, folders, ask, clock)
+            if any(_same_records(draft, other) for draft in entries for other in drafts):
                 raise InputError(f"silo {source.name}: its records are those of another silo of this config")
-            drafts += wanted
-            lines.append(f"silo {source.name}: {said}")
+            drafts += entries
+            lines.append(f"silo {source.name}: {result}")
         register.append(drafts, unless=lambda accounts: _taken_meanwhile(accounts, drafts))
     finally:
         for lock in held:
@@ -59,7 +59,7 @@ def register_silos(
 
 
 def _check_first(register: Register, sources: Sequence[SiloSource], new: bool) -> None:
-    """Raises InputError for silos without an account, unless they are `new`: before anything is written."""
+    """Raises InputError for silos without an account, unless they are `new`; called before anything is written."""
     strangers = [source.name for source in sources if register.accounts.find(source.name) is None]
     if strangers and not new:
         named = f"{', '.join(strangers[:5])}{' ..' * (len(strangers) > 5)}"
@@ -69,7 +69,7 @@ def _check_first(register: Register, sources: Sequence[SiloSource], new: bool) -
 def _registered(
     register: Register, source: SiloSource, folders: LedgerFolders, ask: Ask, clock: Clock
 ) -> tuple[str, list[Draft]]:
-    """What is said of a silo, and the entries that register it."""
+    """A sentence about the registration of a silo, and its entries."""
     silo, account = source.name, register.accounts.find(source.name)
     found = fingerprint(source, register.key)
     held = register.accounts.of_records(*found)
@@ -93,22 +93,22 @@ def _registered(
         shares = "is declared to share no person with earlier ones" if disjoint else "shares the silo's account"
         return f"data version {source.version[:12]} {shares}", _of_one_account(drafts, account)
     drafts = []
-    said = []
+    changes = []
     if [version.ledger, version.anchor] != places:
         _check_moved(register, silo, version, places)
         drafts.append(Draft("moved", silo, version.name, {"ledger": places[0], "anchor": places[1]}))
-        said.append(f"its ledger is {places[0]} from here on")
+        changes.append(f"its ledger is {places[0]} from here on")
     if tuple(found) not in version.digests and held is None:
         drafts.append(Draft("records", silo, version.name, digests))
-        said.append(f"its records have changed, and share the account of data version {version.name[:12]}")
-    return "; ".join(said) or "is registered already", drafts
+        changes.append(f"its records have changed, and share the account of data version {version.name[:12]}")
+    return "; ".join(changes) or "is registered already", drafts
 
 
 def _of_one_account(drafts: list[Draft], account: Account | None) -> list[Draft]:
-    """The entries as those of one account, that they begin or join: of one order, the first that was there.
+    """Adapts the entries to the one account that they begin or join: its order is the first that was there.
 
-    What a ledger of another order charged counts at this one. Its own caps stay true of it alone; and where several
-    ledgers come together that were charged, each under its own caps, nothing is claimed of their sum.
+    Losses of a ledger of another order count at the account's order, and caps of that ledger are left out. If several
+    ledgers with charges join, each under its own caps, nothing is claimed of their sum.
     """
     silo = drafts[0].silo
     orders = [] if account is None or account.caps.order is None else [account.caps.order]
@@ -117,20 +117,20 @@ def _of_one_account(drafts: list[Draft], account: Account | None) -> list[Draft]
     charged = {draft.version for draft in drafts if draft.kind in ("taken", "lost")}
     if account is not None:
         charged |= {version.name for version in account.versions.values() if version.charges}
-    kept = []
+    joined = []
     for draft in drafts:
         if draft.kind == "lost":
             loss = of_order(Charge.from_json(draft.body["charge"]), order)
             draft = draft._replace(body=draft.body | {"charge": loss.json})
         if draft.kind != "cap" or draft.body["order"] == order:
-            kept.append(draft)
-    return [*kept, *unclaimed(silo, order, len(charged) > 1)]
+            joined.append(draft)
+    return [*joined, *unclaimed(silo, order, len(charged) > 1)]
 
 
 def _taken(
     register: Register, silo: str, version: str, folders: LedgerFolders, digests: dict[str, object], disjoint: bool
 ) -> list[Draft]:
-    """The entries of a version, with all that its ledger has charged; the ledger is made if there is none."""
+    """The entries of a version, with all charges of its ledger; makes the ledger if there is none."""
     places = folders.of(version, silo)
     ledger = SqliteLedger(silo, *places)
     try:
@@ -158,7 +158,7 @@ def _taken(
 
 
 def _check_moved(register: Register, silo: str, version: Version, places: Sequence[str]) -> None:
-    """Raises InputError unless the ledger at `places` is the registered one, and is no longer where it was."""
+    """Raises InputError unless the ledger at `places` is the registered one and its old place is empty."""
     if os.path.lexists(version.ledger) or os.path.lexists(version.anchor):
         raise InputError(
             f"silo {silo}: its ledger is {version.ledger} by the register; another one, at {places[0]}, is no account"
@@ -177,8 +177,10 @@ def _check_moved(register: Register, silo: str, version: Version, places: Sequen
 
 
 def _taken_meanwhile(accounts: Accounts, drafts: Sequence[Draft]) -> str | None:
-    """Why records are another silo's by now: a process that registers others holds these accounts'
-    locks, not theirs."""
+    """Sentence if another process has registered these records for another silo meanwhile, else None.
+
+    The locks held here are those of the accounts to register, not of others.
+    """
     for draft in drafts:
         if (digests := draft.body.get("digests")) is not None:
             held = accounts.of_records(*digests)

@@ -1,4 +1,4 @@
-"""What a method sees of a silo in one round: answers of the planned kind, each noised, and nothing else."""
+"""A method's view of a silo in one round: noised answers of the planned kind only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedcore.silo.question import RoundQuestion
 
 
 class RoundView:
-    """The protocol `fedcore.algorithms.method.Silo`. `asked` counts answers; once it is `over` there are no more."""
+    """Implements `fedcore.algorithms.method.Silo`. `answered` counts answers; once the round is `over`, none follow."""
 
     __slots__ = (
         "_address",
@@ -36,7 +36,7 @@ class RoundView:
         "_samples",
         "_shard",
         "_silo",
-        "asked",
+        "answered",
         "over",
     )
 
@@ -57,7 +57,7 @@ class RoundView:
         self._batched = question.batched
         self._samples: WordStream | None = None
         self._drawn: np.ndarray | None = None
-        self.asked = 0
+        self.answered = 0
         self.over = False
 
     @property
@@ -76,38 +76,38 @@ class RoundView:
     def phase(self) -> Phase:
         return self._phase
 
-    def ask(self, kind: str, *asked: Vector) -> Vector:
-        """(exact sum + noise) / public count: sensitivity and sigma are those of the planned event.
+    def ask(self, kind: str, *arrays: Vector) -> Vector:
+        """(sum + noise) / public count, with sensitivity and sigma of the planned event.
 
-        Where the event is sampled the sum is over a secret sample, drawn here for this question, and the count is the
-        size expected of it: dividing by the true size would show it. An empty sample answers pure noise.
+        If the event is sampled, the sum is over a secret sample, drawn here for this question. The count is then the
+        expected size of the sample: dividing by the true size would reveal it. An empty sample answers pure noise.
         """
         if self.over:
-            # A method that kept this from an earlier round would get an answer that nobody charges.
+            # A method that held the view of an earlier round would get an answer without a charge.
             raise SiloError(self._silo, "plan", "the method asked after its round")
         if kind != self._phase.question.kind:
             raise SiloError(
                 self._silo, "plan", f"the method asked for {kind} where {self._phase.question.kind} is planned"
             )
         context, answer = self._next_context(), self._run.answers[kind]
-        scale = answer.scale(self._run.plan.problem, *asked)
-        if scale == 0.0:  # what cannot be moved has no noise: known from the question, and charged like any other
+        scale = answer.scale(self._run.plan.problem, *arrays)
+        if scale == 0.0:  # no record can move this sum, so it has no noise; public, and charged like any other
             return np.zeros(self._phase.question.length(self._run.plan.problem.objective.dim))
-        total = None if self._batched is None else self._batched.take(self._silo, asked)
+        total = None if self._batched is None else self._batched.take(self._silo, arrays)
         if total is None:
             run = self._run
             draw = partial(run.keys.draws, run.key, context)
-            total = answer.sum(self._phase, self._shard, self._sample(context), draw, *asked)
+            total = answer.sum(self._phase, self._shard, self._sample(context), draw, *arrays)
         return self._released(total, context, scale)
 
     def _next_context(self) -> bytes:
-        """What is in the keys of the next answer's draws: its address with its number, as the silo's keys have it."""
-        self.asked += 1
-        return numbered(self._address, self.asked) + self._query
+        """Context in the keys of the next answer's draws: its address and number, by the silo's `keys`."""
+        self.answered += 1
+        return numbered(self._address, self.answered) + self._query
 
     def _sample(self, context: bytes) -> np.ndarray | None:
-        """Records, or persons, of the shard that the next answer is about; None: all. One stream for all of the round,
-        and one sample where the answers of a round are about one."""
+        """Positions of the next answer's sample in the shard; None: all. One sample per round if the question has
+        `one_sample`."""
         if self._phase.question.one_sample and self._drawn is not None:
             return self._drawn
         self._drawn = self._drawn_sample(context)
@@ -122,13 +122,12 @@ class RoundView:
         if event.sampling == "poisson":
             return poisson_sample(self._samples, event.rate, records)
         if event.sampling == "without-replacement" and event.rate == count / records:
-            # Else as many records as the sum is divided by would be more, or fewer, than the charge is for.
+            # Otherwise a sample of `count` records would not have the rate that is charged.
             return fixed_size_sample(self._samples, int(count), records)
         raise SiloError(self._silo, "plan", f"it draws no samples of the kind {event.sampling}")
 
     def _released(self, total: Vector, context: bytes, scale: float) -> Vector:
-        """(total + noise of the planned event) / public count, for a total of the event's
-        sensitivity, times `scale`."""
+        """(total + noise of the planned event) / public count; `scale`: factor of sensitivity and noise."""
         shard, key = self._shard, self._run.key
         if shard.grid is not None:
             grid = shard.grid if scale == 1.0 else self._scaled_grid(scale)
@@ -141,7 +140,7 @@ class RoundView:
         return total
 
     def _scaled_grid(self, scale: float) -> Grid:
-        """The grid for sums in this unit. Raises SiloError, which only the question decides, where there is none."""
+        """The grid for sums in this unit. Raises SiloError if there is none, which depends on the question alone."""
         problem, event, phase = self._run.plan.problem, self._shard.event, self._phase
         with np.errstate(all="ignore"):
             scaled = replace(event, sigma=event.sigma * scale, sensitivity=event.sensitivity * scale)

@@ -1,7 +1,7 @@
-"""A site: one process that keeps one or many silos open and answers a round for all of them in one call.
+"""A site: one process that holds one or many silos open and answers a round for all of them in one call.
 
-What comes in is bytes: rebuilt and checked here, every digest computed here. What goes out is bytes or plain data, so
-that a guarded silo's own service can take the site's place by a change of address.
+Bytes come in; the site rebuilds and checks them, and computes every digest itself. Bytes or plain data go out, so that
+a guarded silo's own service can take the site's place by a change of address.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from fedcore.silo.lease import Leases
 from fedcore.silo.outbox import Outbox, send_sealed
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Forms, RoundQuestion, checked_phase
-from fedcore.silo.refusal import rebuilt, told
+from fedcore.silo.refusal import rebuilt, with_public_errors
 from fedcore.silo.simulated import simulated_losses
 from fedcore.silo.site_log import SiteLog
 
 MOST_OPEN = 256
-"""Runs that a site keeps open at a time: of each its silos keep their records in another order."""
+"""Bound on the open runs of a site: for each, its silos hold their records in another order."""
 
 
 class Site:
-    """Holds silos by name, and lets one thread at a time at them.
+    """Holds silos by name, and lets one thread at a time use them.
 
-    `log`: a file at the site that gets a line as each answer begins and as it ends. `noise`: keeps what calibrations
-    found. `carrier`: takes sealed answers to shufflers; None: shuffled runs are refused.
+    `log`: a file at the site with a line for the start and the end of each answer. `noise`: cache of calibrated noise.
+    `carrier`: takes sealed answers to shufflers; None: shuffled runs are refused.
     """
 
     def __init__(
@@ -67,37 +67,37 @@ class Site:
         self._seeded = SeededGaussian()
         self._outbox = Outbox(self._first, carrier)
         self.leases = Leases(self._first)
-        self._log = None if log is None else told(self._first, SiteLog, self._first, log)
+        self._log = None if log is None else with_public_errors(self._first, SiteLog, self._first, log)
 
     @alone
     def approve(self, agreement: bytes, route: bytes | None = None, lease: int = 0) -> list[str]:
-        """Rebuilds and checks what `Agreement.to_bytes` wrote, and agrees to it (`agree`).
+        """Rebuilds and checks an agreement (`Agreement.to_bytes`), and agrees to it (`agree`).
 
-        `route`: `Route.to_bytes` of a shuffled run's shuffler, and of no other run's. From then on the run's answers
-        leave by `send` alone. `lease`: of the driver (`fedcore.silo.lease`), which every later call has to name.
+        `route`: `Route.to_bytes` of a shuffled run's shuffler; the run's answers then leave by `send` alone. None for
+        other runs. `lease`: the driver's (`fedcore.silo.lease`), which every later call has to name.
         """
         agreed = rebuilt(self._first, "agreement", Agreement.from_bytes, agreement)
         found = self._outbox.checked(agreed, route)
         names = self.agree(agreed, lease)
-        self._outbox.keep(agreed.run, found)
+        self._outbox.add(agreed.run, found)
         return names
 
     @alone
     def agree(self, agreement: Agreement, lease: int = 0) -> list[str]:
-        """Makes the plan anew and has every silo approve it; returns their names. Raises SiloError if refused.
+        """Makes the plan again and has every silo approve it; returns their names. Raises SiloError if refused.
 
-        For objects of the caller's own making: an auditor's at the site. What came from elsewhere goes to `approve`.
+        For objects that the caller made at the site, as an auditor does. Agreements from elsewhere go to `approve`.
         """
         self.leases.refuse_older(agreement.run, lease)
-        with effort_within(self._effort):  # of whoever asks: what a plan costs to make is known before it is agreed to
+        with effort_within(self._effort):  # a driver may send a problem whose plan takes too long to make
             return self._agreed(agreement, lease)
 
     def _agreed(self, agreement: Agreement, lease: int) -> list[str]:
-        asking = evaluated(agreement.method, agreement.problem)
+        method = evaluated(agreement.method, agreement.problem)
         for silo in self._silos.values():
-            told(silo.name, silo.compare, agreement.problem, agreement.method, agreement.loss)
-            told(silo.name, silo.allows, agreement.run, asking, agreement.loss)
-        plan, digest, forms = told(self._first, own_plan, agreement, self._noise)
+            with_public_errors(silo.name, silo.compare, agreement.problem, agreement.method, agreement.loss)
+            with_public_errors(silo.name, silo.allows, agreement.run, method, agreement.loss)
+        plan, digest, forms = with_public_errors(self._first, own_plan, agreement, self._noise)
         if digest != agreement.plan:
             sentence = f"its own plan for run {agreement.run} is {digest[:12]}, not {agreement.plan[:12]} as sent"
             raise SiloError(self._first, "plan", sentence)
@@ -106,7 +106,9 @@ class Site:
             raise SiloError(self._first, "open", f"it has {MOST_OPEN} runs open; forget one, then ask again")
         try:
             for silo in self._silos.values():
-                told(silo.name, silo.approve, agreement.run, plan, agreement.method, agreement.loss, lease)
+                with_public_errors(
+                    silo.name, silo.approve, agreement.run, plan, agreement.method, agreement.loss, lease
+                )
             self.leases.refuse_older(agreement.run, lease)
             self.leases.fence(agreement.run, lease)
             self._approved[agreement.run] = (plan, forms)
@@ -118,7 +120,7 @@ class Site:
 
     @alone
     def restore(self, run: str, receipts: bytes, lease: int = 0) -> None:
-        """Gives memory ledgers the receipts that the driver kept (`release.kept`); durable ledgers ignore them."""
+        """Gives memory ledgers the receipts that the driver stored; durable ledgers ignore them."""
         plan, _ = self._run(run, lease)
         by_silo: dict[str, list[tuple[Receipt, GaussianRelease]]] = {}
         for receipt in rebuilt(self._first, "receipts", receipts_of, receipts):
@@ -128,53 +130,53 @@ class Site:
                 event = plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round)
                 by_silo.setdefault(receipt.silo, []).append((receipt, event))
         for name, mine in by_silo.items():
-            told(name, self._silos[name].ledger.restore, run, mine)
+            with_public_errors(name, self._silos[name].ledger.restore, run, mine)
 
     @alone
     def answer(self, query: bytes, lease: int = 0) -> bytes:
-        """One release per participant that lives here, in the query's order, as `release.bundled`.
+        """One release per participant at this site, in the query's order, as `messages.bundled`.
 
-        What `Query.to_bytes` wrote is rebuilt and checked before any record is looked at: address, names, types and
-        sizes of arrays, models within the domain; digests are computed here. Raises SiloError with a constant sentence.
+        `query`: `Query.to_bytes`. It is rebuilt and checked before any record is read: address, names, types and sizes
+        of arrays, models within the domain. Digests are computed here. Raises SiloError with a constant sentence.
         """
-        asked = rebuilt(self._first, "query", Query.from_bytes, query)
-        self.leases.check(asked.run, lease)
-        if asked.run in self._outbox:
+        request = rebuilt(self._first, "query", Query.from_bytes, query)
+        self.leases.check(request.run, lease)
+        if request.run in self._outbox:
             raise SiloError(self._first, "route", "the run is shuffled: its answers go to the shuffler alone")
-        return bundled(asked, list(self._answers(asked)))
+        return bundled(request, list(self._answers(request)))
 
     def send(self, query: bytes, lease: int = 0) -> None:
-        """Seals the release of each participant that lives here to the run's server, and sends it to the shuffler.
+        """Seals the release of each participant at this site to the run's server, and sends it to the shuffler.
 
-        A release that was committed before is sent again, sealed anew. All participants are tried; then the first
-        failure is raised, as SiloError or ShufflerError. Nothing is returned: not a digest of what was sent.
+        A committed release is sealed and sent again. All participants are tried; then the first failure is raised, as
+        SiloError or ShufflerError. No digest of a release is returned.
         """
         with self.lock:
-            asked = rebuilt(self._first, "query", Query.from_bytes, query)
-            self.leases.check(asked.run, lease)
-            way = self._outbox.way(asked.run)
-            shuffle = self._run(asked.run, lease)[0].problem.trust.shuffle
-            minimum = len(asked.participants) if shuffle is None else shuffle.minimum
+            request = rebuilt(self._first, "query", Query.from_bytes, query)
+            self.leases.check(request.run, lease)
+            channel = self._outbox.channel(request.run)
+            shuffle = self._run(request.run, lease)[0].problem.trust.shuffle
+            minimum = len(request.participants) if shuffle is None else shuffle.minimum
             failures: list[SiloError] = []
-            releases = list(self._answers(asked, failures))
-        send_sealed(way, asked.run, releases, minimum, failures)  # without the lock: a shuffler may keep a site waiting
+            releases = list(self._answers(request, failures))
+        send_sealed(channel, request.run, releases, minimum, failures)  # without the lock: a shuffler may be slow
         if failures:
             raise failures[0]
 
     def _answers(self, query: Query, failures: list[SiloError] | None = None) -> Iterator[Release]:
-        """The releases of silos here that take part. `failures`: takes the errors of single silos, else raised."""
+        """The releases of this site's participants. `failures`: collects errors of single silos; None: they raise."""
         names = [name for name in query.participants if name in self._silos]
         if not names:
             return
         plan, forms = self._approved.get(query.run, (None, {}))
         phase = checked_phase(query, names, plan, forms)
         for array in query.arrays.values():
-            array.flags.writeable = False  # one array for all of them: none may change what the next one is asked
-        digests, together = query.digests(names), self._batched_sums(query, names, phase)
+            array.flags.writeable = False  # all silos share the array: none may change it for the next
+        digests, batched = query.digests(names), self._batched_sums(query, names, phase)
         noise = self._round_noise(query, names, phase, plan)
         for name in names:
             question = RoundQuestion(
-                query.run, query.phase, query.round, query.asked(name), digests[name], together, noise
+                query.run, query.phase, query.round, query.arrays_for(name), digests[name], batched, noise
             )
             try:
                 yield self._answer(name, question, phase)
@@ -188,13 +190,13 @@ class Site:
             self._log.note("begin", question, name, self._silos[name].computed)
         # A warning turned into an exception would be an outcome that depends on records.
         with np.errstate(all="ignore"):
-            release = told(name, self._silos[name].answer, question, phase)
+            release = with_public_errors(name, self._silos[name].answer, question, phase)
         if self._log is not None:
             self._log.note("end", question, name, self._silos[name].computed)
         return release
 
     def _batched_sums(self, query: Query, names: list[str], phase: Phase) -> BatchedSums | None:
-        """The sums of these silos in this round, where they are asked the same and can be summed together."""
+        """Batched sums of these silos in this round; None if their questions differ or there is no such pass."""
         if query.own:
             return None
         block = query.round if phase.schedule.fresh_blocks else 0
@@ -203,13 +205,13 @@ class Site:
         found, stack = self._stacks.get(query.run, (None, None))
         if found != key:
             question = RoundQuestion(query.run, query.phase, query.round, query.arrays, b"")
-            parts = {name: told(name, self._silos[name].part, question, phase) for name in names}
+            parts = {name: with_public_errors(name, self._silos[name].part, question, phase) for name in names}
             stack = Stack.of(parts)
             self._stacks[query.run] = key, stack
         return None if stack is None else BatchedSums(stack, query.arrays)
 
     def _round_noise(self, query: Query, names: list[str], phase: Phase, plan: Plan | None) -> RoundNoise | None:
-        """The noise of the simulated silos among these, drawn in one pass; None if there are none."""
+        """The noise of the simulated silos among `names`, drawn in one pass; None if there are none."""
         keys = [key for name in names if (key := self._silos[name].passed_key(query.run)) is not None]
         if plan is None or not keys:
             return None
@@ -220,15 +222,15 @@ class Site:
 
     @alone
     def accounts(self, run: str, lease: int = 0) -> list[SiloAccount]:
-        """What the ledgers say of this run, silo by silo."""
+        """Accounts of this run, silo by silo, from the ledgers."""
         plan, _ = self._run(run, lease)
-        return [told(silo.name, account, silo, plan, run) for silo in self._silos.values()]
+        return [with_public_errors(silo.name, account, silo, plan, run) for silo in self._silos.values()]
 
     @alone
     def simulated(self, run: str, w: bytes, lease: int = 0) -> list[tuple[int, float, float]]:
         """NOT PRIVATE: (records, sum of losses, wrong classes) per silo, for metrics under `simulation/` only.
 
-        `w`: the model as `arrays.pack` writes it, under the name w.
+        `w`: the model, packed by `arrays.pack` under the name w.
         """
         plan, _ = self._run(run, lease)
         arrays = rebuilt(self._first, "model", unpack, w)
@@ -242,14 +244,14 @@ class Site:
 
     @alone
     def close_run(self, run: str, lease: int = 0) -> None:
-        """Ends a run for good at all silos: each is charged what its releases spent (`PrivateSilo.close_run`)."""
+        """Ends a run for good at all silos: each charge falls to that of its releases (`PrivateSilo.close_run`)."""
         self._run(run, lease)
         for silo in self._silos.values():
-            told(silo.name, silo.close_run, run)
+            with_public_errors(silo.name, silo.close_run, run)
 
     @alone
     def forget_run(self, run: str) -> None:
-        """Lets go of a run at this site, if it has it; the silos stay open for the next one."""
+        """Drops a run at this site, if it has it; the silos stay open for other runs."""
         if type(run) is not str:
             raise SiloError(self._first, "plan", "it has not approved a run of this id")
         self._approved.pop(run, None)
@@ -260,7 +262,7 @@ class Site:
             silo.forget_run(run)
 
     def end(self) -> None:
-        """Lets go of the ledgers now, whoever is in the middle of an answer: that is not committed any more."""
+        """Closes the ledgers at once; an answer that is under way is not committed any more."""
         for silo in self._silos.values():
             silo.ledger.close()
         if self.lock.acquire(blocking=False):
@@ -270,10 +272,10 @@ class Site:
                 self.lock.release()
 
     def fence(self, run: str, lease: int) -> None:
-        """Refuses older leases of a run from now on, and what their drivers are being answered. Waits for no answer."""
+        """Refuses older leases of a run from now on, also for answers under way; waits for none of these."""
         self.leases.fence(run, lease)
         for silo in self._silos.values():
-            told(silo.name, silo.ledger.fence, run, lease)
+            with_public_errors(silo.name, silo.ledger.fence, run, lease)
 
     @alone
     def close(self) -> None:

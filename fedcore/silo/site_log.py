@@ -1,4 +1,4 @@
-"""A site's own log: a line as each answer begins and as it ends, which must be written or nothing is sent."""
+"""A site's own log: a line for the start and the end of each answer; without it no answer is sent."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fedcore.silo.question import RoundQuestion
 
 
 class SiteLog:
-    """The file `path`, open for appending. Raises SiloError in the name of `silo` if it cannot be opened."""
+    """The file `path`, open for appending. Raises SiloError, naming `silo`, if it cannot be opened."""
 
     def __init__(self, silo: str, path: Path) -> None:
         self._file = _opened(silo, path)
         self._closing = weakref.finalize(self, os.close, self._file)
 
-    def note(self, what: str, question: RoundQuestion, silo: str, computed: int) -> None:
-        """Appends process, `what`, address of the question, silo and its number of computed answers.
+    def note(self, step: str, question: RoundQuestion, silo: str, computed: int) -> None:
+        """Appends process, `step` (begin or end), address of the question, silo and its number of computed answers.
 
-        Raises SiloError if that cannot be written.
+        Raises SiloError if the line cannot be written.
         """
-        line = f"{os.getpid()} {what} {question.run} {question.phase} {question.round} {silo} {computed}\n"
+        line = f"{os.getpid()} {step} {question.run} {question.phase} {question.round} {silo} {computed}\n"
         written = False
         with contextlib.suppress(OSError):
             written = os.write(self._file, line.encode()) == len(line.encode())

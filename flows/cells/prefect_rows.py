@@ -1,9 +1,9 @@
-"""Flow runs of a sweep's cells, their phases and rounds, written into Prefect's database as rows.
+"""Writer of rows in Prefect's database: flow runs of a sweep's cells, task runs of their rounds.
 
-A sub-flow costs its driver 90 ms and its server 170, a task run 12 in all, and cells of a sweep take less than that to
-train. What a page shows of them is the same here: a flow run with parameters, tags, states and an artifact for each
-cell, below the sweep's own flow run, and a task run for each phase and, where asked for, each round. Rows are written
-about once a second, in one transaction. Only databases of the schema that Prefect's `SCHEMA` names are written.
+Prefect's own sub-flow costs the driver 90 ms and the server 170 ms, and a task run 12 ms in all. Cells of a sweep train
+in less. Prefect's pages show the same as for sub-flows. Below the sweep's flow run, each cell has a flow run with
+parameters, tags, states and an artifact. Each phase is a task run; so is each round, if the config wants it. Rows are
+written about once a second, in one transaction, and only to a database of schema `SCHEMA`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flows.cells.flow_runs import State, state_of
 from tasks.run_file import transaction
 
 SCHEMA = "a3b9c7d2e5f1"
-"""Of Prefect 3.8: the revision that its migrations end with."""
+"""Last migration of Prefect 3.8."""
 EVERY = 1.0
 """Seconds between two transactions."""
 PATIENCE = 30.0
@@ -34,9 +34,9 @@ Row = dict[str, Any]
 
 
 class CellFlowRows:
-    """The rows of a sweep's cells that are not in the database yet. `parent`: id of the sweep's own flow run.
+    """Rows of a sweep's cells that are not in the database yet. `parent`: id of the sweep's own flow run.
 
-    Raises InputError for a database that cannot be written, or of another schema; so do its methods.
+    The constructor and all methods raise InputError for a database that cannot be written or has another schema.
     """
 
     def __init__(self, database: Path, parent: str) -> None:
@@ -56,16 +56,16 @@ class CellFlowRows:
         raise InputError(f"{database} has Prefect's schema {found}, this version of fedcore writes {SCHEMA}")
 
     def begin(self, name: str, parameters: dict[str, Any], tags: list[str]) -> CellFlowRow:
-        """A flow run of a cell, RUNNING from now on."""
+        """Creates a cell's flow run in state RUNNING."""
         self._cells += 1
         return CellFlowRow(self, self._parent, self._cells - 1, name, parameters, tags)
 
     def put(self, table: str, row: Row) -> None:
-        """Takes a row, in place of an earlier one with its id."""
+        """Queues a row; it replaces a queued row of the same id."""
         self._rows[table, row["id"]] = row
 
     def write(self, due: float = EVERY) -> None:
-        """Writes what waits, if the last time was `due` seconds ago."""
+        """Writes the queued rows, unless the last transaction was less than `due` seconds ago."""
         now = time.monotonic()
         if not self._rows or now - self._written < due:
             return
@@ -81,7 +81,7 @@ class CellFlowRows:
         self._written = now
 
     def close(self) -> None:
-        """Writes what waits and lets go of the database."""
+        """Writes the queued rows and closes the database."""
         try:
             self.write(due=0.0)
         finally:
@@ -96,7 +96,7 @@ class CellFlowRows:
 
 
 class CellFlowRow:
-    """One cell: its flow run, and the task run in the sweep's flow run that stands for it."""
+    """A cell's flow run, and the task run in the sweep's flow run that represents it."""
 
     def __init__(
         self, flows: CellFlowRows, sweep: str, number: int, name: str, parameters: dict[str, Any], tags: list[str]
@@ -129,7 +129,7 @@ class CellFlowRow:
 
     @contextmanager
     def task(self, name: str, key: str, within: str | None = None) -> Iterator[str]:
-        """A task run for the time of the block; its id. `within`: the task run that it is a part of."""
+        """Id of a task run that lasts as long as the block. `within`: id of its parent task run."""
         began = datetime.now(UTC)
         parents = {"__parents__": [{"input_type": "task_run", "id": within}]} if within is not None else {}
         row: Row = {
@@ -152,11 +152,11 @@ class CellFlowRow:
         self._put("task_run", row, "COMPLETED", began)
 
     def end(self, state: State, message: str | None = None) -> None:
-        """The flow run's final state."""
+        """Sets the flow run's final state."""
         self._state(state, message)
 
     def artifact(self, key: str, text: str) -> None:
-        """A text in Markdown that the flow run's page shows, and the page of artifacts under its key."""
+        """Adds a Markdown text to the flow run's page, and to the page of artifacts under `key`."""
         made: Row = {"id": _id(), "key": key, "type": "markdown", "data": json.dumps(text), "flow_run_id": self.id}
         self._flows.put("artifact", made)
         self._flows.put("artifact_collection", {**made, "id": _id(), "latest_id": made["id"]})
@@ -166,7 +166,7 @@ class CellFlowRow:
         self._put("flow_run", self._run, state, self._began, message)
 
     def _put(self, table: str, run: Row, state: State, began: datetime, message: str | None = None) -> None:
-        """The run in a state that it has now, and the state in its history."""
+        """Queues the run with its new state, and that state for its history."""
         now, of = datetime.now(UTC), f"{table}_id"
         kind = "COMPLETED" if state == "ABANDONED" else state
         details: Row = {of: run["id"]}
@@ -196,11 +196,11 @@ class CellFlowRow:
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-"""Prefect keeps a duration as the time that is as long after this."""
+"""Prefect stores a duration as this time plus the duration."""
 
 
 def _started(at: datetime) -> Row:
-    """What a run has from its start on. The schema's own default for the duration is one that Prefect cannot read."""
+    """Columns that a run has from its start. Prefect cannot read the schema's own default for the duration."""
     return {"run_count": 1, "expected_start_time": _text(at), "start_time": _text(at), "total_run_time": _text(_EPOCH)}
 
 

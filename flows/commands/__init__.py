@@ -1,5 +1,5 @@
-"""The command line. `python -m flows.commands.app` looks for modules in the working folder first: from here on, in the
-folder of this package instead, last."""
+"""The command line. `python -m flows.commands.app` puts the working folder first on the import path. This module
+removes it, and adds the folder that holds this package last."""
 
 import os
 import sys

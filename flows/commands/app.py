@@ -1,4 +1,4 @@
-"""The command line. Engines are imported by the commands that need them: `plan` and `--help` stay quick."""
+"""The command line. Each command imports the engines that it needs, so `plan` and `--help` stay quick."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ for _command in (
     password,
 ):
     app.command()(_command)
-app.command("retry", help="As `resume`: of a sweep, only what failed or was not run is run.")(resume)
+app.command("retry", help="As `resume`: of a sweep, only cells that failed or did not run.")(resume)
 
 
 def _show_version(wanted: bool) -> None:
@@ -86,29 +86,30 @@ def _options(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What may stand before a command. Its help is that of `app`."""
+    """Options before a command. The help text is that of `app`."""
 
 
 STOPPED = 130
 """Exit code of a command that Ctrl-C or SIGTERM ended."""
 USAGE: Any = typer.BadParameter.__bases__[0]
-"""What typer raises for an option that is not there, an argument too few, a command that is none."""
+"""Base class of typer's errors for unknown options, missing arguments and unknown commands."""
 
 
 def main(commands: typer.Typer = app, name: str = "fedcore") -> None:
-    """Runs a command line. Exit codes: 1 an audit alarmed, or a study differs from its publication, 2 mend the input,
-    3 a silo or run failed, 70 an exception that nobody foresaw, 75 busy, 130 stopped, 141 the reader of standard output
-    went away.
+    """Runs a command line and exits with its code.
+
+    Exit codes: 0 success; 1 an audit alarmed, or a study differs from its publication; 2 the input has a fault; 3 a
+    silo or run failed; 70 an unexpected exception; 75 busy; 130 stopped; 141 the reader of standard output is gone.
     """
     write_privately()
     keep_memory()
-    # What the engines import is kept to the end, and looking through it for cycles takes a fifth of the importing.
+    # The engines' modules live to the end; searching them for reference cycles takes a fifth of the import time.
     gc.set_threshold(50_000, 20, 50)
     code = _carried_out(commands, name)
     if code == STOPPED:  # typer makes a silent exit of Ctrl-C
-        # What drives a run is imported for that alone: other commands leave nothing that goes on.
+        # flows.training is imported by commands that train only; other commands leave nothing to resume.
         resumable = "; `fedcore runs` lists what can be resumed" if "flows.training" in sys.modules else ""
-        _say(f"stopped{resumable}", "yellow")
+        _print(f"stopped{resumable}", "yellow")
     if (unwritten := output_fails()) is not None and code == 0:
         code = _unprinted(unwritten)
     launch = sys.modules.get("flows.launch")
@@ -116,24 +117,26 @@ def main(commands: typer.Typer = app, name: str = "fedcore") -> None:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
         os._exit(code)
-    gc.freeze()  # or the interpreter's end walks through all that the engines imported: a second and more
+    gc.freeze()  # otherwise the interpreter's exit walks through all imported objects: a second and more
     sys.exit(code)
 
 
 def _carried_out(commands: typer.Typer, name: str) -> int:
-    """The exit code of the command, whose errors it prints; no exception leaves it."""
+    """Runs the command, prints its errors and returns its exit code; raises nothing."""
     try:
         if Home.current().closed():
-            _say(f"run folder {Home.current().root} could be read by others; now only its owner can read it", "yellow")
+            _print(
+                f"run folder {Home.current().root} could be read by others; now only its owner can read it", "yellow"
+            )
         return int(commands(standalone_mode=False, prog_name=name) or 0)
     except USAGE as error:
-        if said := usage(error):
-            _say(said)
+        if sentence := usage(error):
+            _print(sentence)
         return 2
     except (InputError, SiloError, BusyError) as error:
-        if _was_stopped():  # whatever the signal interrupted had to say
+        if _was_stopped():  # the error is a consequence of the signal
             return STOPPED
-        _say(str(error))
+        _print(str(error))
         return 2 if isinstance(error, InputError) else 3 if isinstance(error, SiloError) else 75
     except KeyboardInterrupt:
         return STOPPED
@@ -152,35 +155,36 @@ def _carried_out(commands: typer.Typer, name: str) -> int:
         if isinstance(error, ImportError):
             from fedcore.process.installation import complaint  # reads what is installed: not at every start
 
-            if (sentence := complaint(error)) is not None:
-                _say(sentence)
+            if (cause := complaint(error)) is not None:
+                _print(cause)
                 return 2
-        _say(unforeseen(error))
+        _print(unforeseen(error))
         return UNFORESEEN
 
 
-def _say(sentence: str, style: str = "red") -> None:
-    with contextlib.suppress(OSError):  # nobody reads it
+def _print(sentence: str, style: str = "red") -> None:
+    """Prints a sentence on standard error, if that can still be written."""
+    with contextlib.suppress(OSError):
         errors.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _unprinted(error: OSError) -> int:
-    """The exit code of a command whose output could not be written, which it says if anybody reads on."""
+    """Prints that standard output cannot be written, unless its reader is gone; the exit code."""
     if cut_off(error):
         output_fails()
         return CUT_OFF
-    _say(f"standard output cannot be written ({error.strerror})")
+    _print(f"standard output cannot be written ({error.strerror})")
     return 2
 
 
 def usage(error: Any) -> str:
-    """The sentence of a `USAGE` error, which typer would draw a box around; nothing where help was printed instead."""
-    said, context = " ".join(error.format_message().split()).rstrip("."), error.ctx
-    if not said or context is None or said.endswith("?"):  # it has asked what was meant already
-        return said
+    """The sentence of a `USAGE` error, without typer's box; empty if help was printed instead."""
+    sentence, context = " ".join(error.format_message().split()).rstrip("."), error.ctx
+    if not sentence or context is None or sentence.endswith("?"):  # it suggests a name already
+        return sentence
     keys = hasattr(error, "option_name") and any(each.name == "overrides" for each in context.command.params)
     hint = "; keys of a config have no dashes, as privacy.epsilon=2" if keys else ""
-    return f"{said}{hint}; `{context.command_path} --help` says what there is"
+    return f"{sentence}{hint}; `{context.command_path} --help` shows the usage"
 
 
 def _was_stopped() -> bool:

@@ -1,4 +1,4 @@
-"""What commands have in common: their arguments, and where they write."""
+"""Arguments and output files that several commands share."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ errors = Terminal(stderr=True)
 
 Config = Annotated[Path, typer.Argument(help="YAML file, for instance conf/experiment/digits.yaml")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(help="values over the file's, for instance privacy.epsilon=2 seed=1")
+    list[str] | None, typer.Argument(help="values that replace the file's, for instance privacy.epsilon=2 seed=1")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
+AsJson = Annotated[bool, typer.Option("--json", help="print only JSON on standard output")]
 
 Yes = Annotated[
     bool,
     typer.Option(
         "--yes",
-        help=f"begin it however large it is: more than {MOST_ROUNDS:,} rounds or {MOST_LEDGER_BYTES // 10**9} GB of "
-        "ledgers are else refused, with what they would take",
+        help=f"start however large it is: without it, more than {MOST_ROUNDS:,} rounds or "
+        f"{MOST_LEDGER_BYTES // 10**9} GB of ledgers are refused, with an estimate of time and size",
     ),
 ]
 
 
 def check_output(path: Path, config: Path) -> None:
-    """Raises InputError where no file can be written, or the config itself would be, before the work that is to be
-    written there; leaves nothing."""
+    """Raises InputError if `path` cannot be written or is the config. Called before the work; leaves no file."""
     if path.exists() and path.samefile(config):
         raise InputError(f"{path} is the config itself; name another file with --output")
     made = False
@@ -48,12 +47,12 @@ def check_output(path: Path, config: Path) -> None:
             empty = not os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"--output {path} cannot be written ({error.strerror})") from None
-    if made and empty:  # somebody may have written it since
+    if made and empty:  # another process may have written it meanwhile
         path.unlink(missing_ok=True)
 
 
 def write_new_output(path: Path, text: str, option: str = "--output ") -> None:
-    """As `write_output`, of a file that is not there yet: raises InputError for one that is, or came meanwhile."""
+    """As `write_output`, for a new file only: raises InputError for an existing one."""
     try:
         with open(path, "x"):
             pass
@@ -65,9 +64,9 @@ def write_new_output(path: Path, text: str, option: str = "--output ") -> None:
 
 
 def write_output(path: Path, text: str, option: str = "--output ", there: bool | None = None) -> None:
-    """Writes the file. Raises InputError if that fails; a file that was not there before is gone again.
+    """Writes the file. Raises InputError if that fails, and removes a file that did not exist before.
 
-    `option`: what the path was given as, before it in the sentence. `there`: whether it was; None: looked up.
+    `option`: the option that gave the path, for the message. `there`: the file existed before; None: looked up here.
     """
     there = path.exists() if there is None else there
     try:
@@ -81,14 +80,14 @@ def write_output(path: Path, text: str, option: str = "--output ", there: bool |
         raise InputError(f"{option}{path} cannot be written ({error.strerror})") from None
 
 
-def config_text(values: Mapping[str, Any], said: Sequence[str]) -> str:
-    """A config as YAML, with lines of comment above it."""
+def config_text(values: Mapping[str, Any], comment: Sequence[str]) -> str:
+    """A config as YAML below lines of comment."""
     from fedcore.configfile.yaml_writer import yaml_text
 
-    # U+0085 and U+2028 of a file's name would end a comment.
-    return "".join(f"# {' '.join(on_terminal(line).splitlines())}\n" for line in said) + yaml_text(values)
+    # U+0085 and U+2028 in a file's name would end a comment.
+    return "".join(f"# {' '.join(on_terminal(line).splitlines())}\n" for line in comment) + yaml_text(values)
 
 
 def number(value: float | None) -> str:
-    """Four digits; a dash for what is not there."""
+    """The value with four digits; a dash for None."""
     return "-" if value is None else f"{value:.4g}"

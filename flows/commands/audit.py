@@ -1,4 +1,4 @@
-"""`fedcore audit CONFIG`: instruments on a synthetic silo of an experiment, through the code that real silos run."""
+"""`fedcore audit CONFIG`: instruments that attack a synthetic silo through the code of real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = {
     "evaluation": "released about held-out records",
     "statistics": "released before it",
 }
-"""What is outcome beside the first kind of answer, in the order in which it is shown."""
+"""Titles of tables by further audited kinds of answer, in the order of the tables."""
 STAMP = (
     "synthetic records and keys only: no record of a silo was read; a pass is not a proof (docs/explanation/audits.md)"
 )
@@ -30,11 +30,11 @@ STAMP = (
 def audit(
     config: Annotated[Path, typer.Argument(help="YAML file, for instance conf/experiment/digits.yaml")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="values over the file's, for instance privacy.epsilon=2")
+        list[str] | None, typer.Argument(help="values that replace the file's, for instance privacy.epsilon=2")
     ] = None,
-    silo: Annotated[str | None, typer.Option(help="whose size and plan to take; default: the smallest silo")] = None,
+    silo: Annotated[str | None, typer.Option(help="take size and plan of this silo; default: the smallest")] = None,
     seed: Annotated[int, typer.Option(help="of the auditor's records, canaries and keys", **whole(0))] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print only JSON on standard output")] = False,
 ) -> None:
     """Look for privacy bugs on a synthetic silo with the plan of CONFIG. Exit code 1: an instrument alarmed."""
     from fedcore.experiment.loading import load_experiment
@@ -50,10 +50,12 @@ def audit(
 
 
 def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
-    """The audit as plain values; `statistics`: that of the moments which silos release before the run, `evaluation`:
-    that of histograms of held-out records, `gradient-difference`: that of rounds of differences, where there are any.
+    """The audit as plain values, with a part for each further kind of answer that the experiment has.
 
-    Raises InputError for a plan without noise, a silo that is not there, or rounds that no instrument can look at.
+    `statistics`: moments that silos release before the run. `evaluation`: histograms of held-out records.
+    `gradient-difference`: rounds of differences.
+
+    Raises InputError for a plan without noise, an unknown silo, or rounds that no instrument can examine.
     """
     import numpy as np
     from threadpoolctl import threadpool_limits
@@ -75,17 +77,17 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
     loss = training_loss(experiment, plan.problem)
     of_training = AuditedSilo(plan, experiment.algorithm, loss, name, rng.bytes(32), opener, PrivateSilo)
-    kinds = of_training.kinds  # all of them: what no audited is about would pass unseen
+    kinds = of_training.kinds  # every kind: one without an audit would pass unexamined
     audited_silos = [replace(of_training, kind=kind) for kind in kinds]
     parts = [("evaluation" if kind == EVALUATION else kind, kind) for kind in kinds[1:]]
     if before is not None:
-        asked, planned = before
-        audited_silos.append(AuditedSilo(planned, asked, None, name, rng.bytes(32), opener, PrivateSilo))
-        parts.append(("statistics", asked.name))
+        method, planned = before
+        audited_silos.append(AuditedSilo(planned, method, None, name, rng.bytes(32), opener, PrivateSilo))
+        parts.append(("statistics", method.name))
     for audited in audited_silos:
         auditable(audited)
     done: list[Any] = []
-    # As a site: the number of BLAS threads changes the last bits of a sum, and noise is keyed by them.
+    # One BLAS thread, as at a site: their number changes the last bits of a sum, which key the noise.
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
 
         def ledger(of: str) -> Ledger:
@@ -99,8 +101,8 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
             done.append(run_audit(audited, rng, ledger, len(audited_silos)))
     about = {"experiment": experiment.name, "method": experiment.algorithm.name, "seed": seed}
     values = {**about, "unit": plan.problem.unit, **done[0].as_json()}
-    for (part, method), outcome in zip(parts, done[1:], strict=True):
-        values[part] = {"method": method, **outcome.as_json()}
+    for (part, kind), outcome in zip(parts, done[1:], strict=True):
+        values[part] = {"method": kind, **outcome.as_json()}
     values["passed"] = all(each.passed for each in done)
     return values
 
@@ -109,9 +111,9 @@ def _show(values: dict[str, Any]) -> None:
     out = Terminal(highlight=False)
     unit = values["unit"]
     _table(out, f"{values['experiment']}, {values['method']}: synthetic silo like {values['silo']}", unit, values)
-    for part, said in PARTS.items():
+    for part, title in PARTS.items():
         if part in values:
-            _table(out, f"{said}, {values[part]['method']}: the same silo", unit, values[part])
+            _table(out, f"{title}, {values[part]['method']}: the same silo", unit, values[part])
     out.print(STAMP)
 
 
@@ -138,7 +140,7 @@ def _table(out: Terminal, title: str, unit: str, values: dict[str, Any]) -> None
 
 
 def _measured(finding: dict[str, Any]) -> tuple[str, str]:
-    """Statistic and threshold; a bound on epsilon shows no more than was found, and what is accounted no less."""
+    """Statistic and threshold as text. A measured bound on epsilon is rounded down, the accounted epsilon up."""
     from fedcore.audit.one_run import BOUND
 
     low, high = (shown_down, shown_up) if finding["instrument"] == BOUND else (_number, _number)

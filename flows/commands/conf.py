@@ -1,4 +1,4 @@
-"""`conf`: the examples that come with fedcore, listed and copied to where a person can change them."""
+"""`conf`: lists and copies the example configs that come with fedcore."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """The names of all examples, each with its first comment."""
-    found = {path.relative_to(CONF).as_posix(): _says(path) for path in sorted(CONF.rglob("*.yaml"))}
+    """List all examples, each with its first comment."""
+    found = {path.relative_to(CONF).as_posix(): _summary(path) for path in sorted(CONF.rglob("*.yaml"))}
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    for name, says in found.items():
+    for name, summary in found.items():
         console.print(name, style="bold", highlight=False)
-        if says:
-            console.print(f"  {says}", highlight=False, markup=False)
+        if summary:
+            console.print(f"  {summary}", highlight=False, markup=False)
 
 
 @app.command()
 def copy(
-    name: Annotated[str, typer.Argument(help="as `conf list` names it, for instance experiment/digits.yaml")],
+    name: Annotated[str, typer.Argument(help="a name that `conf list` prints, for instance experiment/digits.yaml")],
     to: Annotated[Path, typer.Argument(help="a new file, or a folder")] = Path(),
 ) -> None:
-    """Copy an example to a file of your own. A file that is there is not replaced."""
+    """Copy an example to a file of your own. An existing file is not replaced."""
     known = {path.relative_to(CONF).as_posix(): path for path in CONF.rglob("*.yaml")}
     if name not in known:
         same = [each for each in known if each.rpartition("/")[2].startswith(name.rpartition("/")[2])]
@@ -58,7 +58,7 @@ def copy(
 
 
 def _whole(path: Path) -> str:
-    """The text of an example; the experiment that a sweep is about is in it, and no longer in a file beside it."""
+    """Text of an example. A sweep's base experiment is copied in, so that no second file is needed."""
     text = path.read_text(encoding="utf-8")
     if (base := re.search(r"^base: (\S+\.yaml)$", text, re.MULTILINE)) is None:
         return text
@@ -66,11 +66,11 @@ def _whole(path: Path) -> str:
     return text.replace(base[0], f"base:\n{inner}")
 
 
-def _says(path: Path) -> str:
-    """The comment at the begin of a file, or its first sentence."""
-    said = []
+def _summary(path: Path) -> str:
+    """First sentence of the comment at the beginning of a file."""
+    lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
-        said.append(line.lstrip("# ").strip())
-    return " ".join(said).partition(". ")[0].rstrip(".")
+        lines.append(line.lstrip("# ").strip())
+    return " ".join(lines).partition(". ")[0].rstrip(".")

@@ -1,5 +1,7 @@
-"""Where the program `fedcore` begins: what is imported before the command line can fail is little, and what fails there
-ends with 70 too, not with the 1 of an alarm."""
+"""Entry point of the program `fedcore`, which imports little before the command line.
+
+If the import of the command line fails, the exit code is 70 or 2. Python's own code 1 would mean an alarm.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ keep_working_folder_out()  # before anything else is imported
 
 
 def main() -> None:
-    """Runs the command line (`flows.commands.app`), whose exit codes it has."""
+    """Runs the command line (`flows.commands.app`) and exits with its code."""
     try:
         from flows.commands.app import main as command_line
     except KeyboardInterrupt:
@@ -24,7 +26,7 @@ def main() -> None:
 
 
 def _not_installed(error: ImportError) -> int:
-    """The exit code of a failed import, after a sentence on standard error: 2 if the installation is the cause."""
+    """Prints a sentence for a failed import; the exit code, 2 for a faulty installation, else 70."""
     from fedcore.process.installation import complaint
 
     if (sentence := complaint(error)) is None:
@@ -34,7 +36,7 @@ def _not_installed(error: ImportError) -> int:
 
 
 def _unforeseen(error: Exception) -> int:
-    """The exit code, after the sentence for it, on standard error."""
+    """Prints a sentence for an unexpected exception, and returns its exit code."""
     from fedcore.process_start import UNFORESEEN
 
     try:
@@ -42,7 +44,7 @@ def _unforeseen(error: Exception) -> int:
         from flows.failures import unforeseen
 
         print(on_terminal(unforeseen(error)), file=sys.stderr)
-    except Exception:  # what the log needs is what cannot be imported
+    except Exception:  # the modules that write the log cannot be imported
         print(f"fedcore cannot be started ({type(error).__name__}: {ascii(str(error))[:300]})", file=sys.stderr)
     return UNFORESEEN
 

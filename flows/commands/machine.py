@@ -1,4 +1,4 @@
-"""`up` and `down`: the services of this machine."""
+"""`up`, `down` and `password`: the services of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Workers = Annotated[int | None, typer.Option(help="Dask workers; default: one pe
 
 
 def up(workers: Workers = None) -> None:
-    """Start Prefect, MLflow and Dask on this machine, kept until `fedcore down`; runs started meanwhile use them."""
+    """Start Prefect, MLflow and Dask on this machine for all later runs, until `fedcore down`."""
     from fedcore.home import Home
     from flows.services.machine import up as start
 
@@ -22,13 +22,13 @@ def up(workers: Workers = None) -> None:
     console.print("already up" if started.already else "up; `fedcore down` ends it")
     for name, address in started.addresses.items():
         console.print(f"  {name:12} {address.removesuffix('/api')}", highlight=False)
-    console.print("the pages ask for a user name and a password: `fedcore password` says which", highlight=False)
+    console.print("the pages ask for a user name and a password: `fedcore password` shows them", highlight=False)
 
 
 def password(
     show: Annotated[bool, typer.Option("--show", help="print the password itself on standard output")] = False,
 ) -> None:
-    """Say with which user name and password the pages of Prefect and MLflow open, and where the password is kept."""
+    """Show the user name of Prefect's and MLflow's pages, and the file that holds the password."""
     from fedcore.home import Home
     from flows.services.secret import USER, secret, secret_path
 
@@ -42,7 +42,7 @@ def password(
 
 
 def down() -> None:
-    """End what `fedcore up` started, or the Prefect server that waits for the next run."""
+    """Stop the services of `fedcore up`, or the Prefect server that waits for the next run."""
     from fedcore.home import Home
     from flows.services.machine import down as stop
 

@@ -1,4 +1,4 @@
-"""`plan`: every phase with its noise and its epsilon, before anything is run."""
+"""`plan`: every phase with its noise and its epsilon, before a run."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
         table.add_column(head, justify="right")
     curvature = experiment.released_curvature is not None
-    asked = "eigenvalues" if curvature else "moments"
-    first = [] if before is None else [(asked, phase) for phase in values["statistics"]["phases"]]
+    released = "eigenvalues" if curvature else "moments"
+    first = [] if before is None else [(released, phase) for phase in values["statistics"]["phases"]]
     named = [row for phase in made.phases for row in _rows(phase)]
     for name, phase in first + named:
         table.add_row(
@@ -145,7 +145,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     if before is not None:
         console.print(
-            f"{asked}: before training each silo releases {before.problem.objective.dim:,} "
+            f"{released}: before training each silo releases {before.problem.objective.dim:,} "
             f"number{'s' * (not curvature)}, once for all runs that share them, at epsilon "
             f"{shown_up(totals['epsilon_statistics'])}; training spends "
             f"{shown_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
@@ -159,15 +159,14 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
 
 
 def _claimed(epsilon: float | None, target: float | None) -> str:
-    """What a paper claims, which is no bound of ours: noise that its formula gave for a target is
-    claimed to have that."""
+    """The paper's epsilon, for comparison; the target itself if the paper's formula made the noise."""
     if epsilon is not None and target is not None and math.isclose(epsilon, target, rel_tol=1e-12):
         return in_full(target)
     return shown_up(epsilon)
 
 
 def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
-    """Name and numbers of a phase, or of each kind of round that it has."""
+    """Name and numbers of a phase, or of each of its kinds of round."""
     from fedcore.planning.questions.question import DifferenceQuestion, SecondOrderQuestion
 
     kinds = phase.kinds if phase.parts else (phase,)
@@ -175,9 +174,9 @@ def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
     others = "gradients" if any(kind.question.kind == SecondOrderQuestion.kind for kind in kinds) else "restarts"
     found = []
     for kind in kinds:
-        said = "evaluation" if kind.evaluates else ""
+        name = "evaluation" if kind.evaluates else ""
         if phase.parts:
-            said = "turns" if kind.schedule.in_turn else names.get(kind.question.kind, others)
+            name = "turns" if kind.schedule.in_turn else names.get(kind.question.kind, others)
         values: dict[str, float | None] = {
             "n": kind.n,
             "rounds": kind.rounds,
@@ -191,24 +190,24 @@ def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
             "epsilon_paper": kind.epsilon_paper,
         }
         finite = {key: None if value is None or math.isinf(value) else value for key, value in values.items()}
-        found.append((f"{said} {kind.index}".strip(), finite))
+        found.append((f"{name} {kind.index}".strip(), finite))
     return found
 
 
 def _restarts(phase: Phase) -> str:
-    """How DIFF2's rounds and budget are divided, in a sentence or two, beside the paper's choice."""
-    told = phase.settings
-    rounds = "one restart" if told["period"] >= phase.rounds else f"a restart every {told['period']} rounds"
-    said = f"{rounds} of all silos" + (f", with {told['split']:.3g} of their budget" if "split" in told else "")
-    if "paper_period" in told:
-        said += f" (the paper: every {told['paper_period']}, without its constant, with 0.8)"
+    """Division of DIFF2's rounds and budget into restarts and differences, beside the paper's."""
+    settings = phase.settings
+    rounds = "one restart" if settings["period"] >= phase.rounds else f"a restart every {settings['period']} rounds"
+    text = f"{rounds} of all silos" + (f", with {settings['split']:.3g} of their budget" if "split" in settings else "")
+    if "paper_period" in settings:
+        text += f" (the paper: every {settings['paper_period']}, without its constant, with 0.8)"
     unit = "; sigma and clip of differences are per unit of a step's length" if phase.parts else ""
-    reach = f"Steps are within the theorem up to {told['longest_step']:.3g}; algorithm.step is {told['step']:g}."
-    return f"{said}{unit}. {reach}"
+    longest, step = settings["longest_step"], settings["step"]
+    return f"{text}{unit}. Steps are within the theorem up to {longest:.3g}; algorithm.step is {step:g}."
 
 
 def _lengths(made: Plan, phase: Phase) -> str | None:
-    """How many numbers silos send, in a sentence; None where messages are as long as the model."""
+    """Sentence on the length of silos' messages; None if they are as long as the model."""
     from fedcore.arrays import FLOAT_BYTES
 
     found = {kind.question.sent(made.problem.objective.dim) for kind in phase.kinds}
@@ -222,7 +221,7 @@ def _lengths(made: Plan, phase: Phase) -> str | None:
 
 
 def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:
-    """The second guarantee, and what the paper's conversion would ask for in its place."""
+    """Sentences on the whole-silo guarantee, and on the record-level one of group privacy."""
     from fedcore.accounting.whole_silo import group_privacy
 
     largest = max(silo.n for silo in made.problem.silos)
@@ -238,7 +237,7 @@ def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:
 
 
 def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
-    """What is not known of the curvature before the release, in a sentence; sigma and epsilon do not depend on it."""
+    """Sentence on the curvature before its release; sigma and epsilon do not depend on it."""
     from scipy.special import ndtri
 
     from fedcore.experiment.released.noise import outlook
@@ -249,27 +248,27 @@ def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
     worst = plan.problem.objective.smoothness
     return (
         f"Until then this plan takes the worst case, smoothness {number(worst)}; noise will add "
-        f"about {number(worst * ndtri(COVERED) * noise / bound**2)} to what it comes out as."
+        f"about {number(worst * ndtri(COVERED) * noise / bound**2)} to the released value."
     )
 
 
 def _of_shuffler(totals: dict[str, Any]) -> str:
-    """What a shuffler buys, in a sentence or two."""
-    said = (
+    """Sentences on the epsilon of shuffled batches, and on the noise that a shuffler saves."""
+    text = (
         f"epsilon of shuffled batches {shown_up(totals['epsilon_shuffled'])}: towards who sees no message of a round "
         f"but in batches of at least {totals['shuffler_minimum']} that a shuffler permuted. Ledgers charge the "
         "accounted one."
     )
     if totals["noise_from"] == "shuffler":
         times = shown_up(totals["noise_without_shuffler"], 3)
-        return f"{said} Without a shuffler the target takes {times} times the noise."
+        return f"{text} Without a shuffler the target takes {times} times the noise."
     if totals["noise_from"] == "local":
-        return f"{said} The noise is that of the target without a shuffler: with one the accountant finds no smaller."
-    return said
+        return f"{text} The noise is that of the target without a shuffler: with one the accountant finds no smaller."
+    return text
 
 
 def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:
-    """What noise will do to the constants of released statistics, in a sentence or two."""
+    """Sentences on the errors that noise will cause in the constants of released statistics."""
     from fedcore.data.constants.scaling import ReleasedScaling
     from fedcore.experiment.released.noise import correlation_noise, outlook
     from fedcore.planning.questions.statistics import record_bound_of
@@ -282,13 +281,13 @@ def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:
         )
     noise, whiten = found["moment_noise"], config.released.whiten
     off = noise / bound if whiten else noise
-    said = (
+    text = (
         f"In halves of a column's range, centres will be off by about {number(off)}, and deviations below about "
-        f"{number(math.sqrt(noise))} will be told by what all columns have in common, not by the column."
+        f"{number(math.sqrt(noise))} will depend on all columns in common, not on the column."
     )
     if not whiten:
-        return said
+        return text
     return (
-        f"{said} Correlations of columns that fill a third of their ranges will be off by about "
+        f"{text} Correlations of columns that fill a third of their ranges will be off by about "
         f"{number(correlation_noise(statistics))}: columns that correlate less than that are hardly whitened."
     )

@@ -1,4 +1,4 @@
-"""`fedcore policy check | show`: what a silo's operator allows, by a file at the silo, and what was recorded of it."""
+"""`fedcore policy check | show`: a silo operator's policy, by its file and by the ledgers."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="policy",
     no_args_is_help=True,
-    help="What silos' operators allow, by files in FEDCORE_HOME/policies (or FEDCORE_POLICIES). A guarded silo "
+    help="Policies of silos' operators: files in FEDCORE_HOME/policies (or FEDCORE_POLICIES). A guarded silo "
     "(`privacy.noise: guarded`) without a policy answers nothing; conf/policy has an example with every key explained.",
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
+AsJson = Annotated[bool, typer.Option("--json", help="print only JSON on standard output")]
 
 
 @app.command()
 def check(file: Annotated[Path, typer.Argument(help="a policy, in force or not")], as_json: AsJson = False) -> None:
-    """Reads a policy and says what it would allow, or all that is wrong with it, key by key (exit code 2)."""
+    """Show what a policy would allow, or all of its faults, key by key (exit code 2)."""
     from fedcore.silo.policies.policy_file import read_policy
 
     policy = read_policy(file)
     if as_json:
         print(json.dumps({"sha256": policy.digest, **policy.model_dump(mode="json")}, indent=2))
     else:
-        _say(policy)
+        _print(policy)
 
 
 @app.command()
 def show(silo: Annotated[str, typer.Argument(help="name of a silo of this machine")], as_json: AsJson = False) -> None:
-    """The policy that is in force for SILO, and which ones its ledgers have recorded."""
+    """Show the policy in force for SILO, and the policies that its ledgers have recorded."""
     from fedcore.data.tabular import SILO_NAME
     from fedcore.errors import InputError
     from fedcore.home import Home
@@ -59,19 +59,21 @@ def show(silo: Annotated[str, typer.Argument(help="name of a silo of this machin
         print(json.dumps({"silo": silo, "file": path and str(path), "policy": held, "recorded": recorded}, indent=2))
         return
     if policy is None:
-        console.say(f"silo {silo} has no policy in {folder}: it is opened as a simulated silo only")
+        console.print_plain(f"silo {silo} has no policy in {folder}: it is opened as a simulated silo only")
     else:
-        console.say(f"silo {silo}: {path}")
-        _say(policy)
+        console.print_plain(f"silo {silo}: {path}")
+        _print(policy)
     for version, policies in recorded.items():
         for each in policies:
-            console.say(f"ledger {version[:12]}, entry {each['entry']}: policy {each['sha256'][:12]}")
+            console.print_plain(f"ledger {version[:12]}, entry {each['entry']}: policy {each['sha256'][:12]}")
         if policy is not None and [each["sha256"] for each in policies][-1:] != [policy.digest]:
-            console.say(f"ledger {version[:12]}: the policy of the file is recorded when the silo is next opened")
+            console.print_plain(
+                f"ledger {version[:12]}: the policy of the file is recorded when the silo is next opened"
+            )
 
 
 def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
-    """By data set version, what the ledger recorded. Raises SiloError if it is held, lost or damaged."""
+    """Policies that each ledger recorded, by data version. Raises SiloError for a held, lost or damaged ledger."""
     from fedcore.home import Home
     from fedcore.ledger.account import recorded_policies
     from fedcore.ledger.sqlite import SqliteLedger
@@ -86,22 +88,24 @@ def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _say(policy: Policy) -> None:
+def _print(policy: Policy) -> None:
     from fedcore.planning.problem import unit_of
     from fedcore.silo.policies.policy_in_force import utc_now
 
     values: dict[str, Any] = policy.model_dump(mode="json")
     one = values["one_run"]
-    console.say(f"policy {policy.digest[:12]} allows")
-    console.say(f"  methods  {', '.join(values['methods'])}")
-    console.say(f"  losses   {', '.join(values['losses'])}")
+    console.print_plain(f"policy {policy.digest[:12]} allows")
+    console.print_plain(f"  methods  {', '.join(values['methods'])}")
+    console.print_plain(f"  losses   {', '.join(values['losses'])}")
     cap = policy.cap
-    console.say(f"  cap      epsilon {in_full(cap.epsilon)} at delta {cap.delta} over all runs ({cap.rule})")
-    console.say(f"  one run  {'as much as the cap has left' if one is None else _limit(one)}")
+    console.print_plain(f"  cap      epsilon {in_full(cap.epsilon)} at delta {cap.delta} over all runs ({cap.rule})")
+    console.print_plain(f"  one run  {'as much as the cap has left' if one is None else _limit(one)}")
     if policy.person is not None:
-        console.say(f"  unit     {unit_of(policy.person)}, and no other")
-    console.say(f"  runs     at most {policy.runs}")
-    console.say(f"  expires  {values['expires']}{': it has, so nothing new' if policy.expired(utc_now()) else ''}")
+        console.print_plain(f"  unit     {unit_of(policy.person)}, and no other")
+    console.print_plain(f"  runs     at most {policy.runs}")
+    console.print_plain(
+        f"  expires  {values['expires']}{': it has, so nothing new' if policy.expired(utc_now()) else ''}"
+    )
 
 
 def _limit(one: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`run`, `sweep`, `resume`: what trains. Engines are imported where they are needed."""
+"""`run`, `sweep`, `resume`: the commands that train. Each imports the engines that it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
-    """Train one model. The same parameters are the same run: a stopped one goes on, a finished one is shown."""
+    """Train one model. The same parameters are the same run: a stopped one is resumed, a finished one is shown."""
     from fedcore.experiment.loading import load_experiment
     from flows.launch import launch_run
 
@@ -39,7 +39,7 @@ def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, 
 def resume(
     id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
 ) -> None:
-    """Go on with a run or sweep after any stop. Finished rounds are not run again; the bits are the same."""
+    """Resume a run or sweep after any stop. Finished rounds are not run again; the result has the same bits."""
     from fedcore.experiment.identity import run_id
     from fedcore.home import Home
     from flows.launch import launch_run
@@ -61,12 +61,12 @@ def resume(
         show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)
         return
     if not record.complete or run_id(record.config) == name:
-        _tell_again(home, record, record.sweep, as_json)
+        _complete_mlflow(home, record, record.sweep, as_json)
     show_run(record.result, as_json)
 
 
-def _tell_again(home: Home, record: RunRecord, sweep: str | None, as_json: bool) -> None:
-    """Writes what MLflow lacks of a finished run, and says so where its data or its version are gone."""
+def _complete_mlflow(home: Home, record: RunRecord, sweep: str | None, as_json: bool) -> None:
+    """Writes what MLflow lacks of a finished run, or prints why it cannot."""
     from flows.launch import launch_run
     from flows.recorded.former_ids import RecordedRuns
     from flows.runs import is_begun
@@ -77,12 +77,14 @@ def _tell_again(home: Home, record: RunRecord, sweep: str | None, as_json: bool)
             raise InputError(anew if is_begun(home, now) else "other data are in the place of its own")
         launch_run(record.config, console if not as_json else None, sweep, yes=True)
     except (InputError, SiloError) as error:
-        errors.say(f"{record.run} is finished; what MLflow lacks of it cannot be written: {error}")
+        errors.print_plain(f"{record.run} is finished; what MLflow lacks of it cannot be written: {error}")
 
 
 def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
-    """Goes on with a sweep. One of a former id is shown where all of it is finished, and MLflow gets of its cells what
-    it lacks; else InputError."""
+    """Resumes a sweep. A finished one of a former id is shown, after MLflow has received what it lacks of the cells.
+
+    Raises InputError for an unfinished sweep of a former id.
+    """
     from flows.launch import launch_sweep
     from flows.pages.links import is_missing
     from flows.sweep_files import (
@@ -94,18 +96,20 @@ def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
         sweep_outcome,
     )
 
-    config, told = load_saved(home, name), console if not as_json else None
+    config, shown = load_saved(home, name), console if not as_json else None
     runs = recorded_runs(home, name, config)
     if runs.former_sweep is None:
         if not is_decided(home, config, runs):
             warn(config.cells(name))
-        show_sweep(launch_sweep(config, told, yes=True), as_json)
+        show_sweep(launch_sweep(config, shown, yes=True), as_json)
         return
     if not is_decided(home, config, runs):
         refuse_former_sweep(home, config, runs)
     for cell in config.cells():
         if (record := runs.record(cell)) is not None and record.result is not None and not record.complete:
-            _tell_again(home, record, name, as_json)
+            _complete_mlflow(home, record, name, as_json)
     if is_missing(home, name, config.cells()):
-        errors.say(f"what MLflow lacks of sweep {name} itself cannot be written under its former id: its table is here")
+        errors.print_plain(
+            f"what MLflow lacks of sweep {name} itself cannot be written under its former id: its table is here"
+        )
     show_sweep(sweep_outcome(home, config, finished_results(home, config, runs), runs), as_json)

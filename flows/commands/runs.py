@@ -1,4 +1,4 @@
-"""`runs`: what was run in this home, when, on what, and how it stands."""
+"""`runs`: lists the runs of this home with their states, methods, data and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flows.commands.arguments import AsJson, console, number
 from flows.commands.typed_numbers import whole
 
 STATES = ("RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED")
-_LEAST_ASKED_FOR = ("seed", "sweep", "data", "next", "took", "method", "epsilon", "began")
+_LEAST_NEEDED = ("seed", "sweep", "data", "next", "took", "method", "epsilon", "began")
 
 
 def runs(
@@ -27,18 +27,17 @@ def runs(
     method: Annotated[str | None, typer.Option(help="only runs of this method, as mbsgd")] = None,
     data: Annotated[str | None, typer.Option(help="only runs on this source of data, as digits")] = None,
     sweep: Annotated[str | None, typer.Option(help="only cells of the sweep whose id begins so")] = None,
-    last: Annotated[int | None, typer.Option(help="only so many, the newest", **whole(1))] = None,
+    last: Annotated[int | None, typer.Option(help="only this many, the newest", **whole(1))] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List runs with their state, the newest last, and sweeps. A run that was RUNNING when its driver went is KILLED:
-    resume it."""
+    """List runs with their states, the newest last, and sweeps. KILLED: the run's driver ended; resume the run."""
     from fedcore.home import Home
     from flows.runs import all_runs, damaged_runs
     from flows.sweep_files import all_sweeps
 
     wanted = None if state is None else state.upper()
     if wanted not in (None, *STATES):
-        raise InputError(f"--state {state} is none of {', '.join(STATES)}")
+        raise InputError(f"--state {state} must be one of {', '.join(STATES)}")
     home = Home.current()
     records, older = all_runs(home)
     found = [
@@ -57,9 +56,9 @@ def runs(
     _show(found, bool(records))
     if any(each is not None for each in (state, method, data, last)) or beginning:
         return
-    for name, done, most, what in all_sweeps(home):
+    for name, done, most, units in all_sweeps(home):
         if name.startswith(sweep or ""):
-            console.print(f"sweep {name}: {done} of {most} {what}", highlight=False)
+            console.print(f"sweep {name}: {done} of {most} {units}", highlight=False)
     for name in damaged_runs(home, {record.run for record in records}):
         console.print(f"run {name}: its checkpoint is damaged", highlight=False)
     if older:
@@ -108,7 +107,7 @@ def _show(records: Sequence[RunRecord], there_are_others: bool) -> None:
     if all(each == "-" for each in columns["next"]):
         del columns["next"]
     table = plain_table()
-    shown = fitting(columns, _LEAST_ASKED_FOR, console.width)
+    shown = fitting(columns, _LEAST_NEEDED, console.width)
     for head in shown:
         table.add_column(head, no_wrap=True, justify="right" if head in ("error", "took", "seed") else "left")
     for index in range(len(records)):
@@ -117,18 +116,18 @@ def _show(records: Sequence[RunRecord], there_are_others: bool) -> None:
     for record in records:
         if record.message:
             console.print(f"{record.run}: {record.message}", highlight=False, markup=False)
-        if record.state in ("FAILED", "KILLED") and (said := former_sentence(record)) is not None:
-            console.print(said, highlight=False, markup=False)
+        if record.state in ("FAILED", "KILLED") and (sentence := former_sentence(record)) is not None:
+            console.print(sentence, highlight=False, markup=False)
 
 
 def _date(began: datetime) -> str:
-    """As short as it can be said this year, in this machine's time."""
+    """Month, day and time in this machine's time zone; the date with its year for another year."""
     local = began.astimezone()
     return f"{local:%m-%d %H:%M}" if local.year == datetime.now().astimezone().year else f"{local:%Y-%m-%d}"
 
 
 def _duration(seconds: float) -> str:
-    """Of training."""
+    """Duration of training as text, in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""`schedule`: runs and sweeps at times, by the deployments of `fedcore up`."""
+"""`schedule`: runs and sweeps at set times, by the deployments of `fedcore up`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="schedule",
     no_args_is_help=True,
-    help="Run or sweep at times, by the deployments of `fedcore up`. `orchestration.scheduled` of the config says "
-    "whether a firing does what is not finished, or a new repetition.",
+    help="Run or sweep at set times, by the deployments of `fedcore up`. `orchestration.scheduled` of the config "
+    "selects what a firing runs: what is not finished, or a new repetition.",
 )
 
-Name = Annotated[str, typer.Argument(help="as `schedule list` names it")]
+Name = Annotated[str, typer.Argument(help="a name that `schedule list` prints")]
 
 
 @app.command()
@@ -43,18 +43,18 @@ def add(
     name: Annotated[str | None, typer.Option(help="of the schedule; default: the config's name")] = None,
     yes: Yes = False,
 ) -> None:
-    """Schedule an experiment or a sweep, and say what each firing adds to the accounts of silos."""
+    """Schedule an experiment or a sweep, and show what each firing adds to silos' accounts."""
     from flows.schedules.adds import firing_adds
     from flows.schedules.schedule import When
-    from flows.schedules.schedule import add as keep
+    from flows.schedules.schedule import add as store
 
     if name is not None:
         plain_name(name, "--name")
-    kind, of, parameters, cells, repeats = _asked(config, overrides or [], yes)
+    kind, of, parameters, cells, repeats = _loaded(config, overrides or [], yes)
     when = When.of(cron, every, timezone)
     with _prefect() as client:
         _check_data(cells)
-        keep(client, kind, name or of, when, parameters)
+        store(client, kind, name or of, when, parameters)
     warn(cells)
     following = ", ".join(f"{date:%F %H:%M %Z}" for date in when.dates(3))
     console.print(f"schedule {name or of}: {kind} {of}, {when.words}; next: {following}", highlight=False, markup=False)
@@ -64,7 +64,7 @@ def add(
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """All schedules, with when each fires next."""
+    """List all schedules, with the time of each one's next firing."""
     from flows.reports.table import plain_table
     from flows.schedules.schedule import schedules
 
@@ -81,22 +81,22 @@ def list_(as_json: AsJson = False) -> None:
         table.add_column(head)
     for each in found:
         following = each.next()
-        told = "a rule of Prefect's page" if each.when is None else each.when.words
+        when = "a rule of Prefect's page" if each.when is None else each.when.words
         state = "paused" if not each.active else "-" if following is None else f"{following:%F %H:%M %Z}"
         does = "a new repetition" if each.repeats else "what is not finished"
-        table.add_row(each.name, f"{each.kind} {each.of}", told, does, state)
+        table.add_row(each.name, f"{each.kind} {each.of}", when, does, state)
     console.print(table)
 
 
 @app.command()
 def pause(name: Name) -> None:
-    """Let a schedule fire no more until `schedule resume`. A run that is going on goes on."""
+    """Stop a schedule from firing until `schedule resume`. A run in progress continues."""
     _set_active(name, False)
 
 
 @app.command()
 def resume(name: Name) -> None:
-    """Let a paused schedule fire again, also one that a silo's refusal has paused."""
+    """Let a paused schedule fire again, even one that a silo's refusal has paused."""
     _set_active(name, True)
 
 
@@ -118,16 +118,16 @@ def _set_active(name: str, active: bool) -> None:
         schedule = find(client, name)
         set_active(client, schedule, active)
     following = schedule.when.dates(1)[0] if active and schedule.when is not None else None
-    said = "is paused" if not active else "fires again" + (f": {following:%F %H:%M %Z}" if following else "")
-    console.print(f"schedule {name} {said}", highlight=False, markup=False)
+    change = "is paused" if not active else "fires again" + (f": {following:%F %H:%M %Z}" if following else "")
+    console.print(f"schedule {name} {change}", highlight=False, markup=False)
 
 
-def _asked(
+def _loaded(
     config: Path, overrides: list[str], yes: bool
 ) -> tuple[Kind, str, dict[str, Any], tuple[ExperimentConfig, ...], bool]:
-    """Kind, name, parameters of the flow, cells, and whether firings repeat. Raises InputError as `run` and `sweep` do.
+    """Kind, name, parameters of the flow, cells, and `repeats`: each firing is a new repetition.
 
-    No firing can be asked, so it is now, of each repetition.
+    Raises InputError as `run` and `sweep` do. A large firing is confirmed here, because no firing can ask.
     """
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.sweep import is_sweep, load_sweep
@@ -150,8 +150,10 @@ def _asked(
 
 
 def _check_data(cells: tuple[ExperimentConfig, ...]) -> None:
-    """Raises InputError as `run` does for a plan or files that do not fit. Writes simulated silos:
-    `up` is asked first."""
+    """Raises InputError as `run` does for a plan or files that do not fit. Writes simulated silos.
+
+    Called once the Prefect server of `fedcore up` has answered, so a refusal without it writes no silo.
+    """
     from fedcore.experiment.statistics_run import check_all
     from fedcore.home import Home
 
@@ -160,7 +162,7 @@ def _check_data(cells: tuple[ExperimentConfig, ...]) -> None:
 
 @contextmanager
 def _prefect() -> Iterator[SyncPrefectClient]:
-    """A client of the Prefect server of `fedcore up`. Raises InputError without it, and without its deployments."""
+    """A client of the Prefect server of `fedcore up`. Raises InputError if it or its deployments are not running."""
     from fedcore.home import Home
     from flows.services.environment import prefect_environment, prefect_settings
     from flows.services.up_file import active_services, status

@@ -1,4 +1,4 @@
-"""`report`, `algorithms`: what came out, and which methods there are."""
+"""`report`, `algorithms`: results of a run or sweep, and the list of methods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flows.commands.arguments import AsJson, console, errors
 def report(
     id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
 ) -> None:
-    """Print the table of a run or sweep (finished cells only); of a sweep, draw its plot again."""
+    """Print the table of a run or sweep (finished cells only), and draw a sweep's plot again."""
     from fedcore.home import Home
     from flows.recorded.former_ids import refuse_former
     from flows.reports.settings import settings
@@ -43,7 +43,7 @@ def report(
             if results:
                 write_report(home, name, results, saved.patience, settings(saved, runs.run))
             write_ladders(home, saved, runs)
-        except InputError as error:  # of a full disk: what is there is shown all the same
+        except InputError as error:  # a full disk: the results are shown nevertheless
             errors.print(f"not drawn again: {error}", style="yellow", highlight=False, markup=False, soft_wrap=True)
         show_sweep(sweep_outcome(home, saved, results, runs), as_json)
         return
@@ -63,7 +63,7 @@ def algorithms(
     name: Annotated[str | None, typer.Argument(help="a method: its keys, with meaning, unit and default")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods and where they come from; of one method, every key with its meaning, unit and default."""
+    """List the methods with their sources; of one, every key with its meaning, unit and default."""
     from fedcore.algorithms import ALGORITHMS
     from fedcore.hyperparameters import descriptions
 
@@ -88,11 +88,11 @@ def algorithms(
     for each, method in chosen.items():
         console.print(Text.assemble((each, "bold"), f": {method.title}"))
         console.print(f"  from {method.source}", highlight=False)
-        said = descriptions(method)
+        meanings = descriptions(method)
         for key, value in _defaults(method).items():
             console.print(f"  algorithm.{key} = {'null' if value is None else value}", highlight=False, markup=False)
             if name is not None:
-                console.print(Padding(Text(said[key]), (0, 0, 0, 6)))
+                console.print(Padding(Text(meanings[key]), (0, 0, 0, 6)))
 
 
 def show_run(result: RunResult, as_json: bool) -> None:
@@ -146,7 +146,7 @@ def show_sweep(outcome: SweepOutcome, as_json: bool) -> None:
 
 
 def show_ladders(outcome: SweepOutcome) -> None:
-    """What patience has chosen, abandoned and not tried; nothing of a sweep without it."""
+    """Prints the values that patience has chosen, abandoned and not tried, if the sweep has one."""
     if outcome.patience is None:
         return
     from flows.reports.ladders import ladder_table, without_a_survivor

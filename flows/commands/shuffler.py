@@ -1,4 +1,4 @@
-"""`shuffler`: the process between silos and server, run by somebody whom both trust not to tell who sent what."""
+"""`shuffler`: the process between silos and server that hides which silo sent which message."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def shuffler(
         Path | None, typer.Option(help="folder of its batches; default: shuffler in the home of this machine")
     ] = None,
     minimum: Annotated[
-        int, typer.Option(min=2, help="messages below which no batch is handed on, whatever runs ask")
+        int, typer.Option(min=2, help="smallest batch that is handed on; a run can ask for more, not for less")
     ] = 2,
     certificate: Annotated[Path | None, typer.Option(help="PEM file for https, with --private-key")] = None,
     private_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key")] = None,
     secret: Annotated[
-        Path | None, typer.Option(help="file of one line that callers have to know, shuffler.secret of their runs")
+        Path | None, typer.Option(help="file with one line, the secret of callers: shuffler.secret of their runs")
     ] = None,
 ) -> None:
-    """Permute sealed messages between silos and a server, until Ctrl-C: `shuffler.address` of a run names this."""
+    """Permute sealed messages for runs whose `shuffler.address` names this process, until Ctrl-C."""
     from fedcore.home import Home
     from flows.services.shuffler import listening, reaches_others, serve
     from flows.services.shuffler_secret import shuffler_secret
@@ -45,7 +45,7 @@ def shuffler(
                 "know by shuffler.secret, or listen on 127.0.0.1"
             )
         scheme, at = "http" if pair is None else "https", socket.getsockname()[1]
-        said = f"shuffler at {scheme}://{host}:{at}, batches of at least {minimum} messages; Ctrl-C ends it"
+        ready = f"shuffler at {scheme}://{host}:{at}, batches of at least {minimum} messages; Ctrl-C ends it"
         with contextlib.suppress(KeyboardInterrupt):
             serve(
                 folder,
@@ -53,5 +53,5 @@ def shuffler(
                 minimum,
                 pair,
                 secret=known,
-                ready=lambda: console.print(said, highlight=False, soft_wrap=True),
+                ready=lambda: console.print(ready, highlight=False, soft_wrap=True),
             )

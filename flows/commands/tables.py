@@ -1,4 +1,4 @@
-"""`init` and `check`: from a person's files to a config that fits them, each at the place where the files are."""
+"""`init` and `check`: write a config for a person's own files, and check the files against it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".csv", ".parquet")
 _PUBLIC = ("public", "test")
-"""Files of these names are nobody's silo."""
+"""Stems of files that hold public test data and are no silo's."""
 
 
 def init(
     files: Annotated[list[Path], typer.Argument(help="folder of CSV or Parquet files, or the files, one per silo")],
     label: Annotated[str | None, typer.Option(help="the label's column; else the last one")] = None,
-    person: Annotated[str | None, typer.Option(help="the column that says whose a row is, of several a person")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="where the config goes")] = Path("experiment.yaml"),
+    person: Annotated[
+        str | None, typer.Option(help="the column that names a row's person, if persons have several rows")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="file for the config")] = Path("experiment.yaml"),
 ) -> None:
-    """Write a config for files of your own, with a schema to fill. Reads names and types of columns and no record."""
+    """Write a config for your own files, with a schema to fill in. Reads names and types of columns, and no record."""
     from fedcore.errors import InputError
 
     if output.exists():
@@ -49,9 +51,9 @@ def init(
     for path, header in headers.items():
         _check_alike(path, header, silos[0], first, label, person, path in public)
     write_new_output(output, _config(silos, public, first, label, person))
-    whose = "" if person is None else f", rows of persons by column {person!r}"
+    rows = "" if person is None else f", rows of persons by column {person!r}"
     console.print(
-        f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{whose}. "
+        f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{rows}. "
         f"Fill in what is publicly known of each column, then `fedcore check {output}`.",
         highlight=False,
         markup=False,
@@ -65,9 +67,9 @@ def check(
     silo: Annotated[list[str] | None, typer.Option(help="only this silo, whose file is here; may be repeated")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say all that does not fit in silos' own files, silo by silo, with cells of theirs: run it where the files are.
+    """List all faults of silos' own files, quoting their cells: run it where the files are.
 
-    Exit code 2 if anything does not fit, or can hardly be what was meant, such as categories that no cell has.
+    Exit code 2 if something does not fit, or is hardly intended, such as categories that no cell has.
     """
     from fedcore.data.cells import quoted
     from fedcore.data.file_sources import file_sources, public_source
@@ -99,9 +101,9 @@ def check(
     else:
         for name, each in found.items():
             fits = "does not fit" if each.faults else "is hardly what was meant" if each.doubts else "fits"
-            whose = "" if each.persons is None else f" of {each.persons} persons"
+            persons = "" if each.persons is None else f" of {each.persons} persons"
             console.print(
-                f"{name}: {each.rows} records{whose}, {fits} ({chosen[name].path})",
+                f"{name}: {each.rows} records{persons}, {fits} ({chosen[name].path})",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -116,23 +118,23 @@ def check(
         if lacking and len(lacking) + 1 >= len(experiment.data.classes or ()):
             raise InputError(
                 f"{config}: all records of all silos are of one class, none of {quoted(lacking)} (data.classes): there "
-                "is nothing to tell apart"
+                "is nothing to classify"
             )
         if lacking and not as_json:
             console.print(f"note: no silo has a record of class {quoted(lacking)}", highlight=False, markup=False)
     if not as_json:
-        said = f"all of {config} fits; next: `fedcore plan {config}`"
-        console.print(said, highlight=False, markup=False, soft_wrap=True)
+        next_step = f"all of {config} fits; next: `fedcore plan {config}`"
+        console.print(next_step, highlight=False, markup=False, soft_wrap=True)
 
 
 def _lacking(classes: Sequence[Value] | None, silos: Sequence[Findings]) -> list[Value]:
-    """The classes that no silo has a record of: for whoever may see all files, and for nobody else."""
+    """Classes of which no silo has a record: shown only to the person who may see all files."""
     there = {value for each in silos for value in each.classes or ()}
     return [each for each in classes or () if each not in there]
 
 
 def _listed(given: list[Path]) -> list[Path]:
-    """The files, those of folders by name. Raises InputError for what is not there, and for two silos of one name."""
+    """The files; those of a folder in order of names. Raises InputError for a missing file and a repeated silo name."""
     from fedcore.errors import InputError
 
     paths: list[Path] = []
@@ -156,7 +158,7 @@ def _listed(given: list[Path]) -> list[Path]:
 
 
 def _header(path: Path) -> dict[str, str]:
-    """Names and types of the file's columns. Raises InputError, which quotes nothing of a file without a header."""
+    """Names and types of the file's columns. Raises InputError, which quotes no cell of a file without a header."""
     from fedcore.data.cells import Refusal
     from fedcore.data.columns import header
     from fedcore.errors import InputError
@@ -176,7 +178,7 @@ def _check_alike(
     person: str | None,
     public: bool,
 ) -> None:
-    """Raises InputError unless the file has the first one's columns; test data need not say whose a row is."""
+    """Raises InputError unless the file has the first one's columns; test data need no persons."""
     from fedcore.data.cells import quoted
     from fedcore.errors import InputError
 
@@ -200,12 +202,12 @@ def _config(silos: list[Path], public: list[Path], columns: dict[str, str], labe
         for name, kind in columns.items()
         if name not in (label, person)
     )
-    whose = (
+    persons = (
         ""
         if person is None
         else f"""\
-  person: {texts[person]}  # whose a row is: epsilon is for each person with all of its rows
-  person_rows: 10  # of a person that count; `fedcore check` says how many have more
+  person: {texts[person]}  # the column that names a row's person: epsilon is for each person with all of its rows
+  person_rows: 10  # most rows of a person that count; `fedcore check` counts persons with more
 """
     )
     named = "\n".join(f"    - {{name: {_name(path)}, path: {quoted(str(path))}}}" for path in silos)
@@ -238,7 +240,7 @@ data:
   label: {texts[label]}
   classes: [0, 1]  # values of the label; null for a number (then model.loss.name: huber, and data.label_range)
   test: {test}
-{whose}privacy:
+{persons}privacy:
   epsilon: 2.0  # of the whole run, for each {unit} of each silo
 participation:
   weights: records  # silos count by their public numbers of {unit}s
@@ -248,7 +250,7 @@ participation:
 
 
 def _blank(kind: str) -> str:
-    """What a type alone makes public: that of true and false their range."""
+    """The range that a boolean column's type implies; an empty entry for other types."""
     return "{range: [0, 1]}" if kind == "bool" else "{}"
 
 

@@ -1,4 +1,4 @@
-"""`tune`: settings that were tried on made-up silos, as a config to commit before the first run."""
+"""`tune`: tries settings on made-up silos and writes the best ones as a config."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ _SHOWN = 10  # points of the grid in the table
 def tune(
     config: Config,
     overrides: Overrides = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="where the config with the values goes")] = None,
-    signal: Annotated[float | None, typer.Option(help="part of the label's score by features, to 1", **real())] = None,
-    heterogeneity: Annotated[float | None, typer.Option(help="how much silos differ; 0: not at all", **real())] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="file for the config with the values")] = None,
+    signal: Annotated[
+        float | None, typer.Option(help="share of the label's score that features explain, to 1", **real())
+    ] = None,
+    heterogeneity: Annotated[float | None, typer.Option(help="difference between silos; 0: none", **real())] = None,
     public: Annotated[Path | None, typer.Option(help="a public file to draw silos from, not the test file")] = None,
     grid: Annotated[list[str] | None, typer.Option(help="values of a key, KEY=[..]; may be repeated")] = None,
     simulations: Annotated[int, typer.Option(help="sets of made-up silos for each point", **whole(2, 1000))] = 20,
@@ -46,7 +48,7 @@ def tune(
     assumed = validated(Assumptions, {key: value for key, value in given.items() if value is not None}, "tune")
     chosen_grid = default_grid(experiment) | _grid(grid or [])
     if public is not None and given != {"signal": None, "heterogeneity": None}:
-        raise InputError("--signal and --heterogeneity say what is assumed without --public: leave them out")
+        raise InputError("--signal and --heterogeneity describe silos without --public: leave them out")
     if experiment.released_curvature is not None:
         raise InputError(
             "algorithm.smoothness = released: simulated silos do not release their curvature; tune with worst-case or "
@@ -59,8 +61,8 @@ def tune(
     if experiment.released is not None:
         basis += " In each simulation the silos released centres and scales of their columns, with the planned noise."
     if as_json:
-        said = {"assumed": assumed.model_dump()} if public is None else {"public": str(public)}
-        print(json.dumps(_as_json(made, chosen_grid, simulations) | said, indent=2))
+        source = {"assumed": assumed.model_dump()} if public is None else {"public": str(public)}
+        print(json.dumps(_as_json(made, chosen_grid, simulations) | source, indent=2))
     else:
         from flows.reports.table import plain_table
 
@@ -80,7 +82,7 @@ def tune(
 
 
 def _grid(texts: list[str]) -> dict[str, list[Any]]:
-    """Values by key. Raises InputError naming what is no list."""
+    """Values by key. Raises InputError that names a text without a list of values."""
     from fedcore.configfile.reading import value_of
     from fedcore.errors import InputError
 
@@ -98,7 +100,7 @@ def _grid(texts: list[str]) -> dict[str, list[Any]]:
 
 
 def assumption(made: Tuning, assumed: Assumptions) -> str:
-    """What silos were, and what was assumed of them."""
+    """Sentences on the made-up silos and the assumptions behind them."""
     return (
         "made up from numbers of records and schema. Assumed, not looked up: features explain "
         f"{assumed.signal:g} of the variance of the label's score, heterogeneity {assumed.heterogeneity:g}, "
@@ -115,7 +117,9 @@ def _public_records(config: ExperimentConfig, path: Path) -> Made:
     from fedcore.experiment.simulated.resampled import public_records
 
     if config.data.source != "files" or config.data.described is None:
-        raise InputError("--public takes a file with the columns of data.source = files and its schema; there is none")
+        raise InputError(
+            "--public takes a file with the columns of data.source = files and its schema; the config has none"
+        )
     try:
         first, *_ = file_sources(config.data.model_copy(update={"test": str(path)}), config.model)
     except InputError as error:
@@ -142,20 +146,23 @@ def _as_json(made: Tuning, grid: dict[str, list[Any]], simulations: int) -> dict
 
 
 def explained(config: Path, made: Tuning, basis: str, simulations: int) -> list[str]:
-    """Lines that say above a config where its values come from, with the best points of the grid."""
+    """Comment above a config: the source of its values, and the best points of the grid."""
     import textwrap
 
-    said = (
+    origin = (
         f"Written by `fedcore tune {config.name}`: settings with the least mean error over {simulations} sets of silos "
         f"{basis}"
     )
     heads = [key.rpartition(".")[2] for key in made.best.point]
     rows = [[*(str(t.point[k]) for k in t.point), f"{t.error:.4f}"] for t in made.trials[:_SHOWN]]
-    return [*textwrap.wrap(said, 110), *(" ".join(f"{cell:>9}" for cell in row) for row in ([*heads, "error"], *rows))]
+    return [
+        *textwrap.wrap(origin, 110),
+        *(" ".join(f"{cell:>9}" for cell in row) for row in ([*heads, "error"], *rows)),
+    ]
 
 
 def _written(config: Path, values: dict[str, Any], made: Tuning, basis: str, simulations: int) -> str:
-    """The config with the chosen values, and how they were found as a comment above it."""
+    """Text of the config with the chosen values, below a comment on their source."""
     from fedcore.configfile.reading import put
 
     for key, value in made.best.point.items():

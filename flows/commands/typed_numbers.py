@@ -1,4 +1,4 @@
-"""Numbers of options, read as those of configs are: 1_000 and 010 say two things, and are refused with both."""
+"""Numbers of options, read as in configs: 1_000 and 010 have two readings, and are refused."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ def real(least: float | None = None) -> dict[str, Any]:
 
 
 def _read(given: object) -> int | float | None:
-    """The number that a text is in YAML 1.2; defaults come as numbers. Raises BadParameter where
-    it has two readings."""
+    """The number of a text by YAML 1.2; defaults are numbers already. Raises BadParameter for two readings."""
     if not isinstance(given, str):
         return given if isinstance(given, int | float) else None
-    if (said := complaint(given)) is not None:
-        raise typer.BadParameter(f"{said}.")
+    if (reason := complaint(given)) is not None:
+        raise typer.BadParameter(f"{reason}.")
     return core_number(given)
 
 

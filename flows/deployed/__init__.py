@@ -1,1 +1,1 @@
-"""What Prefect's page and schedules may start: recorded orders, each flow run in a process of its own."""
+"""Starts flow runs of Prefect's page and schedules: recorded orders only, one process each."""

@@ -1,7 +1,7 @@
-"""The deployments that `fedcore up` serves: `run/run` and `sweep/sweep`, each flow run in a process of its own.
+"""Deployments of `fedcore up`: `run/run` and `sweep/sweep`, each flow run in a process of its own.
 
-Prefect's own runner carries out what a server says: a deployment's pull steps are code. This one takes from it which
-flow run of a recorded deployment is due, and what `flows.schedules.orders` lets a server say.
+Prefect's own runner executes code that a server sends: a deployment's pull steps. This runner takes two things from
+the server: which flow run of a recorded deployment is due, and the values that `flows.schedules.orders` leaves free.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
 EXAMPLE = Path(__file__).parents[1] / "conf" / "experiment" / "digits.yaml"
-"""What Quick run on the page runs."""
+"""Parameters of Quick run on Prefect's page."""
 
 LIMIT = 2
 """Flow runs at a time."""
 AHEAD = 10.0
-"""Seconds before it is due that a flow run's process is started: its imports take as long, and the engine waits."""
+"""Seconds by which a flow run's process starts before it is due: its imports take as long."""
 LOOK = 5.0
-"""Seconds between two looks for flow runs whose drivers were killed."""
+"""Seconds between two searches for flow runs whose drivers were killed."""
 STEP = 0.25
-"""Seconds between two looks at what is due and what has ended."""
+"""Seconds between two checks of due flow runs and ended processes."""
 
 
 def main() -> None:
-    """Serves until it is ended. A flow run that is retried on the page comes here and resumes its run."""
+    """Serves until its process is ended. A flow run that is retried on the page starts here and resumes its run."""
     home, url = Home.current(), os.environ["PREFECT_API_URL"]
     with prefect_settings(home, url), get_client(sync_client=True) as client:
         served = register(home)
@@ -62,22 +62,22 @@ def main() -> None:
 
 
 def register(home: Home) -> list[UUID]:
-    """Ids of the deployments: told to the server, which shows them, and recorded at home, which is what counts."""
+    """Registers the deployments with the server and records them at home; returns their ids. Only the record counts."""
     example = read_yaml(EXAMPLE, ())
     swept = {"name": "digits", "base": example, "grid": {"privacy.epsilon": [1, 2, 4], "seed": [0, 1]}}
     found = []
     for flow, parameters in ((run_flow, example), (sweep_flow, swept)):
-        # One function for callers that wait and for coroutines: here it is the former.
+        # Prefect types this function for synchronous callers and coroutines alike; this call is synchronous.
         made: Any = flow.to_deployment(flow.name, description=flow.__doc__, parameters=parameters)
         identity = UUID(str(made.apply()))
         kind: Any = flow.name
-        Order(kind, parameters, free_fields(kind)).keep(home, "deployment", identity)
+        Order(kind, parameters, free_fields(kind)).record(home, "deployment", identity)
         found.append(identity)
     return found
 
 
 class Carriers:
-    """The processes that carry out flow runs of these deployments, at most `LIMIT` at a time."""
+    """Processes that carry out flow runs of these deployments, at most `LIMIT` at a time."""
 
     def __init__(self, home: Home, client: SyncPrefectClient, served: list[UUID]) -> None:
         self._home, self._client, self._served = home, client, served
@@ -85,19 +85,19 @@ class Carriers:
         self._going: dict[UUID, tuple[FlowRun, subprocess.Popen[bytes]]] = {}
 
     def serve(self) -> None:
-        """Never returns. A server that does not answer is asked again."""
-        every, asked = float(get_current_settings().runner.poll_frequency), -float("inf")
+        """Looks for due flow runs, starts them and reaps ended ones, forever. Retries a server that does not answer."""
+        every, looked = float(get_current_settings().runner.poll_frequency), -float("inf")
         while True:
             with contextlib.suppress(httpx.HTTPError, OSError):
                 self.reap()
-                if time.monotonic() - asked >= every:
-                    asked = time.monotonic()
+                if time.monotonic() - looked >= every:
+                    looked = time.monotonic()
                     self.look()
                 self.start_due()
             time.sleep(STEP)
 
     def look(self) -> None:
-        """Asks the server what is due, and ends firings that are to run nothing."""
+        """Reads the due flow runs from the server, and cancels firings that are passed over."""
         now = datetime.now(UTC)
         found = self._client.get_scheduled_flow_runs_for_deployments(self._served, now + timedelta(seconds=AHEAD))
         found.sort(key=lambda each: each.next_scheduled_start_time or now)
@@ -113,20 +113,20 @@ class Carriers:
             self.start(self._due.pop(0))
 
     def start(self, flow_run: UUID) -> None:
-        """Carries a flow run out, or says in its state why not."""
+        """Starts a flow run's process, or sets its state with the reason for a refusal."""
         try:
-            told: Any = self._client.set_flow_run_state(flow_run, Pending())
-            if told.state is None or not told.state.is_pending():
+            response: Any = self._client.set_flow_run_state(flow_run, Pending())
+            if response.state is None or not response.state.is_pending():
                 return  # cancelled meanwhile, or paused
             known = self._client.read_flow_run(flow_run)
         except ObjectNotFound:
-            return  # of a schedule that was paused or removed meanwhile
+            return  # its schedule was paused or removed meanwhile
         if refuse_unless_recorded(self._home, self._client, known):
             command = [sys.executable, "-P", "-m", "flows.deployed.flow_run", str(flow_run)]
             self._going[flow_run] = known, subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def reap(self) -> None:
-        """Says of what has ended without a word that it has crashed."""
+        """Drops ended processes. A flow run whose process set no final state becomes Crashed or Cancelled."""
         ended = [(flow_run, process) for flow_run, (_, process) in self._going.items() if process.poll() is not None]
         for flow_run, process in ended:
             with contextlib.suppress(ObjectNotFound):
@@ -142,7 +142,7 @@ class Carriers:
 
 
 def refuse_unless_recorded(home: Home, client: SyncPrefectClient, flow_run: FlowRun) -> bool:
-    """Whether what the server says of a flow run is what this home has recorded; one that is not ends failed."""
+    """True if the server's flow run agrees with this home's record; else sets it to Failed."""
     try:
         carried_out(home, flow_run)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The process of one due flow run: the deployments start `python -m flows.deployed.flow_run ID`."""
+"""Process of one due flow run: the deployments start `python -m flows.deployed.flow_run ID`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from flows.schedules.orders import carried_out
 
 
 def main(flow_run: str) -> None:
-    """Carries out a flow run of a deployment as this home has recorded it; the server says when,
-    and its free fields."""
+    """Carries out a deployment's flow run as recorded at home, with the server's free fields."""
     from prefect.client.orchestration import get_client
     from prefect.states import Failed
 

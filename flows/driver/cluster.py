@@ -1,4 +1,4 @@
-"""The Dask cluster of one driver: one at a time, which the runs of a config share."""
+"""Dask cluster of one driver: one at a time, shared by runs with the same cluster section."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flows.services.up_file import active_services
 
 
 class DriverCluster:
-    """Opened when a run first asks for it. `pool`: of its sites' holders."""
+    """Cluster that is opened for the first run that needs it. `pool`: holders of its sites' silos."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -39,14 +39,14 @@ class DriverCluster:
         return client
 
     def warm(self, config: ClusterConfig) -> None:
-        """Starts a local cluster that the first run will ask for, beside what its driver has to do before."""
+        """Starts the cluster of the first run in a thread, while the driver prepares the run."""
         if config.backend == "dask" and self._client is None and self._starting is None:
             thread = ThreadPoolExecutor(1, "fedcore-cluster")
             self._starting = config, thread.submit(self._cluster, config)
             thread.shutdown(wait=False)
 
     def _cluster(self, config: ClusterConfig) -> tuple[contextlib.ExitStack, Any]:
-        """A client of the config's cluster, and what closes both. Raises InputError if it does not answer or start."""
+        """Stack that closes cluster and client, and the client. Raises InputError if the cluster does not answer."""
         from tasks.workers.cluster import local_cluster, own_cluster, remote_cluster
         from tasks.workers.credentials import read
 
@@ -60,12 +60,12 @@ class DriverCluster:
             return stack.pop_all(), client
 
     def close(self) -> None:
-        """Lets go of it. Safe to call again."""
+        """Closes cluster and client. Safe to call again."""
         if self.pool is not None:
             self.pool.close()
         if self._starting is not None:
             starting, self._starting = self._starting[1], None
-            with contextlib.suppress(Exception):  # nobody has asked for it
+            with contextlib.suppress(Exception):  # no run has used it
                 starting.result()[0].close()
         self._client = self.pool = None
         self._stack.close()

@@ -1,4 +1,4 @@
-"""What has to be there before a run or a sweep is started: clusters, shufflers and policies that configs name."""
+"""Checks before a run or a sweep starts: clusters, shufflers and policies that its configs name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flows.services.up_file import active_services
 
 
 def check_cluster(cells: Sequence[ExperimentConfig]) -> None:
-    """Raises InputError if a config names a Dask scheduler that does not answer, before anything is started."""
+    """Raises InputError if a config names a Dask scheduler that does not answer."""
     named = {cell.cluster.model_dump_json(): cell.cluster for cell in cells if cell.cluster.backend == "dask"}
     for cluster in named.values():
         if cluster.address is not None:
@@ -22,7 +22,7 @@ def check_cluster(cells: Sequence[ExperimentConfig]) -> None:
 
 
 def check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
-    """Raises InputError if a config names a shuffler that does not answer, before anything is started."""
+    """Raises InputError if a config names a shuffler that does not answer."""
     named = {
         (cell.shuffler.address, cell.shuffler.secret, cell.cluster.address): cell
         for cell in cells
@@ -35,9 +35,9 @@ def check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
 
 
 def check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
-    """Raises InputError if silos have no policy and need one, or have one and would be opened unguarded.
+    """Raises InputError if a silo lacks a needed policy, or has one and would be opened unguarded.
 
-    Only where they will be opened from here, by a process with this environment: elsewhere it is the silos that know.
+    Checks only silos that a process with this environment opens here: elsewhere the silos check their own policies.
     """
     kinds = {cell.model_dump_json(include={"data", "model", "seed", "privacy"}): cell for cell in cells}
     for cell in kinds.values():

@@ -1,4 +1,4 @@
-"""Resources that the runs of one driver share: home, data, MLflow's writer, Dask cluster, sites, progress."""
+"""Resources that a driver's runs share: home, data, MLflow's writer, Dask cluster, sites, progress."""
 
 from __future__ import annotations
 
@@ -40,15 +40,14 @@ MOST_DATASETS = 4
 """Data sets whose public test records stay in memory; cells of one come one after another."""
 
 MARKED = 32
-"""Finished runs after which MLflow's database is brought to disk and they are marked, so that a driver that is killed
-leaves few to publish again."""
+"""Finished runs per flush of MLflow's database, after which they are marked as published."""
 
 Progress = Callable[[str, int, int], None]
 Release = Callable[[StatisticsRun, Backend, RunStore], Any]
 
 
 class Session:
-    """Opened by the driver around its flows; a flow that finds none open (a served deployment) opens its own."""
+    """Session of a driver's flows; a flow of a served deployment opens its own."""
 
     _open: Session | None = None
 
@@ -63,14 +62,14 @@ class Session:
         self._mlflow_runs: dict[str, TrackedRun] = {}
         self.recorded_runs = RecordedRuns(home)
         self.commanded = False
-        """Whether a command opened it, which prints what begins anew; a schedule's firing prints nothing."""
+        """True if a command opened it: restarts of runs are then printed. A schedule's firing prints nothing."""
         self.failure: Exception | None = None
-        """The error that ended its last run, whatever an engine makes of it."""
+        """The error that ended its last run; an engine may raise another one in its place."""
 
     @classmethod
     @contextlib.contextmanager
     def of_driver(cls, home: Home, progress: Progress | None = None) -> Iterator[Session]:
-        """The session that is open, or a new one for the time of the block."""
+        """The open session, or a new one for the block."""
         if cls._open is not None:
             yield cls._open
             return
@@ -84,7 +83,7 @@ class Session:
 
     @property
     def tracker(self) -> Tracker:
-        """The MLflow writer; opening it also ends what a killed driver left RUNNING there."""
+        """The MLflow writer; opening it also ends runs that a killed driver left RUNNING there."""
         if self._tracker is None:
             self._tracker = Tracker(tracking_store(self.home.mlflow_uri, self.home.mlflow_artifacts))
             self._tracker.close_stale(lambda kind, name: left_behind(self.home, name, kind))
@@ -92,13 +91,13 @@ class Session:
 
     @property
     def pages(self) -> dict[str, str]:
-        """As `browse`, without whether they are served."""
+        """Addresses of the pages, by `browse`."""
         return browse(self.home)[0]
 
     def experiment(self, config: ExperimentConfig, release: Release = release) -> Experiment:
-        """The config with its data prepared, once per driver for the cells that share them, and its plan.
+        """The config's experiment: its plan, and its data, which cells of a driver share.
 
-        Silos may have to release statistics first, by `release`: raises SiloError, BusyError, InputError as a run does.
+        `release` runs first if silos must release statistics. Raises SiloError, BusyError, InputError as a run does.
         """
         key = config.model_dump_json(include={"seed", "data", "model"})
         if config.released is not None:
@@ -113,7 +112,7 @@ class Session:
         return Experiment.of(config, *self._datasets[key])
 
     def _released(self, config: ExperimentConfig, release: Release) -> Released | Eigenvalues:
-        """The constants of statistics that silos release: for the first run that needs them, then from its folder."""
+        """Constants of released statistics: released for the first run, then read from disk."""
         path = statistics_path(self.home, statistics_id(config))
         run = StatisticsRun.prepare(config, self.home.silos)
         with drive_lock(self.home, run.run, "statistics"):
@@ -130,11 +129,13 @@ class Session:
                 store.close()
 
     def backend(self, experiment: Experiment, lease: int, first: bool = False) -> Backend:
-        """The backend of the experiment's silos, under this lease, which is the `first` or not. Raises InputError if a
-        cluster does not answer."""
+        """Backend of the experiment's silos under this lease. `first`: the run has had no lease before.
+
+        Raises InputError if a cluster does not answer.
+        """
         config = experiment.config.cluster
         ledgers, log = self.home.ledger_folders, self.silo_log
-        # A durable ledger is held under a lock: another config's site could not open the same silo beside it.
+        # A site holds a durable ledger's lock, so a site of another config could not open the same silo beside it.
         shared = experiment.config.privacy.ledger == "memory"
         if (shuffle := experiment.plan.problem.trust.shuffle) is not None:
             from flows.driver.shuffled import shuffled
@@ -150,7 +151,7 @@ class Session:
         return DaskSites(client, experiment, ledgers, config.deadline, log, pool, lease=lease, first=first)
 
     def _sending(self, experiment: Experiment, lease: int, first: bool, route: bytes) -> SendingSites:
-        """The sites of a shuffled run, which know this way to its shuffler."""
+        """Sites of a shuffled run. `route`: address and key of its shuffler, for the sites."""
         config, ledgers = experiment.config.cluster, self.home.ledger_folders
         if config.backend == "in-process":
             from tasks.shuffling.calls import carry
@@ -164,7 +165,7 @@ class Session:
 
     @property
     def silo_log(self) -> Path | None:
-        """FEDCORE_SILO_LOG names a file, at each site, that gets a line for every answer computed there."""
+        """File that FEDCORE_SILO_LOG names, with a line for every answer computed at the site."""
         path = os.environ.get("FEDCORE_SILO_LOG")
         return Path(path) if path else None
 
@@ -181,41 +182,43 @@ class Session:
         return self._mlflow_runs[run]
 
     def mlflow_address(self, run: str, timeout: float) -> Address | None:
-        """Where a run that was begun here is in MLflow; None if it is not there within `timeout` seconds."""
+        """MLflow address of a run of this session; None if MLflow lacks it after `timeout` seconds."""
         begun = self._mlflow_runs.get(run)
         return None if begun is None else begun.address(timeout)
 
     def cell_flow_runs(self, sweep_flow_run: str) -> CellFlowRuns:
-        """The writer of the flow runs of a sweep's cells, below the sweep's own. Raises InputError."""
+        """Writer of the flow runs of a sweep's cells, below the sweep's own. Raises InputError as `CellFlowRows`."""
         return CellFlowRows(self.home.prefect / "prefect.db", sweep_flow_run)
 
     def hold_until_published(self, lock: RunLock) -> None:
-        """Keeps a run's or a sweep's lock until MLflow has what was given of it, or never will: another driver would
-        take it for one that was left behind."""
+        """Holds a run's or a sweep's lock until its data have reached MLflow or are lost.
+
+        Without the lock, another driver would end the run in MLflow as one that was left behind.
+        """
         if self._tracker is not None:
-            self._tracker.once_delivered(lock.keep())
+            self._tracker.once_delivered(lock.hold())
 
     def finished(self, run: str) -> None:
-        """Notes that all of a finished run has been given to MLflow's writer."""
+        """Records that MLflow's writer has all of a finished run."""
         self._tracked.append(run)
         if len(self._tracked) >= MARKED:
             published, self._tracked = self._tracked, []
             self.tracker.once_on_disk(lambda: self._mark(published))
 
     def close(self) -> None:
-        """Ends what the session has opened, once MLflow has it all. Safe to call again."""
+        """Closes cluster, sites and MLflow's writer, once MLflow has all data. Safe to call again."""
         self.cluster.close()
         self._sites.close()
         tracker, self._tracker = self._tracker, None
         if tracker is None:
             return
         if not tracker.close(timeout=60.0):
-            Terminal(stderr=True).say(f"MLflow: {tracker.problem}; `fedcore resume` sends what is missing")
+            Terminal(stderr=True).print_plain(f"MLflow: {tracker.problem}; `fedcore resume` sends what is missing")
             return
         published, self._tracked = self._tracked, []
         self._mark(published)
 
     def _mark(self, published: Sequence[str]) -> None:
-        """Marks runs that MLflow has all of, on disk; a run without this mark is published again."""
+        """Marks runs on disk as published; a run without this mark is published again."""
         for run in published:
             mark(store_path(self.home, run), tracked="yes")

@@ -1,4 +1,4 @@
-"""The backend of a shuffled run: its key, its shuffler, somebody else's or its own, and sites that know the way."""
+"""Backend of a shuffled run: its key, its shuffler, and sites with the route to the shuffler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedcore.planning.shuffle import Shuffle
 from fedcore.shuffling.forms import Route
 from flows.services.own_shuffler import OwnShuffler
 from flows.services.shuffler_secret import shuffler_secret
-from tasks.shuffling.backend import SendingSites, Shuffled, kept_key
+from tasks.shuffling.backend import SendingSites, Shuffled, stored_key
 from tasks.shuffling.calls import Mailbox, check_listening
 
 
@@ -22,17 +22,17 @@ def shuffler_address(config: ExperimentConfig) -> str | None:
     return named if named is None or "://" in named else f"http://{named}"
 
 
-def told_secret(config: ExperimentConfig) -> str:
-    """What the run tells the shuffler that its config names; empty if the config names no file. Raises InputError."""
+def run_secret(config: ExperimentConfig) -> str:
+    """Secret that the run sends to the config's shuffler; empty if the config names no file. Raises InputError."""
     file = None if config.shuffler is None else config.shuffler.secret
     return "" if file is None else shuffler_secret("shuffler.secret", file)
 
 
 def check_shuffler(config: ExperimentConfig) -> None:
-    """Raises InputError unless the shuffler that the config names answers this run, or the run can start its own."""
+    """Raises InputError unless the config's shuffler answers, or the run can start its own."""
     address = shuffler_address(config)
     if address is not None:
-        check_listening(address, told_secret(config))
+        check_listening(address, run_secret(config))
     elif config.shuffler is not None and config.cluster.backend == "dask" and config.cluster.address is not None:
         raise InputError(
             f"shuffler.address is null, and sites of cluster.address = {config.cluster.address} may be on other "
@@ -41,11 +41,11 @@ def check_shuffler(config: ExperimentConfig) -> None:
 
 
 def shuffled(experiment: Experiment, shuffle: Shuffle, home: Home, sites: Callable[[bytes], SendingSites]) -> Shuffled:
-    """The run's backend; `sites` makes that of its sites, from the bytes of the route. Raises InputError, SiloError."""
+    """Backend of the run; `sites` makes its sites' backend from the route's bytes. Raises InputError, SiloError."""
     config, folder = experiment.config, home.runs / experiment.run
     check_shuffler(config)
     deadline = 60.0 if config.shuffler is None else config.shuffler.deadline
-    key, address, own, secret = kept_key(folder / "shuffler.key"), shuffler_address(config), None, told_secret(config)
+    key, address, own, secret = stored_key(folder / "shuffler.key"), shuffler_address(config), None, run_secret(config)
     if address is None:
         own = OwnShuffler(home, folder / "shuffler", shuffle.minimum)
         own.start()

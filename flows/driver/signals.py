@@ -17,13 +17,13 @@ _signal: str | None = None
 
 
 def stopped_by() -> str | None:
-    """The signal that asked this process to stop. What it interrupted may have turned the exception into another."""
+    """The signal that stopped this process, even if other code replaced `Stopped` by another error."""
     return _signal
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turns SIGTERM and SIGINT into `Stopped` for the time of the block (main thread only)."""
+    """Turns SIGTERM and SIGINT into `Stopped` within the block (main thread only)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,1 +1,1 @@
-"""What Prefect's and MLflow's pages show of runs and sweeps: their names, links to them, and columns."""
+"""Contents of Prefect's and MLflow's pages: names, links, tags, columns and artifacts."""

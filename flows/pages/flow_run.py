@@ -1,4 +1,4 @@
-"""Texts on the page of a run's flow run: its tags, a line of the log for each phase, the artifact with the result."""
+"""Texts on the page of a run's flow run: tags, a log line per phase, the artifact of the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flows.pages.links import artifact_key, run_page
 
 
 def flow_tags(config: ExperimentConfig, sweep: str | None, run: str | None = None) -> list[str]:
-    """Tags by which a flow run is found: run, method, seed, budget, sweep. `run`: its id, if not that of now."""
+    """Tags for searching a flow run: run, method, seed, budget, sweep. `run`: its id, if a former one."""
     tags = [f"run:{run or run_id(config)}", config.algorithm.name, f"seed:{config.seed}"]
     level = config.privacy.level
     tags += ["no-privacy"] if level == "no privacy" else [part.replace(" ", ":") for part in level.split(", ")]
@@ -21,7 +21,7 @@ def flow_tags(config: ExperimentConfig, sweep: str | None, run: str | None = Non
 
 
 def outcome(session: Session, result: RunResult) -> tuple[str, str]:
-    """An artifact's key and text: the result, and the link to the run in MLflow."""
+    """Key and text of the artifact with the result and a link to the run in MLflow."""
     in_mlflow = session.mlflow_address(result.run, timeout=30.0)
     error = "" if result.error is None else f"{result.measure} {result.error:.4g}, "
     spent, delta = result.epsilon_accounted, shown_up(result.delta, 3)
@@ -41,7 +41,7 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
 
 
 def phase_line(plan: Plan, index: int, round: int) -> str:
-    """The line of the log with which a phase begins, or goes on from a round after the first."""
+    """Log line for the start of a phase, or for its resumption from a later round."""
     phase = plan.phases[index - 1]
     rounds = f"{phase.rounds} rounds" + (f", from round {round}" if round > 1 else "")
     noise = f"sigma {shown_down(phase.sigma)}, epsilon {shown_up(phase.epsilon_accounted)}"

@@ -1,4 +1,4 @@
-"""Where a person finds a run or sweep on the pages of Prefect and MLflow."""
+"""Links to runs and sweeps on the pages of Prefect and MLflow."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ LIST = "?workflowType=machine_learning"
 
 
 def flow_page(pages: dict[str, str], flow_run_id: str) -> dict[str, str]:
-    """Id and page of a flow run: `fedcore up` shows the page; without `up` nobody does, and this
-    is where it will be."""
+    """Id and page of a flow run. The page opens once `fedcore up` serves it."""
     return {"flow_run_id": flow_run_id, "flow_run_url": f"{pages['prefect']}/runs/flow-run/{flow_run_id}"}
 
 
 def run_page(pages: dict[str, str], run: Address) -> str:
-    """The page of a run in MLflow."""
+    """Page of a run in MLflow."""
     return f"{pages['mlflow']}/#/experiments/{run.experiment}/runs/{run.id}{LIST}"
 
 
 def sweep_page(home: Home, pages: dict[str, str], sweep: str) -> str | None:
-    """MLflow's list of the cells of a sweep, in columns of what it varies; None if MLflow does not know of it."""
+    """MLflow's list of a sweep's cells, with a column per varied key; None without the sweep."""
     found = _found(home, sweep, "sweep")
     if found is None:
         return None
@@ -35,14 +34,16 @@ def sweep_page(home: Home, pages: dict[str, str], sweep: str) -> str | None:
 
 
 def mlflow_page(home: Home, pages: dict[str, str], run: str) -> str | None:
-    """The page of a run in MLflow, by fedcore's id; None if MLflow does not know of it."""
+    """Page of a run in MLflow, by fedcore's id; None if MLflow has no such run."""
     found = _found(home, run, "experiment")
     return None if found is None else run_page(pages, Address(found.experiment, found.id))
 
 
 def is_missing(home: Home, sweep: str, cells: Sequence[ExperimentConfig]) -> bool:
-    """Whether MLflow knows of a sweep that is finished, and lacks how it ended; False while somebody drives it, and
-    where none of its cells is tracked: whoever drives such a sweep tells MLflow nothing."""
+    """True if MLflow has a finished sweep but not its end.
+
+    False while a driver has the sweep, and if none of its cells is tracked: MLflow then receives nothing of it.
+    """
     if not any(cell.tracking.mlflow for cell in cells):
         return False
     found = _found(home, sweep, "sweep")
@@ -56,5 +57,5 @@ def _found(home: Home, id: str, kind: str) -> FoundRun | None:
 
 
 def artifact_key(kind: str, name: str) -> str:
-    """An artifact's key, of the letters that Prefect takes."""
+    """An artifact's key, in the characters that Prefect accepts."""
     return f"{kind}-{name.lower().replace('_', '-').replace('.', '-')}"

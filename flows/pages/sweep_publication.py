@@ -1,4 +1,4 @@
-"""Publishes a sweep to MLflow and Prefect: its configuration at the start, results and privacy cost at the end."""
+"""Publishes a sweep to MLflow and Prefect: config at the start, results and cost at the end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from tasks.tracking.run_writer import Status
 
 
 class SweepPublication:
-    """The publication of one sweep. MLflow gets nothing if no cell is tracked there. `settings`: by run, what the sweep
-    varies."""
+    """Publication of one sweep. MLflow receives nothing if no cell is tracked.
+
+    `settings`: by run, the values that the sweep varies.
+    """
 
     def __init__(self, config: SweepConfig, session: Session) -> None:
         self._config, self._session, self._sweep = config, session, sweep_id(config)
@@ -34,7 +36,7 @@ class SweepPublication:
         self.settings = settings(config, self._runs.run)
 
     def begin(self, rounds: int) -> None:
-        """Opens the sweep's run in MLflow. `rounds`: of all cells, with patience the most that may be run."""
+        """Opens the sweep's run in MLflow. `rounds`: sum over all cells; with patience, an upper bound."""
         config, patience = self._config, self._config.patience
         cells = config.cells()
         counts: dict[str, Any] = {"cells": len(cells), "rounds": rounds}
@@ -46,8 +48,7 @@ class SweepPublication:
             self._session.tracker.begin_sweep(self._sweep, config.name, counts, sweep_view(config, self.settings), ids)
 
     def finish(self, status: Status, report: Report | None, finished: Sequence[RunResult]) -> None:
-        """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the
-        best one registered."""
+        """Ends the sweep's run in MLflow with table and accounts; registers the best cell's model."""
         config, session = self._config, self._session
         self._totals, self._statement = totals_or_reason(session.home, config, finished, self._runs)
         if not self._tracked:
@@ -73,7 +74,7 @@ class SweepPublication:
         )
 
     def show(self, report: Report) -> None:
-        """The table as an artifact of the flow run, with what it cost (as in its log), and a link to the cells."""
+        """Adds an artifact with table, cost and a link to the cells; logs the cost."""
         get_run_logger().info(self._statement)
         session, text = self._session, f"{markdown(report.lines)}\n{in_markdown(self._statement)}"
         if self._tracked and (page := sweep_page(session.home, session.pages, self._sweep)) is not None:
@@ -81,7 +82,7 @@ class SweepPublication:
         create_markdown_artifact(text, key=artifact_key("sweep", self._sweep))
 
     def _register_best(self, finished: Sequence[RunResult]) -> None:
-        """Registers the private cell of the lowest error, where cells want it, with what choosing it means."""
+        """Registers the private cell of lowest error that wants it, with a statement on the choice."""
         config = self._config
         wanted = {self._runs.run(cell) for cell in config.cells() if cell.tracking.register_models != "none"}
         private = [result for result in finished if result.trust != "none" and result.run in wanted]

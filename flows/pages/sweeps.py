@@ -1,4 +1,4 @@
-"""What MLflow's page shows of a sweep: the columns in which it lists the cells, and what they cost."""
+"""Contents of a sweep's page in MLflow: columns of the list of cells, tables and metrics of cost."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from flows.reports.silo_totals import SiloTotal, totals_as_json
 from flows.sweep_files import sweep_id
 from tasks.tracking.run_writer import Table, View, cell_tag
 
-_ASKED = (
+_FIRST = (
     "algorithm.name",
     "privacy.trust",
     "privacy.epsilon",
     "privacy.noise_multiplier",
     "privacy.whole_silo.epsilon",
 )
-"""Keys that tell cells apart beside what `settings` finds; then come seed and repetition."""
+"""Keys of the first columns, if cells differ in them; `settings`, seed and repetition follow."""
 _MEASURES = {"test error": "test_error", "test RMSE": "test_rmse", "held-out error": "evaluation/error"}
-"""Metrics of what `RunResult.error` is."""
+"""Names of metrics by `RunResult.measure`."""
 
 
-def sweep_view(config: SweepConfig, told: Mapping[str, Settings], results: Sequence[RunResult] = ()) -> View:
-    """The sweep's cells in MLflow: a column for each key that they differ in, and for what came out. `told`: the
-    sweep's `settings`."""
+def sweep_view(config: SweepConfig, settings: Mapping[str, Settings], results: Sequence[RunResult] = ()) -> View:
+    """MLflow's list of the sweep's cells: a column per varied key (`settings`) and per measure."""
     cells, sweep = config.cells(), sweep_id(config)
-    varied = dict.fromkeys(key for said in told.values() for key in said)
+    varied = dict.fromkeys(key for values in settings.values() for key in values)
     chosen = () if config.patience is None else (config.patience.key,)
-    keys = [key for key in _ASKED if _differ(cells, key)]
+    keys = [key for key in _FIRST if _differ(cells, key)]
     keys += [part for key in (*varied, *chosen) for part in _parts(cells, key)]
     keys += [key for key in ("seed", "repetition") if _differ(cells, key)]
     measures = [_MEASURES[name] for name in dict.fromkeys(result.measure for result in results)]
@@ -43,7 +42,7 @@ def sweep_view(config: SweepConfig, told: Mapping[str, Settings], results: Seque
 
 
 def sweep_metrics(totals: Sequence[SiloTotal], results: Sequence[RunResult]) -> dict[str, float]:
-    """What the sweep's own run says in numbers: of all cells together, at the silo with the largest account."""
+    """Metrics of the sweep's own run: sums over all cells, at the silo with the largest account."""
     found: dict[str, float] = {"cells_finished": len(results)}
     if totals:
         worst = max(totals, key=lambda total: total.epsilon_private)
@@ -53,14 +52,14 @@ def sweep_metrics(totals: Sequence[SiloTotal], results: Sequence[RunResult]) -> 
 
 
 def budget_table(totals: Sequence[SiloTotal]) -> Table:
-    """The account of each silo over all cells, by columns."""
+    """Account of each silo over all cells, by columns."""
     rows = totals_as_json(totals)
     columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
     return as_printed(columns, "epsilon", "epsilon_of_noised_cells", "delta")
 
 
 def as_printed(columns: Table, *spent: str) -> Table:
-    """Columns for a page that shows all digits of a number; those of `spent` epsilons and deltas are rounded up."""
+    """Columns for a page that shows all digits; `spent` ones, epsilons and deltas, are rounded up."""
     up = {key: [None if each is None else number_up(each) for each in columns.get(key, ())] for key in spent}
     return {key: up.get(key, values) for key, values in columns.items()}
 
@@ -70,6 +69,6 @@ def _differ(cells: Sequence[ExperimentConfig], key: str) -> bool:
 
 
 def _parts(cells: Iterable[ExperimentConfig], key: str) -> list[str]:
-    """The keys of parameters that say a value: of a section, those in it."""
+    """The key itself, or the keys inside it where its value is a section."""
     inner = [value for cell in cells if isinstance(value := known_value(cell, key), dict)]
     return list(dict.fromkeys(f"{key}.{part}" for value in inner for part in value)) or [key]

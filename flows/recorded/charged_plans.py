@@ -1,4 +1,4 @@
-"""By which plan the releases of a run were charged: that of its own sizes of silos, not of those of files today."""
+"""Plan by which a run's releases were charged: by the run's sizes of silos, not by today's."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from tasks.run_file import read_meta
 
 
 class UnknownTotalError(InputError):
-    """What a sweep costs together cannot be told: a run of it was charged by a plan that cannot be made here."""
+    """A sweep's total is unknown: a run was charged by a plan that cannot be made again here."""
 
 
 def charged_plan(home: Home, run: str, config: ExperimentConfig, silos: Sequence[SiloResult] | None) -> Plan:
-    """The plan by which the run was charged, or would be if it was not begun. `silos`: what it says of them once it has
-    ended.
+    """The plan by which the run was charged, or would be if it was not begun. `silos`: of its result, if it has ended.
 
-    Raises UnknownTotalError where its checkpoint is bound to another plan, InputError as `make_plan`.
+    Raises UnknownTotalError if its checkpoint is bound to another plan; InputError as `make_plan`.
     """
     plan = make_plan(config, _sizes(silos) if silos is not None and has_paths(config) else None)
     if not has_paths(config):
@@ -35,7 +34,7 @@ def charged_plan(home: Home, run: str, config: ExperimentConfig, silos: Sequence
     meta = read_meta(store_path(home, run))
     if config.released_curvature is None:
         other = meta.get("plan", plan.digest) != plan.digest
-    else:  # its plan has a smoothness that silos released, which no charge follows from
+    else:  # its plan has a smoothness that silos released; charges do not depend on it
         other = silos is None and "plan" in meta and changed(meta, config) is not None
     if other:
         raise _unknown_total(f"run {run}")
@@ -43,7 +42,7 @@ def charged_plan(home: Home, run: str, config: ExperimentConfig, silos: Sequence
 
 
 def charged_statistics(home: Home, statistics: str, config: ExperimentConfig) -> Plan | None:
-    """The plan by which a release of statistics that runs share was charged, or would be; None if there is none.
+    """The plan by which a shared release of statistics was or would be charged; None without one.
 
     Raises as `charged_plan`.
     """
@@ -66,8 +65,8 @@ def _sizes(silos: Sequence[SiloResult]) -> Mapping[str, int]:
     return {silo.silo: silo.n for silo in silos}
 
 
-def _unknown_total(what: str) -> UnknownTotalError:
+def _unknown_total(name: str) -> UnknownTotalError:
     return UnknownTotalError(
-        f"What all cells together cost cannot be told here: {what} was charged by another plan than its config makes "
-        "now, since sizes of silos changed, or the version did; the silos' ledgers have what it spent."
+        f"The total of all cells is unknown here: {name} was charged by another plan than its config makes now, since "
+        "sizes of silos or the version changed; the silos' ledgers have its charges."
     )

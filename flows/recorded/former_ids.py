@@ -1,9 +1,9 @@
-"""Runs and sweeps whose ids are of other paths than those of their data now.
+"""Runs and sweeps under former ids: ids made from other paths than those of their data now.
 
-Ids of fedcore 0.2 were of paths as they were typed; an id of now changes where data are moved, or a link replaces them.
-A run of a former id is found again by its parameters. A finished one stands for the run of these parameters on these
-data, which is not charged again; where other data have taken the place of its own, it is another run. A stopped one
-cannot go on: noise follows from the id.
+Ids of fedcore 0.2 contained paths as typed; today's ids change when data are moved or a link replaces them. A run of a
+former id is found by its parameters. A finished one stands for the run of the same parameters and data, which is not
+charged again; if other data are in their place, it is another run. A stopped one cannot be resumed: noise depends on
+the id.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ UNDER_FORMER = "under former ids (of paths as they were typed, or of where data 
 
 
 class RecordedRuns:
-    """Which runs of a home are those of configs' parameters, by their ids of now or by former ones.
+    """Lookup of the runs of a home by configs' parameters, under their present ids or former ones.
 
-    Runs of former ids are looked for once, where a config with paths has no run of its own: no new ones come.
+    Former ids are searched once, for a config with paths and without a run of its own: no new ones appear.
     """
 
     def __init__(self, home: Home, former_sweep: str | None = None, found: FormerRuns | None = None) -> None:
-        """`former_sweep`: the former id of a kept sweep whose cells are meant: there runs of former ids come first,
-        whatever their data. `found`: what others look for, too."""
+        """`found`: a search that other lookups share.
+
+        `former_sweep`: former id of a saved sweep. For its cells, runs of former ids come first, whatever their data.
+        """
         self._home, self._former_sweep = home, former_sweep
         self._found = FormerRuns(home) if found is None else found
         self._chosen: dict[str, RunRecord | None] = {}
@@ -43,25 +45,25 @@ class RecordedRuns:
         return self._former_sweep
 
     def run(self, config: ExperimentConfig) -> str:
-        """The id of the run that stands for the config: one that has ended under a former id, else that of now."""
+        """Id of the config's run: one that has ended under a former id, else the present id."""
         former = self.former(config)
         if former is None or (self._former_sweep is None and former.state not in _ENDED):
             return run_id(config)
         return former.run
 
     def runs(self, cells: Iterable[ExperimentConfig]) -> dict[str, str]:
-        """`run` of each cell, by its id of now."""
+        """`run` of each cell, by its present id."""
         return {run_id(cell): self.run(cell) for cell in cells}
 
     def record(self, config: ExperimentConfig) -> RunRecord | None:
-        """The record of `run`; None if there is none. Raises InputError as `read_run`."""
+        """Record of `run`; None if there is none. Raises InputError as `read_run`."""
         return read_run(self._home, self.run(config))
 
     def former(self, config: ExperimentConfig) -> RunRecord | None:
-        """The run of these parameters under a former id, one that has ended before others; None if there is none, or
-        the run was begun under its id of now.
+        """Run of these parameters under a former id, preferably an ended one.
 
-        But for the cells of a former sweep, none that is known to be of other data than those that are there now.
+        None if there is none, or the run was begun under its present id. A run on other data than today's counts only
+        for the cells of a former sweep.
         """
         if not has_paths(config):
             return None
@@ -74,10 +76,10 @@ class RecordedRuns:
                 found = [record for record in found if self._found.data(config, record) != "other"]
                 found.sort(key=lambda record: (record.state not in _ENDED, self._found.data(config, record) != "same"))
             else:
-                mine = (self._former_sweep, None)
+                sweeps = (self._former_sweep, None)
                 found.sort(
                     key=lambda record: (
-                        mine.index(record.sweep) if record.sweep in mine else len(mine),
+                        sweeps.index(record.sweep) if record.sweep in sweeps else len(sweeps),
                         record.state not in _ENDED,
                     )
                 )
@@ -85,12 +87,12 @@ class RecordedRuns:
         return self._chosen[run]
 
     def is_done(self, config: ExperimentConfig) -> bool:
-        """Whether the run of these parameters is finished, and MLflow has all of it."""
+        """True if the run of these parameters is finished and MLflow has all of it."""
         record = self.record(config)
         return record is not None and record.complete
 
     def is_over(self, config: ExperimentConfig) -> bool:
-        """Whether nothing is left that could go on: `is_done`, or the run was stopped under a former id."""
+        """True if nothing can be resumed: `is_done`, or the run was stopped under a former id."""
         former = self.former(config)
         return self.is_done(config) or (former is not None and former.state not in _ENDED)
 
@@ -100,33 +102,33 @@ class RecordedRuns:
         return [record for record in found if record.state not in _ENDED]
 
     def taken_over(self, cells: Sequence[ExperimentConfig]) -> str | None:
-        """How many of the cells have ended under former ids, in a sentence; None if none has."""
+        """Sentence on the number of cells that have ended under former ids; None without one."""
         ended = [cell for cell in cells if (former := self.former(cell)) is not None and former.state in _ENDED]
         if not ended:
             return None
         return f"{len(ended)} of {len(cells)} cells ended {UNDER_FORMER}: none is run again{self.doubt(ended)}"
 
     def doubt(self, cells: Sequence[ExperimentConfig]) -> str:
-        """Which runs that stand for cells under former ids may be of other data, as the end of a sentence."""
+        """End of a sentence on runs of former ids that may be of other data; empty without one."""
         found = [(cell, self.former(cell)) for cell in cells]
         unknown = [each for cell, each in found if each is not None and self._found.data(cell, each) == "unknown"]
         if not unknown:
             return ""
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         return (
-            f"; {unknown[0].run}{more} cannot say whether it is of the data that are there now: set repetition to "
-            "another number if these are others"
+            f"; {unknown[0].run}{more} may be of other data than those that are there now: set repetition to another "
+            "number if so"
         )
 
 
 def refuse_former(record: RunRecord) -> None:
-    """Raises InputError for a run that would go on under another id than its own."""
+    """Raises InputError for a run of a former id, which cannot be resumed."""
     if (sentence := former_sentence(record)) is not None:
         raise InputError(sentence)
 
 
 def former_sentence(record: RunRecord) -> str | None:
-    """Why an unfinished run cannot go on under its id, and what is left to do; None if it is its id of now."""
+    """Sentence on why a run of a former id cannot be resumed, and what to do; None for a present id."""
     if (now := run_id(record.config)) == record.run:
         return None
     ways = ways_on(record.run, record.config.repetition, record.config.privacy.ledger == "sqlite")
@@ -137,7 +139,7 @@ def former_sentence(record: RunRecord) -> str | None:
 
 
 def begins_anew(stopped: Sequence[RunRecord]) -> str:
-    """Says of runs that were stopped under former ids that their parameters are begun anew, and what that costs."""
+    """Sentence on runs stopped under former ids: their parameters begin anew, at what cost."""
     first = stopped[0]
     durable = any(record.config.privacy.ledger == "sqlite" for record in stopped)
     cost = (

@@ -1,4 +1,4 @@
-"""Runs of a home whose ids are not those that their parameters have now, found without validating all of them."""
+"""Search of a home for runs of former ids, without validating the parameters of every run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from flows.runs import RunRecord, read_run
 from tasks.run_file import read_meta
 
 _KNOWN: dict[str, dict[str, tuple[int, str | None]]] = {}
-"""By home and run: the inode of its folder, and what its parameters are but for places; None of another schema. They
-are read once in a process: what a run is of stays."""
+"""By home and run: inode of the folder, and digest of the parameters without paths (or None).
+
+Parameters are read once per process, because they never change.
+"""
 
 
 class FormerRuns:
-    """Which runs of former ids have which parameters, and whether their data are there still; looked at once each."""
+    """Runs of former ids by parameters, and the state of their data; each run is read once."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -29,7 +31,7 @@ class FormerRuns:
         self._data: dict[str, Data] = {}
 
     def of(self, config: ExperimentConfig) -> list[RunRecord]:
-        """Records of the runs under other ids that have the config's id now; those that cannot be read are left out."""
+        """Records of readable runs under former ids whose present id is the config's."""
         if config.name not in self._by_name:
             self._by_name[config.name] = self._scanned(config.name)
         runs = self._by_name[config.name].get(placeless(config.model_dump(mode="json")), ())
@@ -37,13 +39,13 @@ class FormerRuns:
         return [each[0] for each in found if each is not None and each[1] == now != each[0].run]
 
     def data(self, config: ExperimentConfig, record: RunRecord) -> Data:
-        """`data_of` a run that `of` found."""
+        """`data_of` for a run that `of` returned."""
         if record.run not in self._data:
             self._data[record.run] = data_of(self._home, record.run, config, record.result)
         return self._data[record.run]
 
     def _read(self, run: str) -> tuple[RunRecord, str] | None:
-        """The record, and its id of now."""
+        """The record, and its present id; None for a damaged run."""
         if run not in self._records:
             try:
                 record = read_run(self._home, run)
@@ -53,7 +55,7 @@ class FormerRuns:
         return self._records[run]
 
     def _scanned(self, name: str) -> dict[str, list[str]]:
-        """Ids of all runs of a name, by their parameters but for places. Raises InputError if nobody can read which."""
+        """Ids of all runs of a name, by their digests without paths. Raises InputError if the folder is unreadable."""
         known, found = _KNOWN.setdefault(str(self._home.runs), {}), dict[str, list[str]]()
         try:
             with os.scandir(self._home.runs) as folders:

@@ -1,4 +1,4 @@
-"""Whether the data of a run that was begun are those that are there now, as far as its checkpoint says."""
+"""Comparison of a run's data, as its checkpoint recorded them, with the data that are there now."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Data = Literal["same", "other", "unknown"]
 
 
 def data_of(home: Home, run: str, config: ExperimentConfig, result: RunResult | None) -> Data:
-    """What the files that `config` names are to those of the run; `result`: of a finished one.
+    """Compares the files that `config` names with the data of the run. `result`: of a finished run.
 
-    Unknown where its checkpoint has no digests of them (guarded silos, older versions), unless sizes differ, and where
-    files cannot be read.
+    "unknown" if files cannot be read. Also if the checkpoint has no digests of them (guarded silos, older versions) and
+    the result's sizes do not differ.
     """
     meta = read_meta(store_path(home, run))
     try:
@@ -41,13 +41,13 @@ def data_of(home: Home, run: str, config: ExperimentConfig, result: RunResult | 
 
 
 def changed(meta: dict[str, str], config: ExperimentConfig) -> str | None:
-    """What of the data is other than a checkpoint says, in words; None: nothing that it knows of.
+    """Part of the data that differs from the checkpoint, in words; None without a difference.
 
     Raises InputError, SiloError for files that cannot be read.
     """
     if not isinstance(config.data, FilesData):
-        there = public_data_set(config.data, config.seed)
-        return "what its public files hold" if there is not None and meta.get("silos", there) != there else None
+        digest = public_data_set(config.data, config.seed)
+        return "what its public files hold" if digest is not None and meta.get("silos", digest) != digest else None
     sources = file_sources(config.data, config.model)
     if silos := other_files(meta, sources) if "files" in meta else []:
         return f"the file of {named(silos)}"
@@ -58,9 +58,9 @@ def changed(meta: dict[str, str], config: ExperimentConfig) -> str | None:
 
 
 def data_note(home: Home, run: str, config: ExperimentConfig) -> str:
-    """A warning, as the end of a sentence, if the data of a finished run are others now, where they still are."""
+    """End of a sentence, a warning if the data of a finished run have changed; empty if unreadable."""
     try:
-        what = changed(read_meta(store_path(home, run)), config)
+        part = changed(read_meta(store_path(home, run)), config)
     except (InputError, SiloError):
         return ""
-    return "" if what is None else f"; {what} changed since then, and the result is of what was there before"
+    return "" if part is None else f"; {part} changed since then, and the result is of what was there before"

@@ -1,4 +1,4 @@
-"""What a table says of answering without a model, so that nobody takes the most frequent class for one."""
+"""Comparison of a table's errors with a constant answer: the most frequent class, or the mean."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ _OF_NUMBERS = ("test RMSE", "relative RMSE")
 
 
 def shortfalls(lines: Sequence[Line]) -> list[str]:
-    """A sentence for each line that is no better than no model, so that nobody takes it for one.
-
-    Or one that nobody knows, where there are no test data.
-    """
+    """Sentences on lines that are no better than a constant answer, or on missing test data."""
     if lines and all(line.error is None for line in lines):
         return [
-            "No test data: data.test names no public file, and evaluation holds no records out, so nobody knows what "
-            "these models are worth."
+            "No test data: data.test names no public file, and evaluation holds no records out, so the quality of "
+            "these models is unknown."
         ]
     return [
         f"{line.name} at epsilon {line.level} is no better than always answering {constant_answer(line)}: "
@@ -33,7 +30,7 @@ def measure(lines: Sequence[Line]) -> str:
 
 
 def constant_answer(line: Line) -> str:
-    """What is answered without a model."""
+    """The constant answer that a line is compared with, in words."""
     return "the mean" if line.measure in _OF_NUMBERS else "the most frequent class"
 
 
@@ -45,15 +42,15 @@ def shown_error(line: Line, value: float | None) -> str:
 
 
 def without_a_model(lines: Sequence[Line]) -> str:
-    """What is said of always answering the same below a table; of seeds that differ, the range."""
+    """Sentences below a table on the errors of constant answers; a range if seeds differ."""
     known = {(line.measure, constant_answer(line)) for line in lines if line.baseline is not None}
-    said = ""
+    text = ""
     for measure, constant in sorted(known):
         mine = [line for line in lines if line.baseline is not None and line.measure == measure]
         ends = dict.fromkeys(shown_error(mine[0], of(line.baseline or 0.0 for line in mine)) for of in (min, max))
-        said += f" Always answering {constant}: {measure} {' to '.join(ends)}."
+        text += f" Always answering {constant}: {measure} {' to '.join(ends)}."
     silo = next((line for line in lines if line.silo_mean_baseline is not None), None)
     if silo is not None:
-        said += " By silo: the mean of the silos' errors; always answering the most frequent class of each: "
-        said += f"{silo.silo_mean_baseline:.3f}."
-    return said
+        text += " By silo: the mean of the silos' errors; always answering the most frequent class of each: "
+        text += f"{silo.silo_mean_baseline:.3f}."
+    return text

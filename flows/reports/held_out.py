@@ -1,4 +1,4 @@
-"""What silos released about records that they held out, as a table of a run."""
+"""Table of a run's held-out evaluation, by the noisy histograms that silos released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flows.reports.table import plain_table
 
 
 def held_out_table(result: RunResult) -> Table | None:
-    """The last evaluation with its intervals, and errors of those before it; None for a run without."""
+    """Table of the last evaluation with intervals, and of earlier errors; None without evaluation."""
     last = result.at_last
     if last is None:
         return None

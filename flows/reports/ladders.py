@@ -1,4 +1,4 @@
-"""Which value a sweep with patience has chosen of each ladder, and what became of the others."""
+"""Table of the ladders of a sweep with patience: chosen values, and the state of the others."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from flows.reports.table import plain_table
 
 
 def ladder_table(ladders: Sequence[LadderState], rule: PatienceConfig) -> Table:
-    """A line for each ladder; the caption says how values were chosen."""
+    """Table with a row per ladder; its caption describes the rule of choice."""
     shown = plain_table(f"{rule.key}: the largest value that survives")
     shown.caption_justify = "left"
     for head in ("ladder", "chosen", "abandoned (round)", "open", "not tried"):
         shown.add_column(head, justify="left", overflow="fold")
     for ladder in ladders:
         by = {
-            standing: [rung for rung in ladder.rungs if rung.standing == standing]
-            for standing in ("abandoned", "open", "not tried")
+            state: [rung for rung in ladder.rungs if rung.state == state]
+            for state in ("abandoned", "open", "not tried")
         }
         shown.add_row(
             ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in ladder.apart.items()) or "all",
             "none" if ladder.chosen is None else in_full(ladder.chosen.value),
             ", ".join(f"{in_full(rung.value)} ({rung.round}{_how(rung)})" for rung in by["abandoned"]),
-            *(", ".join(in_full(rung.value) for rung in by[standing]) for standing in ("open", "not tried")),
+            *(", ".join(in_full(rung.value) for rung in by[state]) for state in ("open", "not tried")),
         )
     shown.caption = (
         f"{rule.statement}. A look every {rule.every} rounds; after {rule.limit} above {rule.factor:g} times the least "
@@ -37,7 +37,7 @@ def ladder_table(ladders: Sequence[LadderState], rule: PatienceConfig) -> Table:
 
 
 def without_a_survivor(ladders: Sequence[LadderState]) -> str | None:
-    """A sentence about ladders of which no value survived; None if there is none."""
+    """Sentence on decided ladders of which no value survived; None if there are none."""
     lost = [ladder for ladder in ladders if ladder.decided and ladder.chosen is None]
     if not lost:
         return None

@@ -1,4 +1,4 @@
-"""Finished runs as lines of a table: means over the seeds of one method at one epsilon with the same settings."""
+"""Lines of a table: means over the finished runs of one method at one epsilon with the same settings."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from fedcore.arrays import canonical_json
 from fedcore.directed_rounding import in_full
 from fedcore.experiment.result import RunResult, Theorem
-from flows.reports.settings import Settings, said
+from flows.reports.settings import Settings, settings_text
 
 _Key = tuple[str, float | None, float | None, str, float | None, bool]
-"""Method, target, noise that was given, unit, target for whole silos, whether shuffled."""
+"""Method, target, given noise multiplier, unit, target for whole silos, and true for shuffled runs."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method at one epsilon with the same settings, over its seeds. `spread`: sample standard deviation, None for
-    one run.
+    """One method at one epsilon with the same settings, over its seeds.
 
-    `error`: of real labels the root of the mean squared error (`measure` says which).
+    `error`: mean error of the kind that `measure` names; for real labels a root mean squared error. `spread`: its
+    sample standard deviation, None for one run.
     """
 
     method: str
@@ -37,37 +37,37 @@ class Line:
     theorem: Theorem | None = None
     """None for a method without a theorem."""
     multiplier: float | None = None
-    """Noise over sensitivity where that was given."""
+    """Noise over sensitivity, if the config gives it instead of a target."""
     measure: str = "test error"
     baseline: float | None = None
-    """The same error without a model: of always answering the most frequent class, or the mean, of the test data."""
+    """The same error of a constant answer: the most frequent class, or the mean, of the test data."""
     silo_mean: float | None = None
     """Mean over the seeds of the plain mean of the silos' errors."""
     silo_mean_baseline: float | None = None
-    """The same of always answering the most frequent class of each silo."""
+    """The same mean for a constant answer at each silo, its most frequent class."""
     unit: str = "records"
-    """What epsilon is for."""
+    """Unit of privacy: records or persons."""
     auc: float | None = None
     """Area under the ROC curve, mean over the seeds."""
     whole_silo: float | None = None
-    """Target for all records of a silo together."""
+    """Target of the whole-silo guarantee, for all records of a silo."""
     shuffled: float | None = None
-    """The largest epsilon towards who sees shuffled batches only; None without a shuffler."""
+    """Largest epsilon towards an observer of shuffled batches only; None without a shuffler."""
     at: float | None = None
-    """Where the line is on an axis of something else than epsilon."""
+    """Coordinate of the line on an axis other than epsilon."""
     settings: Settings = field(default_factory=dict)
     """Values of the keys that a sweep varies beside epsilon, seed and repetition."""
     best: bool = False
-    """Whether its error is the lowest of several settings of the method at this epsilon."""
+    """True if its error is the lowest of several settings of the method at this epsilon."""
 
     @property
     def name(self) -> str:
-        """The method with its settings, as in sentences and legends."""
-        return ", ".join(filter(None, (self.method, said(self.settings))))
+        """The method with its settings, for sentences and legends."""
+        return ", ".join(filter(None, (self.method, settings_text(self.settings))))
 
     @property
     def level(self) -> str:
-        """The target, the noise that was given, or none; and whether it is of shuffled batches."""
+        """The targets or the given noise as text, or "none"; marked if the run is shuffled."""
         parts = [] if self.epsilon is None else [in_full(self.epsilon)]
         parts += [] if self.multiplier is None else [f"noise {in_full(self.multiplier)}"]
         parts += [] if self.whole_silo is None else [f"whole silo {in_full(self.whole_silo)}"]
@@ -75,15 +75,17 @@ class Line:
 
     @property
     def place(self) -> float | None:
-        """Where the line is on its axis, of epsilons at its target, else at what its noise spends; None: no privacy."""
+        """Coordinate on the axis; for epsilon the target, else the accounted one; None: no privacy."""
         if self.at is not None:
             return self.at
         return self.epsilon if self.epsilon is not None else self.accounted
 
 
 def summarise(results: Iterable[RunResult], settings: Mapping[str, Settings] | None = None) -> tuple[Line, ...]:
-    """Lines in order of method (as first seen), epsilon (no privacy first) and settings (as first seen). `settings`: by
-    run, those that a sweep varies; means are over runs that have the same."""
+    """Lines in order of method (as first seen), epsilon (no privacy first) and settings (as first seen).
+
+    `settings`: by run, the values that a sweep varies; means are over runs with the same values.
+    """
     settings = settings or {}
     groups: dict[_Key, dict[str, list[RunResult]]] = {}
     for result in results:
@@ -111,7 +113,7 @@ def summarise(results: Iterable[RunResult], settings: Mapping[str, Settings] | N
 
 
 def _line(group: Sequence[RunResult], settings: Settings) -> Line:
-    """The means over runs of one method at one target with the same settings."""
+    """Line of the runs of one method at one target with the same settings."""
     errors = [result.error for result in group if result.error is not None]
     spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
     shuffled = [result.epsilon_shuffled for result in group if result.epsilon_shuffled is not None]
@@ -141,11 +143,10 @@ def _line(group: Sequence[RunResult], settings: Settings) -> Line:
 
 
 def _marked(lines: Sequence[Line]) -> list[Line]:
-    """Lines of one method and target; of those on the same data and silos, if several have errors, the lowest is
-    marked."""
+    """The lines of one method and target. Of several with errors on the same data and silos, the lowest is marked."""
     groups: dict[str, list[tuple[float, int]]] = {}
     for index, line in enumerate(lines):
-        chosen = ("algorithm.", "model.")  # what a person chooses; the rest is where it is tried
+        chosen = ("algorithm.", "model.")  # a person chooses these; other keys are the conditions of the trial
         where = canonical_json({key: value for key, value in line.settings.items() if not key.startswith(chosen)})
         if line.error is not None:
             groups.setdefault(where, []).append((line.error, index))

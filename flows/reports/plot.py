@@ -1,4 +1,4 @@
-"""Errors of a sweep as a plot: against epsilon, or, at one epsilon, against a number that the sweep varies."""
+"""Plot of a sweep's errors against epsilon or, at a single epsilon, against a varied number."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from flows.reports.settings import shown
 from tasks.result_file import write_atomically
 
 MOST_CURVES = 8
-"""With more of them those of a method have one colour, and only its best one is named."""
+"""Beyond this number, curves of a method share a colour, and only the best one is named."""
 
 
 @dataclass(frozen=True)
 class _Curve:
-    """Lines with places on the axis, in their order. `faint`: of a setting that is not the best of its method."""
+    """Lines with their coordinates on the axis, in order. `faint`: not the method's best setting."""
 
     label: str
     lines: list[Line]
@@ -32,12 +32,12 @@ class _Curve:
 def plot(
     lines: Sequence[Line], path: Path, title: str | None = None, axis: str | None = None, logarithmic: bool = False
 ) -> None:
-    """Draws mean error with its standard deviation against epsilon, or another `axis`, a curve per method and settings.
+    """Draws mean errors with deviations against epsilon or another `axis`, a curve per setting.
 
-    Where all lines are at one epsilon the axis is the number that the sweep gives the most values. `logarithmic`:
-    errors too, for those that fall by orders of magnitude.
+    If all lines are at one epsilon, the axis is the number with the most values in the sweep. `logarithmic`: a
+    logarithmic scale for errors, which then fall by orders of magnitude.
     """
-    from matplotlib.figure import Figure  # without pyplot, which is for windows and takes half a second
+    from matplotlib.figure import Figure  # without pyplot, which opens windows and takes half a second to import
 
     drawn = [line for line in lines if line.error is not None]
     varied = None if axis is not None else _varied_number(drawn)
@@ -85,13 +85,12 @@ def plot(
 
 
 def _of_epsilon(lines: Sequence[Line]) -> str:
-    whose = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
-    return f"epsilon of the run, per {whose or 'record'} of each silo (replace-one)"
+    units = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
+    return f"epsilon of the run, per {units or 'record'} of each silo (replace-one)"
 
 
 def _varied_number(lines: Sequence[Line]) -> str | None:
-    """The key with the most values, all above 0, that all lines have, where there is one epsilon; None: draw against
-    epsilon."""
+    """Key of the axis: in all lines, with most values, all above 0; None for several epsilons."""
     if len({line.level for line in lines}) > 1:
         return None
     values: dict[str, set[Any]] = {}
@@ -109,8 +108,10 @@ def _varied_number(lines: Sequence[Line]) -> str | None:
 
 
 def _curves(lines: Sequence[Line], varied: str | None) -> list[_Curve]:
-    """Curves of one method each and its settings but for what is along the axis; beyond `MOST_CURVES` the best of each
-    method at each place, and the others faint."""
+    """A curve per method and settings other than the axis.
+
+    Beyond `MOST_CURVES` all of these are faint, and each method has one more curve, of its best setting at each place.
+    """
     groups: dict[str, list[Line]] = {}
     for line in lines:
         groups.setdefault(_label(line, varied), []).append(line)
@@ -131,7 +132,7 @@ def _curves(lines: Sequence[Line], varied: str | None) -> list[_Curve]:
 
 
 def _without_privacy(lines: Sequence[Line]) -> list[Line]:
-    """Lines without a place on the axis; of many settings the best of each method."""
+    """Lines without privacy, which have no place on the axis; of many, the best of each method."""
     found = [line for line in lines if line.place is None]
     return found if len(found) <= MOST_CURVES else [line for line in found if line.best or not line.settings]
 
@@ -145,6 +146,6 @@ def _at(line: Line, varied: str | None) -> float:
 
 
 def _tick(line: Line, varied: str | None) -> str:
-    """The place as it was typed, or, where noise was given and not a target, what it spends."""
+    """Label of a place: the value as typed, or the accounted epsilon of a given noise."""
     given = varied is not None or line.at is not None or line.epsilon is not None
     return in_full(_at(line, varied)) if given else shown_up(line.accounted, 3)

@@ -1,4 +1,4 @@
-"""What tells the cells of a sweep apart beside method, target, seed and repetition: the columns of its tables."""
+"""Settings in which cells of a sweep differ beside method, target, seed and repetition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Settings = Mapping[str, Any]
 """Values by the dotted keys of an experiment, for instance algorithm.step."""
 
 _PLAIN = TypeAdapter(Any)
-_SAID = (
+_OWN_COLUMNS = (
     "name",
     "seed",
     "repetition",
@@ -29,27 +29,31 @@ _SAID = (
     "privacy.whole_silo",
     "privacy.trust",
 )
-"""Keys that a line shows in columns of its own, or that runs of one line differ in."""
+"""Keys that have columns of their own, or in which the runs of one line differ."""
 
 
 Run = Callable[[ExperimentConfig], str]
-"""The id of the run that stands for a cell, which may be of a former kind (`flows.recorded.former_ids`)."""
+"""Id of a cell's run, which may be a former one (`flows.recorded.former_ids`)."""
 
 
 def settings(sweep: SweepConfig, run: Run = run_id) -> dict[str, Settings]:
-    """By run, the values of the keys in which cells of one method and target differ; with patience without the key that
-    is chosen, of which each seed may have another value."""
+    """By run, the values of the keys in which cells of one method and target differ.
+
+    The key that patience chooses is left out, because each seed may have another value.
+    """
     return differing(sweep.cells(), () if sweep.patience is None else (sweep.patience.key,), run)
 
 
 def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = (), run: Run = run_id) -> dict[str, Settings]:
-    """By run, the values of the keys in which cells of its method differ at one target, but for those `besides`; None:
-    null, or a key that the cell's sections do not have."""
+    """By run, the values of the keys in which cells of its method differ at one target.
+
+    None: null, or a key that the cell's sections lack. Keys in `besides` are left out.
+    """
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for cell in cells:
         group = groups.setdefault((cell.algorithm.name, cell.privacy.level, cell.privacy.trust), [])
         group.append(_flat(cell))
-    left_out, varied = {*_SAID, *besides}, dict[str, dict[str, None]]()
+    left_out, varied = {*_OWN_COLUMNS, *besides}, dict[str, dict[str, None]]()
     for (method, *_), group in groups.items():
         keys = dict.fromkeys(key for values in group for key in values if key not in left_out)
         mine = varied.setdefault(method, {})
@@ -59,7 +63,7 @@ def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = (), ru
 
 def value_at(config: ExperimentConfig, key: str) -> Any:
     """The value of a key with dots. Raises InputError if the config has no such key."""
-    # Not from a dump, which leaves out keys at their defaults that are younger than ids that were made without them.
+    # Not from a dump: it omits newer keys at their defaults, so that older ids stay valid.
     value: Any = config
     for part in key.split("."):
         if part not in getattr(type(value), "__pydantic_fields__", {}):
@@ -69,7 +73,7 @@ def value_at(config: ExperimentConfig, key: str) -> Any:
 
 
 def known_value(cell: ExperimentConfig, key: str) -> Any:
-    """As `value_at`; None for a key that the cell's sections do not have."""
+    """As `value_at`, with None for a key that the cell's sections lack."""
     try:
         return value_at(cell, key)
     except InputError:
@@ -77,7 +81,7 @@ def known_value(cell: ExperimentConfig, key: str) -> Any:
 
 
 def _flat(cell: ExperimentConfig) -> dict[str, Any]:
-    """The parameters that make a result, by section and key."""
+    """The parameters that determine a result, by dotted key."""
     found: dict[str, Any] = {}
     for section, value in json.loads(canonical(cell)).items():
         if isinstance(value, dict):
@@ -87,14 +91,14 @@ def _flat(cell: ExperimentConfig) -> dict[str, Any]:
     return found
 
 
-def said(settings: Settings) -> str:
-    """Settings in words, `step 0.5, rounds 20`; those that are null go unsaid."""
+def settings_text(settings: Settings) -> str:
+    """Settings as text, `step 0.5, rounds 20`, without null values."""
     named = heads(settings)
     return ", ".join(f"{named[key]} {shown(value)}" for key, value in settings.items() if value is not None)
 
 
 def heads(keys: Iterable[str]) -> dict[str, str]:
-    """Short names of keys for the heads of columns: the last part, or the whole where two would be alike."""
+    """Heads of columns by key: its last part, or the whole key if two last parts are equal."""
     keys = list(keys)
     last = [key.rpartition(".")[2] for key in keys]
     return {
@@ -103,7 +107,7 @@ def heads(keys: Iterable[str]) -> dict[str, str]:
 
 
 def shown(value: Any) -> str:
-    """A value in a column; a section by its values alone."""
+    """Text of a value in a column; a section is its values without keys."""
     if value is None:
         return "-"
     if isinstance(value, dict):

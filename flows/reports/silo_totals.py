@@ -1,4 +1,4 @@
-"""A silo's account over the cells of a sweep: what it says, as plain values and in a sentence."""
+"""A silo's account over the cells of a sweep, as plain values and as a sentence."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedcore.directed_rounding import shown_up
 
 @dataclass(frozen=True)
 class SiloTotal:
-    """One silo's account over the cells that asked its records. `epsilon` is infinite if one cell had no noise.
+    """One silo's account over the cells that used its records. `epsilon` is infinite if a cell had no noise.
 
-    `statistics`: releases of moments for the cells' constants, each counted once however many cells use it.
+    `statistics`: number of releases of moments for the cells' constants, each counted once.
     """
 
     seed: int | None
@@ -26,13 +26,13 @@ class SiloTotal:
     epsilon_private: float
     delta: float
     unit: str = "records"
-    """What epsilon is for; cells with another unit have accounts of their own."""
+    """Unit of privacy; cells with another unit have accounts of their own."""
     planned: bool = False
-    """Whether epsilon is that of one plan, fixed before its first answer, and not of mu^2 that add up over time."""
+    """True for one plan, fixed before its first answer; false if mu^2 of runs add up over time."""
     refused: int = 0
-    """Cells of the sweep that a silo refused before any answer; they are left out."""
+    """Number of cells that a silo refused before any answer; they are not counted."""
     in_full: int = 0
-    """Cells that have not ended; they count in full."""
+    """Number of cells that have not ended; they count in full."""
 
     @property
     def epsilon(self) -> float:
@@ -40,7 +40,7 @@ class SiloTotal:
 
 
 def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
-    """The totals as plain values; an infinite epsilon as null."""
+    """The totals as plain values, with null for an infinite epsilon."""
     return [
         {
             "seed": total.seed,
@@ -62,7 +62,7 @@ def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
 
 
 def totals_sentence(totals: Sequence[SiloTotal]) -> str:
-    """The largest account in a sentence, for the terminal."""
+    """Sentences on the largest account, for the terminal."""
     if not totals:
         return "No silo was asked."
     worst = max(totals, key=lambda total: total.epsilon_private)

@@ -1,4 +1,4 @@
-"""What is shown of a sweep: results, costs, and where its plot and table are."""
+"""Outcome of a sweep as commands show it: results, costs, and paths of its plot and table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flows.reports.settings import Settings
 
 @dataclass(frozen=True)
 class SweepOutcome:
-    """What is shown of a sweep: its id, its finished results, what all its cells cost the silos, where its plot is."""
+    """Outcome of a sweep: id, finished results, accounts over all cells, paths of plot and table."""
 
     sweep: str
     cells: int
@@ -25,17 +25,16 @@ class SweepOutcome:
     table: str | None = None
     """A CSV file with a row for each finished cell."""
     settings: Mapping[str, Settings] = field(default_factory=dict)
-    """By run, what the sweep varies beside method, target, seed and repetition."""
+    """By run, the values that the sweep varies beside method, target, seed and repetition."""
     patience: PatienceConfig | None = None
     ladders: tuple[LadderState, ...] = ()
-    """Of patience: what is chosen, what was abandoned and why, what was not tried. `cells` are the most that are run.
-    """
+    """States of the ladders, with patience; `cells` is then an upper bound."""
 
     def as_json(self) -> dict[str, Any]:
         results = [result.as_json() | {"settings": dict(self.settings.get(result.run, {}))} for result in self.results]
-        told = {**vars(self), "results": results}
-        del told["patience"], told["ladders"], told["settings"]
+        values = {**vars(self), "results": results}
+        del values["patience"], values["ladders"], values["settings"]
         if self.patience is not None:
-            told["patience"] = self.patience.model_dump(mode="json") | {"statement": self.patience.statement}
-            told["ladders"] = [ladder.as_json() for ladder in self.ladders]
-        return told
+            values["patience"] = self.patience.model_dump(mode="json") | {"statement": self.patience.statement}
+            values["ladders"] = [ladder.as_json() for ladder in self.ladders]
+        return values

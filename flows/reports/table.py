@@ -1,4 +1,4 @@
-"""What a run or sweep came to: a table of means over seeds, its rows as files, and a plot."""
+"""Report of a run or sweep: a table of means over seeds, files with its rows, and a plot."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from fedcore.printable import in_cell, in_markdown
 from flows.reports.baseline import measure, shown_error, without_a_model
 from flows.reports.lines import Line, summarise
 from flows.reports.plot import plot
-from flows.reports.settings import Settings, heads, said, shown
+from flows.reports.settings import Settings, heads, settings_text, shown
 from tasks.result_file import jsonable, write_atomically
 
 
 @dataclass(frozen=True)
 class Report:
+    """A written report: its lines, the columns of report.json, and the plot's path (or None)."""
+
     lines: tuple[Line, ...]
     columns: dict[str, list[Any]]
     plot: Path | None
@@ -38,11 +40,11 @@ def plain_table(title: str | None = None) -> Table:
 
 
 def table(lines: Sequence[Line], title: str, width: int = 80) -> Table:
-    """The lines as a terminal table; of columns for which `width` characters are too few the least asked for go."""
+    """The lines as a terminal table, without columns that do not fit into `width` characters."""
     shown_table = plain_table(title)
     shown_table.caption, shown_table.caption_justify = caption(lines), "left"
     varied = _of_settings(lines)
-    columns = fitting(_columns(lines, varied), (head for head in _LEAST_ASKED_FOR if head not in varied), width)
+    columns = fitting(_columns(lines, varied), (head for head in _LEAST_NEEDED if head not in varied), width)
     for head in columns:
         words = head in ("method", "settings")
         shown_table.add_column(head, justify="left" if words else "right", no_wrap=not words, overflow="fold")
@@ -56,11 +58,11 @@ def table(lines: Sequence[Line], title: str, width: int = 80) -> Table:
 
 
 def caption(lines: Sequence[Line]) -> str:
-    """What has to be known to read a table of the lines: what epsilon is of, the noise, and what a mark means."""
+    """Caption of a table of the lines: unit of epsilon, noise, constant answers, meaning of a mark."""
     noise = "; ".join(dict.fromkeys(line.noise for line in lines))
-    # Of records nothing is said: that is what epsilon is for unless the config says otherwise.
+    # Records are the default unit, which the caption does not mention.
     units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
-    whose = "".join(f", for {unit}" for unit in units)
+    for_units = "".join(f", for {unit}" for unit in units)
     largest = max((line.shuffled for line in lines if line.shuffled is not None), default=None)
     shuffled = (
         ""
@@ -71,7 +73,7 @@ def caption(lines: Sequence[Line]) -> str:
         )
     )
     marked = f" {BEST}" if any(line.best for line in lines) else ""
-    return f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
+    return f"epsilon is per run{for_units}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
 
 
 BEST = (
@@ -79,12 +81,12 @@ BEST = (
     "costs silos what all cells cost together."
 )
 MOST_KEYS = 3
-"""With columns of their own."""
-_LEAST_ASKED_FOR = ("seconds", "runs", "rounds", "spread", "by silo", "accounted")
+"""Number of varied keys up to which each has a column."""
+_LEAST_NEEDED = ("seconds", "runs", "rounds", "spread", "by silo", "accounted")
 
 
 def _columns(lines: Sequence[Line], varied: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Cells by the heads of their columns, those of the keys that are varied among them."""
+    """Cells by the heads of their columns, including the columns of varied keys."""
     columns = {"method": [line.method for line in lines], "epsilon": [line.level for line in lines]}
     columns |= varied
     columns["accounted"] = [shown_up(line.accounted, 5) for line in lines]
@@ -103,36 +105,35 @@ def _columns(lines: Sequence[Line], varied: dict[str, list[str]]) -> dict[str, l
 
 
 def _of_settings(lines: Sequence[Line]) -> dict[str, list[str]]:
-    """A column for each key that the sweep varies, or, of many keys, one in which a line says its own."""
+    """A column for each varied key; beyond `MOST_KEYS`, one column with all settings of a line."""
     keys = list(dict.fromkeys(key for line in lines for key in line.settings))
     if len(keys) > MOST_KEYS:
-        return {"settings": [said(line.settings) for line in lines]}
+        return {"settings": [settings_text(line.settings) for line in lines]}
     named = heads(keys)
     return {named[key]: [shown(line.settings.get(key)) for line in lines] for key in keys}
 
 
-def fitting(columns: dict[str, list[str]], least_asked_for: Iterable[str], width: int) -> dict[str, list[str]]:
-    """The columns that have room side by side, a space between two of them: of those that are `least_asked_for` the
-    first ones go."""
-    kept = dict(columns)
-    for head in least_asked_for:
-        if 1 + sum(1 + max(map(len, (name, *cells))) for name, cells in kept.items()) <= width:
+def fitting(columns: dict[str, list[str]], least_needed: Iterable[str], width: int) -> dict[str, list[str]]:
+    """The columns that fit side by side into `width`, a space apart. Columns `least_needed` are dropped in order."""
+    left = dict(columns)
+    for head in least_needed:
+        if 1 + sum(1 + max(map(len, (name, *cells))) for name, cells in left.items()) <= width:
             break
-        kept.pop(head, None)
-    return kept
+        left.pop(head, None)
+    return left
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """The lines as a table of Markdown with all columns, and its caption."""
+    """The lines as a Markdown table with all columns, and its caption."""
     return f"{markdown_table(_columns(lines, _of_settings(lines)))}\n{in_markdown(caption(lines))}\n"
 
 
 class Markdown(str):
-    """A cell that is Markdown of ours already; every other one is text."""
+    """A cell that is Markdown already; any other cell is plain text, and is escaped."""
 
 
 def markdown_table(columns: Mapping[str, Sequence[str]]) -> str:
-    """Cells by the heads of their columns, as a table of Markdown."""
+    """Markdown table of cells by the heads of their columns."""
     rows = [tuple(columns), *zip(*columns.values(), strict=True)]
     head, *body = ["| " + " | ".join(map(_in_table, row)) + " |" for row in rows]
     return "\n".join([head, "|" + "---|" * len(columns), *body]) + "\n"
@@ -143,7 +144,7 @@ def _in_table(cell: str) -> str:
 
 
 def effort(lines: Sequence[Line]) -> Table | None:
-    """Rounds and gradient evaluations, counted, as multiples of what the theorems name; None if none has a theorem."""
+    """Table of rounds and gradients as multiples of the theorems' orders; None without a theorem."""
     compared = [(line, line.theorem) for line in lines if line.theorem is not None]
     if not compared:
         return None
@@ -175,8 +176,10 @@ def write_report(
     patience: PatienceConfig | None = None,
     settings: Mapping[str, Settings] | None = None,
 ) -> Report:
-    """Writes report.json, cells.csv and, where there are test errors, plot.png into the sweep's folder. `patience`: by
-    which the results were chosen, which the plot says too. `settings`: by run, what the sweep varies."""
+    """Writes report.json, cells.csv and, if there are errors, plot.png into the sweep's folder.
+
+    `patience`: rule by which results were chosen, for the plot's title. `settings`: by run, the varied values.
+    """
     lines = summarise(results, settings)
     keys = list(dict.fromkeys(key for line in lines for key in line.settings))
     columns: dict[str, list[Any]] = {
@@ -195,17 +198,20 @@ def write_report(
 
 
 def _as_csv(results: Sequence[RunResult], settings: Mapping[str, Settings]) -> bytes:
-    """A row for each cell: the run, what it is, and what came out."""
+    """CSV with a row for each cell: run, settings and results."""
     text = io.StringIO()
-    keys = list(dict.fromkeys(key for said in settings.values() for key in said))
+    keys = list(dict.fromkeys(key for values in settings.values() for key in values))
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(in_cell, ["run", "method", *keys, *_SPENT, *_OF_CELLS, "error", "measure"]))
     for result in results:
-        said = settings.get(result.run, {})
-        values = [json.dumps(said[key]) if isinstance(said.get(key), dict | list) else said.get(key) for key in keys]
-        told = [getattr(result, name) for name in _OF_CELLS]
+        varied = settings.get(result.run, {})
+        values = [
+            json.dumps(varied[key]) if isinstance(varied.get(key), dict | list) else varied.get(key) for key in keys
+        ]
+        fields = [getattr(result, name) for name in _OF_CELLS]
         spent = result.epsilon_accounted and shown_up(result.epsilon_accounted, 6)
-        cells = [result.run, result.method, *values, result.epsilon_target, spent, *told, result.error, result.measure]
+        cells = [result.run, result.method, *values, result.epsilon_target, spent, *fields]
+        cells += [result.error, result.measure]
         writer.writerow(map(in_cell, cells))
     return text.getvalue().encode()
 

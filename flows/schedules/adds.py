@@ -1,6 +1,6 @@
-"""What each firing of a schedule adds to the accounts of silos, and how many firings a cap takes.
+"""Charges of a schedule's firings to the accounts of silos, and firings that a cap admits.
 
-Firings are no plan that was fixed beforehand, since answers may decide whether there is one more: mu^2 of runs add.
+Answers may decide whether there is another firing, so firings are no fixed plan: mu^2 of runs add up.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from flows.reports.silo_totals import SiloTotal
 from flows.sweep_budget import sweep_totals
 
 MOST_COUNTED = 1_000
-"""Firings up to which a cap is looked at."""
+"""Largest number of firings for which caps are checked."""
 
 
 def firing_adds(cells: Sequence[ExperimentConfig], repeats: bool) -> list[str]:
-    """Sentences on what the cells of one firing cost. `repeats`: whether each firing is a new repetition."""
+    """Sentences on the cost of one firing. `repeats`: each firing is a new repetition of its cells."""
     totals = sweep_totals(None, cells)
     count = f"{len(cells)} run{'s' * (len(cells) != 1)}"
     if repeats:
-        said = [f"each firing is a new repetition of {count} and adds {_largest(totals)}{_ten(totals)}"]
+        sentences = [f"each firing is a new repetition of {count} and adds {_largest(totals)}{_ten(totals)}"]
     else:
-        said = [
+        sentences = [
             f"a firing does what is not finished of {count}: nothing once all are; together they add {_largest(totals)}"
         ]
     if any(total.statistics for total in totals):
-        said[0] += "; the statistics in it are released once for all firings"
+        sentences[0] += "; the statistics in it are released once for all firings"
     caps = {cell.privacy.cap for cell in cells}
     if all(cell.privacy.ledger == "memory" for cell in cells):
-        said.append("ledgers in memory keep no account over runs, and no cap ends it: it is a simulation")
+        sentences.append("ledgers in memory keep no account over runs, and no cap ends it: it is a simulation")
     elif repeats and caps != {None}:
         many = _counted(capped_firings(cells), "firing")
-        said.append(f"caps take {many} of a silo without earlier runs; then it is paused")
+        sentences.append(f"caps take {many} of a silo without earlier runs; then it is paused")
     else:
-        said.append("it is paused once a silo's cap or policy refuses a run")
-    return said
+        sentences.append("it is paused once a silo's cap or policy refuses a run")
+    return sentences
 
 
 def capped_firings(cells: Sequence[ExperimentConfig]) -> int:
-    """How many firings all caps take at silos without earlier runs, at most `MOST_COUNTED`.
+    """Number of firings that all caps admit at silos without earlier runs, at most `MOST_COUNTED`.
 
-    Of the caps the first cell's implies the order of rule rdp, as it would at a silo.
+    The first cell's cap sets the order of rule rdp, as at a silo.
     """
     charges = defaultdict[str, list[Charge]](list)
     sizes = dict[str, int]()
@@ -64,7 +64,7 @@ def capped_firings(cells: Sequence[ExperimentConfig]) -> int:
 
 
 def admission_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
-    """Sentences on how many runs of this plan its cap takes, at silos without earlier ones; none without a cap."""
+    """Line on the number of runs that the plan's cap admits at new silos; [] without a cap."""
     if config.privacy.cap is None:
         return []
     budget, rule = plan.problem.budget, config.privacy.cap.rule
@@ -73,21 +73,21 @@ def admission_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
         for silo, n in plan.problem.sizes.items()
     ]
     fit = min(_fit([cap], [charge]) for cap, charge in of_silos)
-    said = f"cap: epsilon {in_full(config.privacy.cap.epsilon)} over all runs of a silo ({rule}) takes "
-    said += f"{_counted(fit, 'run')} of this plan where there was none before"
+    text = f"cap: epsilon {in_full(config.privacy.cap.epsilon)} over all runs of a silo ({rule}) takes "
+    text += f"{_counted(fit, 'run')} of this plan where there was none before"
     if rule == "gdp" and any(charge.pieces for _, charge in of_silos):
         by_rdp = min(_fit([replace(cap, rule="rdp")], [charge]) for cap, charge in of_silos)
-        said += f"; gdp counts a sample as all records, rule rdp counts it as a sample and takes {by_rdp}"
-    return [f"{said}."]
+        text += f"; gdp counts a sample as all records, rule rdp counts it as a sample and takes {by_rdp}"
+    return [f"{text}."]
 
 
 def _fit(caps: Sequence[Cap], charges: Sequence[Charge]) -> int:
-    """How often all caps admit these charges together, in an account that begins with them; at most `MOST_COUNTED`."""
+    """Times that all caps admit these charges in a new account, at most `MOST_COUNTED`."""
     order = caps[0].order if caps else None
-    kept = [charge.at(order) for charge in charges]
+    charged = [charge.at(order) for charge in charges]
 
     def refused(times: int) -> bool:
-        return not all(cap.admits(kept * times, order) for cap in caps)
+        return not all(cap.admits(charged * times, order) for cap in caps)
 
     return bisect_left(range(1, MOST_COUNTED + 1), True, key=refused)
 
@@ -98,15 +98,15 @@ def _largest(totals: Sequence[SiloTotal]) -> str:
     if not any(total.cells > total.without_noise for total in noised):
         return "no noise: NO PRIVACY"
     worst = max(noised, key=lambda total: total.epsilon_private)
-    said = (
+    text = (
         f"epsilon {shown_up(worst.epsilon_private)} at delta {shown_up(worst.delta, 3)} to the account of silo "
         f"{worst.silo}, the largest of {len(totals)}, by the sum of mu^2, as caps by gdp count runs over time"
     )
-    return f"{said}; runs without noise protect nothing" if bare else said
+    return f"{text}; runs without noise protect nothing" if bare else text
 
 
 def _ten(totals: Sequence[SiloTotal]) -> str:
-    """mu^2 of firings add."""
+    """Text with epsilon after ten firings, whose mu^2 add up; empty if no cell has noise."""
     noised = [total for total in totals if 0 < total.epsilon_private < math.inf]
     if not noised:
         return ""
@@ -115,7 +115,7 @@ def _ten(totals: Sequence[SiloTotal]) -> str:
     return f" (ten firings: {shown_up(ten)})"
 
 
-def _counted(many: int, what: str) -> str:
+def _counted(many: int, unit: str) -> str:
     if many >= MOST_COUNTED:
-        return f"more than {MOST_COUNTED:,} {what}s"
-    return f"{many} {what}{'s' * (many != 1)}"
+        return f"more than {MOST_COUNTED:,} {unit}s"
+    return f"{many} {unit}{'s' * (many != 1)}"

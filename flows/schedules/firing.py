@@ -1,4 +1,4 @@
-"""A flow run that a schedule made: what it runs, when it is skipped, and when its schedule ends."""
+"""Firing: a flow run that a schedule created. Selects its repetition, skips it, or pauses its schedule."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
 AUTO = "auto-scheduled"
-"""Prefect's own tag for what schedules made."""
+"""Prefect's own tag for flow runs that schedules created."""
 
 _TAG = "repetition:"
 
 
 class SkippedError(RuntimeError):
-    """A firing that runs nothing; the message says why."""
+    """A firing that runs nothing; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Firing:
     flow_run: FlowRun
     schedule: UUID
     tags: list[str] = field(default_factory=lambda: [AUTO])
-    """Those that the flow run keeps, beside what it is of: by one a retry knows its repetition again."""
+    """Tags of the flow run beside those of its run; one names the repetition, for a retry."""
 
     @classmethod
     def of(cls, client: SyncPrefectClient, flow_run_id: str) -> Firing | None:
-        """The firing that a flow run is; None if a person or a command made it."""
+        """The firing of a flow run; None if a person or a command created it."""
         flow_run = client.read_flow_run(UUID(flow_run_id))
         schedule = schedule_of(flow_run)
         return None if schedule is None else cls(client, flow_run, schedule)
@@ -47,8 +47,10 @@ class Firing:
     @classmethod
     @contextmanager
     def carried_out(cls, flow_run_id: str) -> Iterator[Firing | None]:
-        """The firing that a flow run is, if it is one, while it is carried out: BusyError becomes SkippedError, and a
-        silo that refuses for good pauses the schedule."""
+        """The firing of a flow run, or None, for the block that carries it out.
+
+        Turns BusyError into SkippedError, and pauses the schedule after a silo's final refusal.
+        """
         from prefect.client.orchestration import get_client
 
         with get_client(sync_client=True) as client:
@@ -66,15 +68,15 @@ class Firing:
                 raise
 
     def repetition(self, first: int, done: Callable[[int], bool]) -> int:
-        """The repetition that this firing is of: at a retry the same as before, else `next_repetition`."""
-        said = [tag.removeprefix(_TAG) for tag in self.flow_run.tags if tag.startswith(_TAG)]
-        known = [count for count in said if count.isascii() and count.isdecimal() and len(count) < 10]
+        """The repetition of this firing: at a retry the same as before, else `next_repetition`."""
+        tagged = [tag.removeprefix(_TAG) for tag in self.flow_run.tags if tag.startswith(_TAG)]
+        known = [count for count in tagged if count.isascii() and count.isdecimal() and len(count) < 10]
         found = int(known[0]) if known else next_repetition(first, done)
         self.tags.append(f"{_TAG}{found}")
         return found
 
     def pause(self, refused: SiloError) -> None:
-        """Lets the schedule fire no more, and says so in the flow run's log."""
+        """Pauses the schedule, and writes the refusal to the flow run's log."""
         from prefect import get_run_logger
 
         for schedule in schedules(self.client):
@@ -84,9 +86,9 @@ class Firing:
 
 
 def next_repetition(first: int, done: Callable[[int], bool]) -> int:
-    """The repetition, from `first` on, that is not `done` and follows only such that are.
+    """First repetition from `first` on that is not `done`, if those before it are.
 
-    By doubling and then by halves: a schedule may have fired for years, and `done` reads files.
+    Searches by doubling and halving: a schedule may have fired for years, and `done` reads files.
     """
     if not done(first):
         return first
@@ -101,7 +103,7 @@ def next_repetition(first: int, done: Callable[[int], bool]) -> int:
 
 
 def skipped_state(why: Exception) -> Any:
-    """The state of a flow run that ran nothing."""
+    """State of a flow run that ran nothing."""
     from prefect.states import Cancelled
 
     return Cancelled(message=str(why))

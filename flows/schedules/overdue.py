@@ -1,7 +1,7 @@
-"""Which firings of a schedule run nothing, decided before a process is started for them.
+"""Selects the firings of a schedule that run nothing, before a process starts for them.
 
-A process takes seconds of processor time to find out that it is to do nothing. Where a schedule fires faster than that,
-the firings that do nothing would be all that a machine does.
+A process needs seconds of processor time to find that it has nothing to do. If a schedule fires faster than that, such
+firings would occupy the whole machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def schedule_of(flow_run: FlowRun | FlowRunResponse) -> UUID | None:
-    """The schedule whose firing a flow run is; None if a person or a command made it."""
+    """Id of the schedule that created a flow run; None if a person or a command created it."""
     maker = flow_run.created_by
     return maker.id if flow_run.auto_scheduled and maker is not None else None
 
@@ -25,11 +25,10 @@ def schedule_of(flow_run: FlowRun | FlowRunResponse) -> UUID | None:
 def passed_over(
     waiting: Iterable[FlowRunResponse], going: Iterable[FlowRun], now: datetime
 ) -> tuple[dict[UUID, str], set[UUID]]:
-    """Flow runs that are to run nothing, with the reason, and those that wait until an earlier firing has begun.
+    """Flow runs that run nothing, with the reason, and those that wait for an earlier firing.
 
-    A firing is skipped where it is due while an earlier one of its schedule is carried out. Of several that are due,
-    after a pause of the services or of other runs, the last does what all of them would. A retry was asked for, and is
-    never passed over.
+    A due firing is skipped while an earlier one of its schedule runs. Of several due firings, after a pause of the
+    services or during other runs, only the last one runs: it does the work of all. A person's retry always runs.
     """
     busy = {schedule: each for each in going if (schedule := schedule_of(each)) is not None}
     fired: dict[UUID, list[tuple[datetime, UUID]]] = {}
@@ -43,11 +42,11 @@ def passed_over(
         firings.sort()
         due = [each for each in firings if each[0] <= now]
         if schedule in busy:
-            said = f"skipped: the schedule's firing of {_moment(busy[schedule].expected_start_time)} is not over"
-            over.update((flow_run, said) for _, flow_run in due)
+            reason = f"skipped: the schedule's firing of {_moment(busy[schedule].expected_start_time)} is not over"
+            over.update((flow_run, reason) for _, flow_run in due)
         elif due:
-            said = f"missed: the schedule's firing of {_moment(due[-1][0])} is due too"
-            over.update((flow_run, said) for _, flow_run in due[:-1])
+            reason = f"missed: the schedule's firing of {_moment(due[-1][0])} is due too"
+            over.update((flow_run, reason) for _, flow_run in due[:-1])
         first = 0 if due or schedule in busy else 1
         early.update(flow_run for _, flow_run in firings[len(due) + first :])
     return over, early

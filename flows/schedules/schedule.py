@@ -1,7 +1,7 @@
-"""Schedules: made, listed, paused and removed through the API of Prefect's server, which says when they are due.
+"""Schedules: created, listed, paused and removed through the API of Prefect's server.
 
-What one of ours does is recorded at home (`flows.schedules.orders`). One that was made on Prefect's page does what its
-deployment does, with other values of its free fields.
+A schedule's order is recorded at home (`flows.schedules.orders`). A schedule from Prefect's page carries out its
+deployment's order, with other values of the free fields.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from prefect.client.schemas.responses import DeploymentResponse
 
 KINDS: tuple[Kind, ...] = ("run", "sweep")
-"""Deployments that schedules may be of, each named as its flow."""
+"""Deployments that can have schedules, each named like its flow."""
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 PATIENCE = 30.0
-"""Seconds for another schedule that is being made."""
+"""Seconds to wait while another schedule is being created."""
 _SHORTEST = 10
-"""Seconds: more often than that the deployments do not look for work."""
+"""Shortest interval in seconds: the deployments look for work no more often."""
 _LONGEST = 3660 * 86400
-"""Seconds, ten years: dates end with the year 9999."""
+"""Longest interval in seconds, ten years: dates end with the year 9999."""
 
 
 @dataclass(frozen=True)
 class When:
-    """When a schedule fires: a cron line in a time zone, or an interval from now on."""
+    """Firing times of a schedule: a cron line in a time zone, or an interval from now on."""
 
     cron: str | None = None
     interval: timedelta | None = None
@@ -48,11 +48,13 @@ class When:
 
     @classmethod
     def of(cls, cron: str | None, every: str | None, timezone: str) -> When:
-        """From what a person writes, as `0 3 * * *` or `6h`. Raises InputError."""
+        """Firing times from a person's text, such as `0 3 * * *` or `6h`. Raises InputError."""
         if (cron is None) == (every is None):
-            raise InputError('say when: either --cron, for instance "0 3 * * *", or --every, for instance 6h')
+            raise InputError('give a time: either --cron, for instance "0 3 * * *", or --every, for instance 6h')
         if cron is not None and len(cron.split()) != 5 and not cron.startswith("@"):
-            raise InputError(f"--cron {cron[:60]!r} is none: give five fields as 0 3 * * * (a sixth would be seconds)")
+            raise InputError(
+                f"--cron {cron[:60]!r} is not valid: give five fields as 0 3 * * * (a sixth would be seconds)"
+            )
         if not timezone:
             raise InputError("--timezone is empty: give a name as Europe/Berlin, or leave it out")
         when = cls(cron, None if every is None else _interval(every), timezone)
@@ -64,13 +66,13 @@ class When:
         return f"every {self.interval}" if self.interval is not None else f"{self.cron} ({self.timezone})"
 
     def as_json(self) -> dict[str, Any]:
-        """As Prefect's API takes it."""
+        """The schedule in the form of Prefect's API."""
         if self.interval is not None:
             return {"interval": self.interval.total_seconds(), "timezone": self.timezone}
         return {"cron": self.cron, "timezone": self.timezone}
 
     def dates(self, count: int, after: datetime | None = None) -> list[datetime]:
-        """The next firings. Raises InputError for a cron line or a time zone that is none, or never comes."""
+        """Next `count` firing times. Raises InputError for an invalid cron line or time zone, or if none ever comes."""
         from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule
         from pydantic import ValidationError
 
@@ -81,10 +83,10 @@ class When:
             key = "cron" if "cron" in str(error.errors()[0]["loc"]) else "timezone"
             value = self.cron if key == "cron" else self.timezone
             hint = "five fields as 0 3 * * *" if key == "cron" else "a name as Europe/Berlin"
-            raise InputError(f"--{key} {value!r} is none: give {hint}") from None
+            raise InputError(f"--{key} {value!r} is not valid: give {hint}") from None
         try:
             return list(asyncio.run(schedule.get_dates(count, after or datetime.now(UTC))))
-        except ValueError:  # croniter's, which looks fifty years ahead
+        except ValueError:  # from croniter, which searches fifty years
             raise InputError(f"--cron {self.cron!r} never comes: no month of these has such a day") from None
 
 
@@ -102,17 +104,17 @@ def _interval(text: str) -> timedelta:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One schedule. `name`: its slug; of one that was made elsewhere without, the beginning of its id."""
+    """One schedule. `name`: its slug, else the beginning of its id."""
 
     name: str
     kind: str
     of: str
     """Name of the config."""
     when: When | None
-    """None: a rule that only Prefect's page can show."""
+    """Firing times; None for a rule that only Prefect's page can show."""
     active: bool
     repeats: bool
-    """Whether each firing is a new repetition."""
+    """True if each firing is a new repetition."""
     parameters: Mapping[str, Any]
     deployment: UUID
     id: UUID
@@ -141,7 +143,7 @@ def deployment(client: SyncPrefectClient, kind: str) -> DeploymentResponse:
 def _of(kind: str, served: DeploymentResponse) -> list[Schedule]:
     found = []
     for each in served.schedules:
-        order = Order.kept(Home.current(), "schedule", each.id)
+        order = Order.recorded(Home.current(), "schedule", each.id)
         given = {**served.parameters, **each.parameters} if order is None else order.parameters
         rule = each.schedule
         zone = getattr(rule, "timezone", None) or "UTC"
@@ -167,7 +169,7 @@ def _of(kind: str, served: DeploymentResponse) -> list[Schedule]:
 
 
 def find(client: SyncPrefectClient, name: str) -> Schedule:
-    """The schedule of this name, or of an id that begins with it. Raises InputError, also where several have it."""
+    """The schedule of this name, or of an id that begins with it. Raises InputError for none or several."""
     known = schedules(client)
     found = [each for each in known if each.name == name] or [each for each in known if str(each.id).startswith(name)]
     if len(found) > 1:
@@ -180,8 +182,10 @@ def find(client: SyncPrefectClient, name: str) -> Schedule:
 
 
 def add(client: SyncPrefectClient, kind: Kind, name: str, when: When, parameters: Mapping[str, Any]) -> None:
-    """Makes a schedule, active from now on. Raises InputError if there is one of this name, BusyError if another one is
-    being made for too long."""
+    """Creates an active schedule and records its order.
+
+    Raises InputError if the name is taken, BusyError if another process creates a schedule for too long.
+    """
     from prefect.client.schemas.actions import DeploymentScheduleCreate
 
     made = DeploymentScheduleCreate.model_validate(
@@ -191,12 +195,12 @@ def add(client: SyncPrefectClient, kind: Kind, name: str, when: When, parameters
         if any(each.name == name for each in schedules(client)):
             raise InputError(f"there is a schedule {name!r} already: `fedcore schedule remove {name}`, or give --name")
         (created,) = client.create_deployment_schedules(deployment(client, kind).id, [made])
-        Order(kind, parameters, free_fields(kind)).keep(Home.current(), "schedule", created.id)
+        Order(kind, parameters, free_fields(kind)).record(Home.current(), "schedule", created.id)
 
 
 @contextmanager
 def _adding(home: Home) -> Iterator[None]:
-    """One at a time: the server knows no names over two deployments."""
+    """Lets one process at a time create a schedule: names are not unique over two deployments."""
     make_private(home.services)
     lock = FileLock(home.services / "schedules.lock")
     try:
@@ -210,13 +214,13 @@ def _adding(home: Home) -> Iterator[None]:
 
 
 def set_active(client: SyncPrefectClient, schedule: Schedule, active: bool) -> None:
-    """Pauses a schedule, or lets it fire again; what waits of a paused one is withdrawn."""
+    """Pauses a schedule, which withdraws its waiting firings, or lets it fire again."""
     # Prefect 3.8 empties the parameters if they are not sent along.
     given = dict(schedule.parameters)
     client.update_deployment_schedule(schedule.deployment, schedule.id, active=active, parameters=given)
 
 
 def remove(client: SyncPrefectClient, schedule: Schedule) -> None:
-    """Deletes a schedule with what waits of it. Runs that it started stay."""
+    """Deletes a schedule, its waiting firings and its order. Runs that it started stay."""
     client.delete_deployment_schedule(schedule.deployment, schedule.id)
     forget(Home.current(), "schedule", schedule.id)

@@ -1,7 +1,7 @@
-"""The database of a home's Prefect server: a copy of an empty one that Prefect's migrations made, once per machine.
+"""Database of a home's Prefect server: a copy of a template, which is made once per machine.
 
-The migrations take seven seconds, a copy none. `python -m flows.services.database` makes the template beforehand (and
-MLflow's), as `make` does at installation; else the first server of a Prefect version on a machine makes it.
+The migrations take seven seconds, a copy no noticeable time. `python -m flows.services.database` makes the templates
+of Prefect and MLflow, as `make` does at installation; else the first server of a Prefect version makes its template.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PATIENCE = 300.0
 
 
 def template_path() -> Path:
-    """Where this machine keeps the empty database of the installed Prefect; may be deleted at any time."""
+    """Path of the template for the installed Prefect; the file may be deleted at any time."""
     return caches() / f"prefect-{version('prefect')}.db"
 
 
 def make_database(home: Home) -> None:
-    """Makes the home's Prefect database, if there is none yet. Where that fails, Prefect migrates from zero."""
+    """Makes the home's Prefect database, unless it exists. After a failure, Prefect runs its own migrations."""
     target = home.prefect / "prefect.db"
     if target.exists():
         return
@@ -42,13 +42,13 @@ def make_database(home: Home) -> None:
             shutil.copyfile(make_template(), part)
             with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as database:
                 database.execute("PRAGMA journal_mode = WAL")
-            os.link(part, target)  # unlike a renamed file it does not take the place of one that a server has by now
+            os.link(part, target)  # a rename would replace the file of a server that started meanwhile
         finally:
             part.unlink(missing_ok=True)
 
 
 def make_template(path: Path | None = None) -> Path:
-    """The template, made if it is not there: whole or not at all, by one process at a time.
+    """Path of the template, made if it is missing: atomically, by one process at a time.
 
     Raises OSError or subprocess.SubprocessError if it cannot be made.
     """
@@ -60,7 +60,7 @@ def make_template(path: Path | None = None) -> Path:
                 made = Path(folder) / "prefect.db"
                 _migrate(made, folder)
                 with contextlib.closing(sqlite3.connect(made, isolation_level=None)) as database:
-                    database.execute("PRAGMA journal_mode = DELETE")  # one file, which can be copied
+                    database.execute("PRAGMA journal_mode = DELETE")  # a single file can be copied
                 made.replace(path)
     return path
 

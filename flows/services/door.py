@@ -1,9 +1,9 @@
-"""The door that every HTTP service of ours has: who may call it, from which page, and with what body.
+"""Access check of all HTTP services: hosts, origins, secrets and content types of requests.
 
-A web page reaches a service on loopback by its visitor's browser: by a name that it rebinds to 127.0.0.1, or by a form.
-The first shows in `Host`, the second in `Origin`, in `Sec-Fetch-Site` and in a body's content type, which a page of
-another site cannot set to JSON without asking first. Another account of the machine writes whatever headers it likes:
-it does not know the secret.
+A web page reaches a service on loopback through its visitor's browser: by a name that it rebinds to 127.0.0.1, or by a
+form. The first shows in `Host`, the second in `Origin`, `Sec-Fetch-Site` and a body's content type. A page of another
+site cannot set the type to JSON without a preflight request. Another account of the machine can forge all headers, but
+does not have the secret.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedcore.errors import InputError
 from flows.services.secret import basic
 
 HOSTS = "FEDCORE_HOSTS"
-"""Names by which the services may be called beside loopback's, separated by commas, with a port or without."""
+"""Variable with additional host names, separated by commas, with a port or without."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 JSON = "application/json"
 _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 _BASIC = (
     b'Basic realm="fedcore", charset="UTF-8"',
-    "user name and password are missing or wrong; `fedcore password` says them",
+    "user name and password are missing or wrong; `fedcore password` shows them",
 )
 _BEARER = (b'Bearer realm="fedcore"', "the secret of its callers is missing or wrong")
 
@@ -37,16 +37,16 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = dict[bytes, list[str]]
 
-_SHOWN = (
+_ADDED_HEADERS = (
     (b"x-frame-options", b"SAMEORIGIN"),
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""What every answer says, unless the service says it itself: no page of another site frames or embeds ours."""
+"""Headers of every response, unless the service sets them, against frames in other sites' pages."""
 
 
 def added_hosts() -> list[str]:
-    """Names that the operator adds by `HOSTS`, in small letters. Raises InputError for what is no name."""
+    """Host names from the variable `HOSTS`, in lower case. Raises InputError for an invalid name."""
     names = [name.strip().lower() for name in os.environ.get(HOSTS, "").split(",")]
     for name in filter(None, names):
         if _HOST.fullmatch(name) is None:
@@ -55,14 +55,14 @@ def added_hosts() -> list[str]:
 
 
 def allowed_hosts(port: int, more: Iterable[str] = ()) -> frozenset[str]:
-    """Values of `Host` for a service at this port: loopback's names, `more`, and what the operator adds."""
+    """Values of `Host` for a service at this port: loopback's, `more`, and those of `added_hosts`."""
     named = [*more, *added_hosts()]
     own = {f"{name}:{port}" for name in (*LOOPBACK, *named) if re.search(r":[0-9]+$", name) is None}
     return frozenset(own | set(named))
 
 
 class RefusedError(Exception):
-    """A request that does not get in: its status, and a sentence."""
+    """A refused request: HTTP status and a sentence for the response."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -70,12 +70,12 @@ class RefusedError(Exception):
 
 
 class Door:
-    """An ASGI application behind a door; requests and WebSockets alike.
+    """An ASGI application behind the access check, for requests and WebSockets.
 
-    `secret`: what callers have to know, by HTTP Basic on every path; None: whoever reaches the service may call it.
-    `bearer`: they say it as a program does (RFC 6750), and no browser is asked for it.
-    `bodies`: content types beside JSON that its own clients send. None of them may be one that a page sends unasked.
-    `numeric`: numbers of other machines are names of this service too: nobody rebinds a number.
+    `secret`: required of callers by HTTP Basic on every path; None: every caller that reaches the service is let in.
+    `bearer`: the secret is a bearer token (RFC 6750), so that no browser asks for it.
+    `bodies`: content types beside JSON that the service's clients send; none that a page sends without a preflight.
+    `numeric`: accepts any IP address as `Host`: rebinding needs a name.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Door:
         self._app, self._hosts, self._bodies = app, frozenset(hosts), frozenset({JSON, *bodies})
         self._numeric = numeric
         self._expected = None if secret is None else (f"Bearer {secret}" if bearer else basic(secret)).encode()
-        self._scheme, self._asked = _BEARER if bearer else _BASIC
+        self._scheme, self._unauthorized = _BEARER if bearer else _BASIC
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -102,21 +102,21 @@ class Door:
         except RefusedError as refused:
             await _refuse(scope, send, refused, self._scheme)
             return
-        # The service needs no secret of its own, and what it has not got it cannot log.
-        kept = [each for each in scope["headers"] if each[0].lower() != b"authorization"]
-        await self._app({**scope, "headers": kept}, receive, _with_headers(send))
+        # The service does not need the secret; without it, no log of the service can contain it.
+        passed = [each for each in scope["headers"] if each[0].lower() != b"authorization"]
+        await self._app({**scope, "headers": passed}, receive, _with_headers(send))
 
     def _check(self, scope: Scope) -> None:
-        """Raises RefusedError."""
+        """Raises RefusedError for a wrong host, page, secret or content type."""
         headers = _headers(scope)
         host = _one(headers, b"host").lower()
         if host not in self._hosts and not (self._numeric and _is_number(host)):
-            raise RefusedError(403, f"Host is none of this service's names; {HOSTS} adds names")
+            raise RefusedError(403, f"Host is not a name of this service; {HOSTS} adds names")
         self._check_page(scope, headers, host)
         if self._expected is not None:
             given = _one(headers, b"authorization").encode("latin-1")
             if not hmac.compare_digest(given, self._expected):
-                raise RefusedError(401, self._asked)
+                raise RefusedError(401, self._unauthorized)
         if scope["type"] == "http":
             self._check_body(scope["method"], headers)
 
@@ -126,9 +126,9 @@ class Door:
                 raise RefusedError(403, "Origin is another site's page")
         if _first(headers, b"sec-fetch-site") in ("", "same-origin", "none"):
             return
-        # A link on another page may lead here; nothing else of it may.
-        mode, what = _first(headers, b"sec-fetch-mode"), _first(headers, b"sec-fetch-dest")
-        if scope["type"] != "http" or scope["method"] != "GET" or (mode, what) != ("navigate", "document"):
+        # Another site's page may link to the service, and do nothing more.
+        mode, target = _first(headers, b"sec-fetch-mode"), _first(headers, b"sec-fetch-dest")
+        if scope["type"] != "http" or scope["method"] != "GET" or (mode, target) != ("navigate", "document"):
             raise RefusedError(403, "Sec-Fetch-Site: another site's page asks")
 
     def _check_body(self, method: str, headers: Headers) -> None:
@@ -136,13 +136,13 @@ class Door:
             return
         if b"transfer-encoding" not in headers and _first(headers, b"content-length") in ("", "0"):
             return
-        said = _one(headers, b"content-type").partition(";")[0].strip().lower()
-        if said not in self._bodies:
+        kind = _one(headers, b"content-type").partition(";")[0].strip().lower()
+        if kind not in self._bodies:
             raise RefusedError(415, f"Content-Type must be {' or '.join(sorted(self._bodies))}")
 
 
 def _is_number(host: str) -> bool:
-    """Whether this is an IP address, with a port or without."""
+    """True for an IP address, with a port or without."""
     bare = re.sub(r":[0-9]{1,5}$", "", host) if host.count(":") == 1 or "]" in host else host
     try:
         ip_address(bare.removeprefix("[").removesuffix("]"))
@@ -163,7 +163,7 @@ def _first(headers: Headers, name: bytes) -> str:
 
 
 def _one(headers: Headers, name: bytes) -> str:
-    """The header's value; nothing if there is none, or more than one: two readers may then see different ones."""
+    """Value of a header that occurs once; else empty, because programs may read different ones."""
     found = headers.get(name, ())
     return found[0] if len(found) == 1 else ""
 
@@ -171,9 +171,9 @@ def _one(headers: Headers, name: bytes) -> str:
 def _with_headers(send: Send) -> Send:
     async def sent(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            said = list(message.get("headers", ()))
-            names = {name.lower() for name, _ in said}
-            message = {**message, "headers": said + [each for each in _SHOWN if each[0] not in names]}
+            own = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in own}
+            message = {**message, "headers": own + [each for each in _ADDED_HEADERS if each[0] not in names]}
         await send(message)
 
     return sent

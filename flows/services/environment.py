@@ -1,6 +1,6 @@
-"""What Prefect is told by the environment: a driver's, its server's, and that of any service of a home.
+"""Environments of a driver, of its Prefect server and of other services of a home.
 
-Nothing here imports prefect before it is asked to: the settings must be in the environment first.
+Functions import prefect only when they are called, because the settings must be in the environment first.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tasks.shuffling.proxies import with_usable_proxies
 
 
 def prefect_environment(home: Home) -> dict[str, str]:
-    """The variables that must be in `os.environ` before the first `import prefect` in a driver.
+    """Variables that must be in `os.environ` before the first `import prefect` in a driver.
 
-    They keep everything that Prefect writes inside the home, send nothing to its makers, keep the console
-    quiet, forbid Prefect's own temporary server (it outlives a killed parent), and let no proxy stand between
-    a driver and its own machine. Raises InputError where files of the working folder would say more to Prefect.
+    With them Prefect writes inside the home only, sends nothing to its makers and keeps the console quiet. It starts no
+    temporary server of its own, which would outlive a killed parent. No proxy stands between a driver and its own
+    machine. Raises InputError if files of the working folder contain settings of Prefect.
     """
     _refuse_settings_of_the_folder()
     return {
@@ -41,16 +41,16 @@ def prefect_environment(home: Home) -> dict[str, str]:
 
 
 def _refuse_settings_of_the_folder() -> None:
-    """Prefect 3.8 reads settings in the working folder, and its logging calls what they name: code of whoever wrote it.
+    """Raises InputError for a file with settings of Prefect in the working folder, or unreadable.
 
-    Raises InputError naming the file, also for one that cannot be read to its end.
+    Prefect 3.8 reads such settings, and its logging runs code that they name.
     """
     files = {"prefect.toml": b"", ".env": rb"(?i)\bPREFECT_", "pyproject.toml": rb"\btool\b.*prefect"}
     for path, holds in ((Path(name).absolute(), holds) for name, holds in files.items()):
         if not os.path.exists(path) or path.is_dir():
             continue
         try:
-            # Prefect would wait for what a pipe says, and read all of what has no end.
+            # Prefect would wait for a pipe, and read an endless file without a bound.
             found = read_within(path) if path.is_file() else None
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}), and {_ELSEWHERE}") from None
@@ -64,7 +64,7 @@ _ELSEWHERE = "Prefect's settings can name code to run; call this in another fold
 
 
 def _no_proxy() -> dict[str, str]:
-    """`no_proxy` with this machine's own addresses added to what the user has in it."""
+    """`no_proxy` with the user's names and this machine's own addresses."""
     known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     names = [name for name in known.split(",") if name]
     value = ",".join([*names, *(own for own in ("127.0.0.1", "localhost") if own not in names)])
@@ -72,10 +72,10 @@ def _no_proxy() -> dict[str, str]:
 
 
 def server_environment(home: Home, event_feed: bool) -> dict[str, str]:
-    """The whole environment of a Prefect server: the user's own, without their Prefect settings.
+    """Environment of a Prefect server: the user's own without Prefect's settings, plus fedcore's.
 
-    `event_feed`: whether events are stored for the page's event feed. Runs, tasks, states and logs are
-    stored either way; the feed more than doubles the price of a task run (5 against 12 ms).
+    `event_feed`: stores events for the page's event feed, which raises the cost of a task run from 5 to 12 ms. Runs,
+    tasks, states and logs are stored in any case.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     services = "PREFECT_SERVER_SERVICES_"
@@ -85,25 +85,25 @@ def server_environment(home: Home, event_feed: bool) -> dict[str, str]:
         | {
             "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home.prefect / 'prefect.db'}",
             "PREFECT_SERVER_UI_ENABLED": "true",
-            # By whatever name a browser calls the page: its calls then go to the same origin, with the password.
+            # Relative, so that the page's calls go to its own origin, with the password, under any host name.
             "PREFECT_SERVER_UI_API_URL": "/api",
-            # Prefect lets the pages of any web site call its API; ours is called by its own page only, which needs
-            # no permission (an empty list would mean all).
+            # Prefect lets pages of any site call its API by default. The server's own page needs no permission; an
+            # empty list would allow all sites.
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "http://127.0.0.1:0",
             "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-            # One transaction per event is Prefect's default and costs 26 ms per task run.
+            # Prefect's default, a transaction per event, costs 26 ms per task run.
             f"{services}TASK_RUN_RECORDER_BATCH_SIZE": "200",
-            f"{services}TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # cut to whole seconds: never below 1
+            f"{services}TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # truncated to whole seconds: at least 1
             f"{services}EVENT_PERSISTER_ENABLED": str(event_feed).lower(),
             f"{services}EVENT_PERSISTER_BATCH_SIZE": "500",
             f"{services}EVENT_PERSISTER_FLUSH_INTERVAL": "2",
             f"{services}TRIGGERS_ENABLED": "false",
-            # The event stream stays on: through it a served deployment hears of Cancel on the page. It costs
-            # nothing while nobody listens. The rest is for work pools, which this project does not use.
+            # The event stream stays on: it carries Cancel from the page to a served deployment, at no cost without a
+            # subscriber. The services below are for work pools, which fedcore does not use.
             f"{services}FOREMAN_ENABLED": "false",
             f"{services}REPOSSESSOR_ENABLED": "false",
             f"{services}CLEANUP_RECONCILER_ENABLED": "false",
-            # Block types are for Prefect's integrations; registering them takes seconds of a first start.
+            # Block types serve Prefect's integrations; registering them would take seconds of a first start.
             "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
             "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
         }
@@ -111,18 +111,17 @@ def server_environment(home: Home, event_feed: bool) -> dict[str, str]:
 
 
 def child_environment(home: Home, inherited: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment of any service: the inherited one, the home, and this project on the import path, on which the
-    working folder never is."""
+    """Environment of any service: the inherited one, the home, no working folder to import from."""
     environment = with_usable_proxies(safe_environment(os.environ if inherited is None else inherited))
     return environment | {"FEDCORE_HOME": str(home.root)} | _no_proxy()
 
 
 @contextlib.contextmanager
 def prefect_settings(home: Home, url: str) -> Iterator[None]:
-    """Makes `url`, a server of the home, that of the calling thread and of what it starts, inside the `with` block.
+    """Sets the home's Prefect server for the calling thread and its children, within the block.
 
-    The home's secret goes no other way: it is in no environment that a child would inherit. The server's port is held
-    meanwhile: if it dies, no other account takes its place. Raises InputError.
+    The home's secret passes through settings only, never through an environment that a child inherits. The server's
+    port is held, so that no other account can take it if the server dies. Raises InputError.
     """
     import prefect.settings as settings
 
@@ -137,7 +136,7 @@ def prefect_settings(home: Home, url: str) -> Iterator[None]:
                 settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
                 settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
                 settings.PREFECT_LOGGING_LEVEL: "WARNING",
-                # Nobody listens to heartbeats here, and each flow would wait for its heartbeat thread at its end.
+                # No part of fedcore reads heartbeats, and each flow would wait for its heartbeat thread at its end.
                 settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
             }
         ),
@@ -146,9 +145,9 @@ def prefect_settings(home: Home, url: str) -> Iterator[None]:
 
 
 def _load_no_results() -> None:
-    """Keeps Prefect's engine from loading what a state names as its result: a pickle at any path, which is code.
+    """Disables loading of results in Prefect's engine: a state can name any pickle, which is code.
 
-    Nothing here stores a result with Prefect, and whoever reaches the server can set a state.
+    fedcore stores no results with Prefect, and every client of the server can set a state.
     """
     from prefect.results import ResultStore
 

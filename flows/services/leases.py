@@ -1,7 +1,7 @@
-"""Processes known by number and start, and leases: who still needs a service of a home.
+"""Identities of processes (number and start), and leases of processes on services of a home.
 
-A process number alone proves nothing: the kernel gives it out again. Every file that names a process
-therefore also names when it started, and a file counts only while both fit a living process.
+The kernel reuses process numbers. Every file that names a process therefore also names its start, and counts only while
+both match a living process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEAD_STATES = {"Z", "X"}  # a zombie still has its number, but runs nothing and
 
 @cache
 def _boot() -> str:
-    """A word for this boot of the machine, because start ticks begin again at every boot."""
+    """Short id of this boot of the machine, because start ticks begin again at every boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:
@@ -40,8 +40,8 @@ def _boot() -> str:
 def _state_and_start(pid: int) -> tuple[str, str] | None:
     """State letter and start of process `pid`; None if there is none.
 
-    Linux: start in clock ticks since boot, which no correction of the wall clock moves (psutil's
-    creation time does move, and a living driver would then look dead).
+    On Linux the start is in clock ticks since boot, which corrections of the wall clock do not change. They change
+    psutil's creation time, and a living driver would then look dead.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -59,20 +59,20 @@ def _state_and_start(pid: int) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process, told apart from every other one that ever had or will have its number."""
+    """Identity of one process, distinct from every earlier or later process with its number."""
 
     pid: int
     start: str
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """The process that has this number now; if there is none, an identity that is never alive."""
+        """The process that has this number now; without one, an identity that is never alive."""
         found = _state_and_start(pid)
         return cls(pid, found[1] if found else "ended")
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> ProcessId | None:
-        """The process that a parsed file names; None if the file does not name one properly."""
+        """The process that a parsed file names; None if the file names none, or in another form."""
         pid, start = record.get("pid"), record.get("start")
         return cls(pid, start) if isinstance(pid, int) and isinstance(start, str) else None
 
@@ -82,7 +82,7 @@ class ProcessId:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None if the file is missing, torn or holds something else."""
+    """The object in a JSON file; None if the file is missing, incomplete or holds another value."""
     try:
         value = json.loads(read_within(path))
     except (OSError, ValueError):
@@ -91,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON file, for its owner only, so that a reader sees the old or the new content, never a part."""
+    """Writes a JSON file atomically, which only its owner can read."""
     make_private(path.parent)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -101,7 +101,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Lease:
-    """A file that keeps a service alive for as long as the process it names lives, or until released."""
+    """A file that keeps a service alive while the process in it lives, or until it is released."""
 
     path: Path
 
@@ -118,7 +118,7 @@ class Lease:
 
 
 def lease_holders(folder: Path) -> list[ProcessId]:
-    """The living processes that hold a lease in `folder`; leases of dead ones are removed on the way."""
+    """Living processes that hold a lease in `folder`. Removes the leases of dead ones."""
     holders = []
     for path in folder.glob("[0-9]*.json"):
         process = ProcessId.read(read_json(path) or {})
@@ -139,11 +139,11 @@ def spawn(
 ) -> ProcessId:
     """Starts a detached process and returns its identity.
 
-    It has a session of its own (no Ctrl-C of the caller's terminal reaches it), reads nothing, writes to
-    `log` (the log before is kept as `*.1`) and inherits no descriptor but `pass_fds`: a caller whose output
-    is a pipe would otherwise never see its end. What it writes is its owner's only.
-    `folder`: in which it works; None for that of the caller. Servers put theirs on the import path, whatever Python is
-    told, and read settings there.
+    The process has its own session, which Ctrl-C in the caller's terminal does not reach. It reads no input and writes
+    to `log`; the former log becomes `*.1`. Only its owner can read its files. It inherits no descriptor beside
+    `pass_fds`: a caller whose output is a pipe would otherwise never see its end.
+    `folder`: working folder; None for the caller's. Servers put it on the import path, whatever Python's options, and
+    read settings there.
     """
     make_private(log.parent)
     if log.exists() and log.stat().st_size:
@@ -169,12 +169,12 @@ def spawn(
 def end(
     processes: Iterable[ProcessId], *, ask_all: bool = False, patience: float = 5.0, marker: str | None = None
 ) -> None:
-    """Ends processes and all that descends from them: SIGTERM, and SIGKILL after `patience` seconds.
+    """Ends processes and all their descendants: SIGTERM, and SIGKILL after `patience` seconds.
 
-    SIGTERM goes to the processes only, which then end their own children in order, or with `ask_all` to the
-    descendants as well. `marker`: a text `NAME=value`; whoever has it in its environment is ended too (a
-    descendant whose parent died before it is nobody's child any more). Only processes whose number and start
-    both fit are touched; the caller and its ancestors never are.
+    SIGTERM goes to the processes only, which then end their own children in order; with `ask_all` it goes to the
+    descendants too. `marker`: a text `NAME=value`; processes with it in their environment are ended too, for
+    descendants whose parent died before. Only processes that match number and start are ended, never the caller or its
+    ancestors.
     """
     roots = [process for process in processes if process.alive()]
     family = {process for root in roots for process in _descendants(root)} | set(roots)
@@ -183,7 +183,7 @@ def end(
     limit = time.monotonic() + patience
     while any(process.alive() for process in family) and time.monotonic() < limit:
         time.sleep(0.05)
-    # Twice: what was still starting children while it was asked to end has none after the first pass.
+    # Two passes: a process that was still starting children at SIGTERM starts none after the first pass.
     for _ in range(2):
         if marker is not None:
             family |= _marked(marker)

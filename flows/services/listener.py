@@ -1,8 +1,8 @@
-"""Whose process listens at a port of this machine: whatever took a dead server's port is not told the secret.
+"""Accounts that listen at a port: a stranger on a dead server's port must not receive the secret.
 
-Prefect's clients send it with every request, and a port is free between a server's death and the next one's start. So
-whoever talks to a server holds its port: sockets of one account share a port (SO_REUSEPORT, socket(7)), and none of
-another account is bound to it for as long as one of them is open.
+Prefect's clients send the secret with every request, and a port is free between a server's death and the next start.
+Each client of a server therefore holds its port. Sockets of one account can share a port (SO_REUSEPORT, socket(7)).
+While one of them is open, no socket of another account can be bound to the port.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 from fedcore.errors import InputError
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""Linux's tables of sockets (proc(5)): columns 2, 4 and 8 are the local address as HEX:PORT, state and account."""
+"""Linux's tables of sockets (proc(5)): columns 2, 4 and 8 are address (HEX:PORT), state, account."""
 _LISTENS = "0A"
 
 
 def check_listener(url: str) -> None:
-    """Raises InputError if a process of another account listens at the port of `url` on this machine.
+    """Raises InputError if another account's process listens at the port of `url` on this machine.
 
-    If nobody listens there is nobody to be told. Systems that have no such tables show nobody, and nobody is refused.
+    Without a listener no secret can leak. Systems without `TABLES` show no listeners, and no address is refused.
     """
     parts = urlsplit(url)
     if parts.hostname not in ("127.0.0.1", "localhost", "::1") or parts.port is None:
@@ -37,14 +37,14 @@ def check_listener(url: str) -> None:
 
 
 def accounts(port: int, tables: tuple[Path, ...] = TABLES) -> set[int]:
-    """Accounts whose processes listen at a port, at an address where loopback's connections may arrive."""
+    """Accounts whose processes listen at a port for connections of loopback."""
     return set(_listeners(port, tables))
 
 
 def listening(port: int) -> socket.socket:
-    """A socket that listens at this port of 127.0.0.1 alone, which `held` may hold. Raises OSError."""
+    """A socket that listens at this port of 127.0.0.1, the only one there, which `held` may share. Raises OSError."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # A port may still be cooling down from its last owner; its connections must have had the option too.
+    # The port may have connections of its last owner in TIME_WAIT; they must have had the option too.
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         _bind(made, port)
@@ -59,12 +59,12 @@ def listening(port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def held(url: str) -> Iterator[None]:
-    """Inside of the `with` block, no other account can take the port of `url`, of a service of this machine.
+    """Within the block, no other account can take the port of `url`, a service of this machine.
 
-    A server that another version started shares no port, and is not held.
+    The port of a server from another version is not shared, and is not held.
     """
     with contextlib.ExitStack() as stack:
-        # Without SO_REUSEADDR: two that have it may both be bound to a port at which no socket listens.
+        # Without SO_REUSEADDR: two sockets with it may both be bound to a port while none listens.
         holder = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         with contextlib.suppress(OSError):
             _bind(holder, urlsplit(url).port or 0)
@@ -72,7 +72,7 @@ def held(url: str) -> Iterator[None]:
 
 
 def _bind(made: socket.socket, port: int) -> None:
-    if TABLES[0].exists():  # which tell of a second listener
+    if TABLES[0].exists():  # the tables show a second listener
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     made.bind(("127.0.0.1", port))
 
@@ -92,7 +92,7 @@ def _listeners(port: int, tables: tuple[Path, ...]) -> list[int]:
 
 
 def _takes_loopback(address: bytes) -> bool:
-    """`address`: in words of the machine's byte order, as the tables print it."""
+    """True if a listener at `address`, in the tables' form, may get loopback's connections."""
     own = b"".join(int.from_bytes(address[at : at + 4], "little").to_bytes(4) for at in range(0, len(address), 4))
     plain = own[-4:] if own[:-4] in (b"", bytes(12), bytes(10) + b"\xff\xff") else own
     return plain in (bytes(4), socket.inet_aton("127.0.0.1"), bytes(3) + b"\x01")

@@ -1,11 +1,11 @@
-"""What `fedcore up` keeps running until `fedcore down`: Prefect, MLflow, Dask and the deployments.
+"""Services of `fedcore up`, which run until `fedcore down`: Prefect, MLflow, Dask and the deployments.
 
     up(home)    starts them and returns their addresses
-    down(home)  ends them, and all that descends from them
+    down(home)  ends them and all their descendants
 
-Nobody watches over them: they are detached processes, `services/up.json` names each (number and start), each
-writes to `services/NAME.log`, and a dead one is shown by `status`, not restarted. Runs without `up` use a server of
-their own (`flows.services.prefect_server`).
+They are detached processes without a supervisor. `services/up.json` names each (number and start), and each writes to
+`services/NAME.log`. `status` shows a dead one; no process restarts it. Runs without `up` use a server of their own
+(`flows.services.prefect_server`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flows.services.up_file import addresses, complete, records
 
 @dataclass(frozen=True)
 class Up:
-    """What is up: an address per service; `already` if nothing had to be started."""
+    """Addresses of the services, by name; `already` if all were running before."""
 
     addresses: dict[str, str]
     already: bool
@@ -38,10 +38,9 @@ class Up:
 def up(home: Home, workers: int | None = None) -> Up:
     """Starts all services of the home, waits until each one answers, and returns their addresses.
 
-    `workers`: number of Dask workers (named site-0, site-1, ...), by default one per core. If all is up
-    already, nothing is started. If a part of it is dead, all of it is started anew. If one does not start,
-    those that did are ended and ServiceError names the log. Raises BusyError while another `up` or `down` is
-    at work.
+    `workers`: number of Dask workers (named site-0, site-1, ...), by default one per core. Services that are all alive
+    are left as they are; if one is dead, all are started anew. If one does not start, the others are ended, and
+    ServiceError names its log. Raises BusyError while another `up` or `down` is at work.
     """
     workers = _cores() if workers is None else workers
     if workers < 1:
@@ -53,7 +52,7 @@ def up(home: Home, workers: int | None = None) -> Up:
         _tear_down(home)
         try:
             Start(home, workers).run()
-        except BaseException as error:  # Ctrl-C too: nothing half-started stays behind
+        except BaseException as error:  # Ctrl-C too: a partial start is undone
             _tear_down(home)
             if isinstance(error, OSError):
                 raise ServiceError(f"{home.services}: services cannot be started there ({error})") from error
@@ -62,9 +61,9 @@ def up(home: Home, workers: int | None = None) -> Up:
 
 
 def down(home: Home) -> list[str]:
-    """Ends all that `up` started, with all descendants, and returns the names of what was still alive.
+    """Ends all services of `up` with their descendants; returns the names of those that were alive.
 
-    SIGTERM first, SIGKILL after 5 s. A driver that uses the services loses them: see `drivers`. A Prefect server that
+    SIGTERM first, SIGKILL after 5 s. Drivers that use the services lose them (see `drivers`). A Prefect server that
     waits for the home's next driver is ended too. Raises InputError if the home is a file.
     """
     if not home.check().services.is_dir():
@@ -95,15 +94,15 @@ def _lock(home: Home) -> Iterator[None]:
 
 
 def _tear_down(home: Home) -> list[str]:
-    """Ends what the state file names and what carries its mark, then removes the file."""
+    """Ends the processes of the state file and those with its mark, then removes the file."""
     state = read_json(up_path(home)) or {}
     started = list(records(home))
     alive = [name for name, _, process in started if process.alive()]
-    with server_lock(home):  # no driver may be handed the server from here on
+    with server_lock(home):  # from here on no driver can obtain the server
         recorded = ProcessId.read(read_json(record_path(home)) or {})
         if recorded is not None and recorded in {process for _, _, process in started}:
             record_path(home).unlink(missing_ok=True)
-    # In order of need: flow runs end while Prefect still listens, workers while their scheduler does.
+    # In this order, flow runs end while Prefect still listens, and workers while their scheduler does.
     for first in ("deployments", "dask-workers"):
         end([process for name, _, process in started if name == first], ask_all=first == "deployments")
     mark = state.get("mark")
@@ -113,7 +112,7 @@ def _tear_down(home: Home) -> list[str]:
 
 
 def _cores() -> int:
-    """The number of cores that this process may use."""
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

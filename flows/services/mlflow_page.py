@@ -1,6 +1,6 @@
-"""MLflow's pages of a home, behind the door, as a process of its own: `python -m flows.services.mlflow_page`.
+"""Process of a home's MLflow pages: `python -m flows.services.mlflow_page`, with access check.
 
-Runs are written into MLflow's database without a server (`tasks.mlflow`): this one is for who looks at them.
+Runs are written into MLflow's database without a server (`tasks.mlflow`); this one serves browsers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flows.services.door import Door, added_hosts, allowed_hosts
 from flows.services.secret import secret
 
 BODIES = ("application/octet-stream", "application/x-protobuf")
-"""What MLflow's clients send beside JSON: files of artifacts, and traces. No page sends these without asking first."""
+"""Content types of MLflow's clients beside JSON: artifacts and traces. A page cannot send them without a preflight."""
 
 
 def main(root: str, descriptor: str) -> None:
@@ -29,7 +29,7 @@ def main(root: str, descriptor: str) -> None:
     listening.set_inheritable(False)
     host, port = listening.getsockname()[:2]
     hosts = allowed_hosts(port)
-    if added_hosts():  # MLflow has a list of its own, of what it takes for this machine
+    if added_hosts():  # MLflow checks hosts against a list of its own
         os.environ["MLFLOW_SERVER_ALLOWED_HOSTS"] = ",".join(sorted(hosts))
         schemes = ("http", "https")
         os.environ["MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(f"{s}://{name}" for s in schemes for name in hosts)

@@ -1,7 +1,7 @@
-"""A run's own shuffler: a process beside its driver, which the driver starts again if it dies, at the same address.
+"""A run's own shuffler, for simulations and tests: a process that its driver keeps alive.
 
-It is for simulations and tests. Whoever has the driver's account has this process too: only a shuffler that somebody
-else runs, named by `shuffler.address`, stands between silos and a server that wants to know more.
+The driver's account controls this process too. Only a shuffler of another operator, which `shuffler.address` names,
+protects silos from a curious server.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ POLL = 0.2
 class OwnShuffler:
     """Keeps a shuffler alive between `start` and `close`. Its batches stay in `folder`; its process ends with this one.
 
-    `secret`: what silos and the driver tell it, and another account of the machine does not know; new with every start
-    of a driver. The listening socket is this process's, handed down: no restart changes the address, and whoever
-    connects in between waits in its queue.
+    `secret`: required of silos and the driver, and unknown to other accounts of the machine; each driver makes a new
+    one. This process owns the listening socket and passes it on. A restart therefore keeps the address, and callers in
+    between wait in the socket's queue.
     """
 
     def __init__(self, home: Home, folder: Path, least: int) -> None:
@@ -41,10 +41,10 @@ class OwnShuffler:
         self._thread = threading.Thread(target=self._watch, name="fedcore-shuffler-keeper", daemon=True)
 
     def start(self) -> None:
-        """Raises InputError if it cannot be started."""
+        """Starts the shuffler and its watch. Raises InputError if it cannot be started."""
         try:
             make_private(self._folder)
-            # A file: arguments and environments of a process are shown to others, or inherited.
+            # In a file: other accounts see a process's arguments, and children inherit its environment.
             write_new(self._secret_path(), self.secret.encode())
             self.process = self._spawned()
         except OSError as error:
@@ -53,7 +53,7 @@ class OwnShuffler:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it. Safe to call again."""
+        """Ends the shuffler. Safe to call again."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -70,7 +70,7 @@ class OwnShuffler:
                 try:
                     self.process = self._spawned()
                 except OSError:
-                    continue  # no memory, no descriptors: whoever waits for it gives up in time
+                    continue  # no memory or descriptors: callers have deadlines of their own
 
     def _spawned(self) -> ProcessId:
         me, descriptor = ProcessId.of(os.getpid()), self._socket.fileno()

@@ -1,4 +1,4 @@
-"""The home's Prefect server as a driver sees it: found or started, held, and let go. Imports no Prefect."""
+"""A driver's use of the home's Prefect server: finds or starts it, holds it, and releases it. Imports no Prefect."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from flows.services.supervisor import idle_seconds, lease_folder, needed, record
 
 START_DEADLINE = 90.0  # seconds; a first start on a slow disk with all of Prefect's migrations takes about 30
 LITTLE_MB = 10.0
-"""Below this much free space a server's error is put down to it: a full disk has no room for the log's words either."""
+"""Free MB below which a server's error is attributed to the disk, which may lack room for a log."""
 
 
 class ServiceError(InputError):
-    """A service that did not start or died; the message names its log and that log's last line."""
+    """A service that did not start, or died; the message names its log and the log's last line."""
 
 
 def complaint(log: Path) -> str:
-    """The last exception that the end of a log shows, else its last line; a word for an empty log."""
+    """Last exception in the last 20 kB of a log, else its last line; a placeholder without one."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, log.stat().st_size - 20_000))
@@ -50,7 +50,7 @@ def complaint(log: Path) -> str:
 
 @contextlib.contextmanager
 def server_errors(log: Path) -> Iterator[None]:
-    """Raises ServiceError in place of an error answer of the Prefect server, or none, with what its log says."""
+    """Turns failures of the Prefect server into ServiceError, with the last line of its log."""
     import httpx
 
     try:
@@ -63,7 +63,7 @@ def server_errors(log: Path) -> Iterator[None]:
 
 
 def answers(url: str, home: Home, timeout: float) -> bool:
-    """Whether a GET of `url`, of a service of the home, is answered with 200 within `timeout` seconds; asks no proxy.
+    """True if a service of the home answers a GET of `url` with 200 within `timeout` seconds. Uses no proxy.
 
     Raises InputError if another account listens there.
     """
@@ -81,7 +81,7 @@ def answers(url: str, home: Home, timeout: float) -> bool:
 
 
 def listen(preferred: int | None, tries: int = 20) -> Socket:
-    """A socket that listens on 127.0.0.1, at the preferred port or one of the next, else at any free one."""
+    """A socket that listens on 127.0.0.1, at the preferred port, one of the next, or any free one."""
     for port in [*(range(preferred, preferred + tries) if preferred else ()), 0]:
         with contextlib.suppress(OSError):
             return listening(port)
@@ -90,7 +90,7 @@ def listen(preferred: int | None, tries: int = 20) -> Socket:
 
 @dataclass(frozen=True)
 class PrefectServer:
-    """A driver's hold on its home's Prefect server. `url` is known at once; `wait` before it is used."""
+    """A driver's hold on its home's Prefect server. `url` is known at once; call `wait` before using it."""
 
     home: Home
     url: str  # of the API; the page is at the same address without the path
@@ -100,7 +100,7 @@ class PrefectServer:
     shared: bool  # True if another driver or `fedcore up` had started it
 
     def wait(self, seconds: float = START_DEADLINE) -> str:
-        """The API address, once the server answers. Raises ServiceError if it dies or takes too long."""
+        """Waits until the server answers; returns the API address. Raises ServiceError if it dies or is too slow."""
         limit = time.monotonic() + seconds
         while not answers(f"{self.url}/health", self.home, timeout=2.0):
             if not self.process.alive():
@@ -116,20 +116,20 @@ class PrefectServer:
         return self.url
 
     def release(self) -> None:
-        """Gives the server up; once it has had no driver for FEDCORE_SERVER_IDLE, it ends. Safe to call again."""
+        """Releases the server, which ends after FEDCORE_SERVER_IDLE without a driver. Safe to call again."""
         self.lease.release()
 
 
 def start_prefect_server(home: Home, port: int | None = None, event_feed: bool = False) -> PrefectServer:
-    """A hold on the home's Prefect server, which is started if none lives; returns without waiting for it.
+    """Holds the home's Prefect server, and starts it if none lives; does not wait for its answer.
 
-    The server lives for as long as any driver that holds it, and some time for the next one (`idle_seconds`), or until
-    `fedcore down`. `port` and `event_feed` (see `server_environment`) are wishes: a server that others hold is taken as
-    it is; one that nobody holds is ended first if it was made for other wishes, or by another version.
+    The server lives while a driver holds it and `idle_seconds` longer, or until `fedcore down`. `port` and `event_feed`
+    (see `server_environment`) apply to a new server only. A living server that another driver holds is used as it is.
+    One without a holder is replaced if its event feed or its version differs.
     Raises InputError if the home cannot be written, BusyError if another start hangs.
     """
     home.make()
-    # A mistake in these is the user's, not the server's to find.
+    # Checked here, because a mistake in these is the user's.
     idle_seconds()
     added_hosts()
     secret(home)
@@ -153,16 +153,16 @@ def start_prefect_server(home: Home, port: int | None = None, event_feed: bool =
 
 
 def living_server(home: Home) -> tuple[str, ProcessId] | None:
-    """Address and process of the server that the home's record names, if it lives. Call with the lock."""
+    """Address and process of the server in the home's record; None if it does not live. Call with the lock."""
     record = read_json(record_path(home)) or {}
     process, url = ProcessId.read(record), record.get("url")
     return (url, process) if process is not None and isinstance(url, str) and process.alive() else None
 
 
 def end_idle_server(home: Home, unless: dict[str, Any] | None = None) -> bool:
-    """Ends a server that no driver and no `up` holds, and says whether there was one. Call with the lock.
+    """Ends a server that no driver and no `up` holds; true if there was one. Call with the lock.
 
-    `unless`: what its record has to say for it to stay.
+    `unless`: fields of its record with which the server stays.
     """
     record = read_json(record_path(home)) or {}
     found = living_server(home)
@@ -176,7 +176,7 @@ def end_idle_server(home: Home, unless: dict[str, Any] | None = None) -> bool:
 
 
 def _made(event_feed: bool) -> dict[str, Any]:
-    """What a server's record says of how it was made: the version of Prefect and of what starts it, and its wishes."""
+    """Fields of a server's record: digest of Prefect's version and of our code, and the event feed."""
     total = hashlib.sha256(version("prefect").encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         total.update(path.read_bytes())
@@ -186,8 +186,8 @@ def _made(event_feed: bool) -> dict[str, Any]:
 def start_server(home: Home, port: int | None, event_feed: bool = False) -> tuple[str, ProcessId]:
     """Starts a server and writes its record. Call with the lock."""
     home.prefect.mkdir(exist_ok=True)
-    # The socket is made here and handed over: the address is known at once, nobody can take the port in
-    # between, and whoever connects too early waits in its queue and is answered first.
+    # This process makes the socket and passes it on. The address is known at once, no other process can take the port,
+    # and early connections wait in the socket's queue.
     with listen(port) as socket:
         url = f"http://127.0.0.1:{socket.getsockname()[1]}/api"
         process = spawn(
@@ -202,7 +202,7 @@ def start_server(home: Home, port: int | None, event_feed: bool = False) -> tupl
 
 @contextlib.contextmanager
 def prefect_server(home: Home) -> Iterator[str]:
-    """The API address of the home's Prefect server, started if need be and held inside the `with` block."""
+    """Starts the home's Prefect server if necessary, holds it within the block; its API address."""
     server = start_prefect_server(home)
     try:
         yield server.wait()

@@ -1,4 +1,4 @@
-"""The secret of a home: what whoever calls its HTTP services has to know. One file, which only its owner can read."""
+"""Secret of a home, for callers of its HTTP services: a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcore.process.private_files import read_private
 from flows.services.listener import check_listener
 
 USER = "fedcore"
-"""User name of HTTP Basic, as a browser asks for it."""
+"""User name for HTTP Basic, which browsers ask for."""
 _FORM = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -25,7 +25,7 @@ def secret_path(home: Home) -> Path:
 
 
 def secret(home: Home) -> str:
-    """The home's secret, 256 random bits as 43 letters; whoever needs it first makes it.
+    """The home's secret, 256 random bits as 43 letters; made at the first call.
 
     Raises InputError for a file that another account can read or has made, or that holds something else.
     """
@@ -39,7 +39,7 @@ def secret(home: Home) -> str:
 
 
 def auth_string(home: Home, url: str) -> str:
-    """User and secret as Prefect's client takes them, for the home's server at `url`.
+    """User and secret in the form of Prefect's client, for the home's server at `url`.
 
     Raises InputError, also if another account listens there.
     """
@@ -48,7 +48,7 @@ def auth_string(home: Home, url: str) -> str:
 
 
 def authorization(home: Home, url: str) -> str:
-    """The value of the header `Authorization` for the home's service at `url`.
+    """Value of the header `Authorization` for the home's service at `url`.
 
     Raises InputError, also if another account listens there.
     """
@@ -66,7 +66,7 @@ def new_secret() -> str:
 
 
 def _make(path: Path) -> None:
-    """Whole or not at all; where two make one at once, the first one's stays."""
+    """Makes the secret's file atomically; of two that are made at once, the first one stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".secret-{uuid.uuid4().hex}")
     try:

@@ -1,4 +1,4 @@
-"""Keeps a driver's Prefect server alive: one that was killed is started again, at the address that clients know."""
+"""Keeps a driver's Prefect server alive: restarts a killed one at the same address."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flows.services.supervisor import server_lock
 
 POLL = 0.5
 REVIVALS = 3
-"""A server that dies again and again (a full disk) is given up."""
+"""Most restarts of a server that dies repeatedly, for instance of a full disk."""
 
 
 class ServerKeeper:
-    """Watches a server from a thread of its own, inside the `with` block.
+    """Watches a server from a thread of its own, within the block. `revived` counts the restarts.
 
-    Prefect's clients try an address that nobody answers for a minute per call and seven seconds per event. Their
-    patience is longer than a new server's start: the run goes on. `revived` counts the starts.
+    Prefect's clients retry an unanswered address for a minute per call, and for seven seconds per event. That is longer
+    than a new server's start, so the run continues.
     """
 
     def __init__(self, home: Home, server: PrefectServer) -> None:
@@ -44,7 +44,7 @@ class ServerKeeper:
         while tried < REVIVALS and not self._ended.wait(POLL):
             if not self._process.alive():
                 tried += 1
-                # On a busy machine a start may take longer than it is given; the next one finds more time.
+                # On a busy machine a start may exceed its deadline; the next attempt may succeed.
                 try:
                     self._process = self._revive()
                     self.revived += 1
@@ -52,12 +52,12 @@ class ServerKeeper:
                     self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """The server's own log is where a driver that finds nobody looks for the reason."""
+        """Writes the error to the server's log, which a driver's message names."""
         with contextlib.suppress(OSError), open(self._home.services / "prefect.log", "a") as log:
             print(f"{type(error).__name__}: the server was not started again: {error}", file=log)
 
     def _revive(self) -> ProcessId:
-        """The process of the server at the old address. Raises InputError if it can only be had at another one."""
+        """Process of the server at the old address, started if necessary. Raises InputError if the address is taken."""
         with server_lock(self._home):
             url, process = living_server(self._home) or start_server(self._home, urlsplit(self._url).port)
         if url != self._url:

@@ -1,6 +1,7 @@
-"""A shuffler as a process of its own, over HTTP: `fedcore shuffler`, or a run's own for the time of its driver.
+"""HTTP service of a shuffler: that of `fedcore shuffler`, or a run's own beside its driver.
 
-Each body is read to a bound and rebuilt from declared fields (`fedcore.shuffling.forms`); refusals are one sentence.
+The service reads each body up to a bound and rebuilds it from declared fields (`fedcore.shuffling.forms`). A refusal is
+one sentence.
 """
 
 from __future__ import annotations
@@ -36,15 +37,14 @@ from tasks.shuffling.calls import BODY
 PATIENCE = 30.0
 """Seconds for a body to arrive."""
 WAIT = 1.0
-"""Seconds for which a server that asks for a batch waits for it at most."""
+"""Most seconds that a server's request for a batch waits."""
 POLL = 0.2
 TAKE_OVER = 10.0
 """Seconds to wait for a folder that another shuffler holds: it may be about to end."""
 
 
 async def _body(request: Request, most: int) -> bytes | None:
-    """The request's body; None above `most` bytes. Raises TimeoutError if it does not come, or
-    whoever sent it leaves."""
+    """The request's body; None above `most` bytes. Raises TimeoutError if it is late or the sender disconnects."""
     parts, size = [], 0
     try:
         async with asyncio.timeout(PATIENCE):
@@ -53,13 +53,13 @@ async def _body(request: Request, most: int) -> bytes | None:
                 if size > most:
                     return None
                 parts.append(part)
-    except Exception as error:  # of the connection: nothing else is looked at yet
+    except Exception as error:  # from the connection: the content is not read yet
         raise TimeoutError from error
     return b"".join(parts)
 
 
 def application(shuffler: Shuffler, longest: int = LARGEST_ENVELOPE) -> FastAPI:
-    """The shuffler's HTTP interface. `longest`: bytes of an envelope."""
+    """The shuffler's HTTP interface. `longest`: most bytes of an envelope."""
     app = FastAPI(title="fedcore shuffler", openapi_url=None, docs_url=None, redoc_url=None)
 
     async def answered(request: Request, most: int, act: Callable[[bytes], bytes]) -> Response:
@@ -103,7 +103,7 @@ def _refusal(status: int, code: str, sentence: str) -> Response:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket at this address. Raises InputError if it cannot be had."""
+    """A listening socket at this address. Raises InputError if the address cannot be used."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         found = socket.socket(family, socket.SOCK_STREAM)
@@ -116,7 +116,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def reaches_others(listening: socket.socket) -> bool:
-    """Whether a socket listens beyond loopback."""
+    """True if the socket listens beyond loopback."""
     found = ip_address(listening.getsockname()[0].partition("%")[0])
     return not (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
@@ -130,10 +130,10 @@ def serve(
     ready: Callable[[], None] | None = None,
     secret: str | None = None,
 ) -> None:
-    """Serves the shuffler of `folder` until SIGTERM, or until the process `until` is gone; first calls `ready`.
+    """Serves the shuffler of `folder` until SIGTERM or the end of `until`; first calls `ready`.
 
-    `secret`: what callers have to know; None: whoever reaches it may call it. `certificate`: files of a certificate and
-    its private key; without them it speaks HTTP. Raises InputError or BusyError.
+    `secret`: required of callers; None: every caller that reaches the service is let in. `certificate`: files of a
+    certificate and its private key; without them the service uses HTTP. Raises InputError or BusyError.
     """
     import uvicorn
 
@@ -149,7 +149,7 @@ def serve(
         if certificate is not None:
             options = {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
         hosts = allowed_hosts(socket.getsockname()[1], (gethostname(), getfqdn()))
-        # Its callers are sites and servers of other machines; what a round holds only its owner is given.
+        # Callers are sites and servers of other machines; a round's batch goes to its own server only.
         app = Door(
             application(Shuffler(batches, least)), hosts=hosts, secret=secret, bodies=(BODY,), numeric=True, bearer=True
         )
@@ -194,7 +194,7 @@ def _end_with(process: ProcessId, server: Any) -> None:
 
 
 def main(folder: str, descriptor: str, least: str, pid: str, start: str) -> None:
-    """Serves on an inherited listening socket for as long as the driver `pid`, `start` lives."""
+    """Serves on an inherited listening socket while the driver `pid`, `start` lives."""
     inherited = socket.socket(fileno=int(descriptor))
     inherited.set_inheritable(False)
     known = read_within(Path(folder) / "secret", LARGEST_KEY).decode()

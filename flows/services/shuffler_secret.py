@@ -1,6 +1,6 @@
-"""The secret of a shuffler that somebody else runs: one line of a file that its operator and its drivers share.
+"""Secret of another operator's shuffler: one line of a file that operator and drivers share.
 
-`fedcore shuffler --secret FILE` asks its callers for it, and `shuffler.secret: FILE` of a config is what runs tell it.
+`fedcore shuffler --secret FILE` requires the secret of its callers; runs send that of their `shuffler.secret`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fedcore.shuffling.forms import LONGEST_SECRET, SHORTEST_SECRET, is_secret
 
 
 def shuffler_secret(key: str, file: str | Path) -> str:
-    """The secret in this file, as callers send it. `key`: what names the file, for the sentence.
+    """The secret in this file, as callers send it. `key`: the option or key that names the file, for messages.
 
     Raises InputError for a file that cannot be read, that other accounts may open, or that holds something else.
     """

@@ -1,4 +1,4 @@
-"""Runs, sweeps and flow runs that a killed driver left RUNNING: how they ended, and their ends on Prefect's page."""
+"""Runs, sweeps and flow runs that a killed driver left RUNNING, and their final states."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ if TYPE_CHECKING:
 
 
 BEGINNING = timedelta(minutes=1)
-"""From when a process takes up a flow run until it holds the run, on the slowest machine."""
+"""Time from a flow run's start until its process holds the run's lock, on the slowest machine."""
 
 
 @contextmanager
 def left_behind(home: Home, name: str, kind: Kind) -> Iterator[Status | None]:
-    """How a run or sweep ended, which is held for the block; None if somebody has it, it is none of ours, or nobody can
-    tell, which is said on standard error with the reason.
+    """Final status of a run or sweep without a driver, locked for the block.
 
-    FINISHED and FAILED as its checkpoint says, for a sweep FINISHED once all of its cells are; else KILLED.
+    FINISHED or FAILED by its checkpoint; a sweep is FINISHED once all its cells are; else KILLED. None if a driver has
+    it, its id is not fedcore's, or the status is unknown: then the reason is printed on standard error.
     """
     former = FormerRuns(home)
     if kind == "sweep" and ID.fullmatch(name) and not is_driven(home, name):
-        _look_for_cells(home, name, former)  # before the sweep is held: a driver waits for it no longer than `LOOKED`
+        _find_cells(home, name, former)  # before the lock, for which a driver waits no longer than `LOOKED`
     with unless_driven(home, name, kind) as held:
         if not held:
             yield None
         else:
-            yield _told_status(home, name, kind, former)
+            yield _status(home, name, kind, former)
 
 
-def _told_status(home: Home, name: str, kind: Kind, former: FormerRuns) -> Status | None:
+def _status(home: Home, name: str, kind: Kind, former: FormerRuns) -> Status | None:
+    """Final status; None if it is unknown, with the reason on standard error, once per process."""
     try:
         return _sweep_ended(home, name, former) if kind == "sweep" else _run_ended(home, name)
     except InputError as error:
-        if (kind, name) not in _said:
-            _said.add((kind, name))
-            Terminal(stderr=True).say(f"how {kind} {name} ended is left open: {error}")
+        if (kind, name) not in _reported:
+            _reported.add((kind, name))
+            Terminal(stderr=True).print_plain(f"how {kind} {name} ended is left open: {error}")
         return None
 
 
-_said: set[tuple[Kind, str]] = set()
-"""What this process has said already: it may look every few seconds."""
+_reported: set[tuple[Kind, str]] = set()
+"""Runs and sweeps of unknown status that this process has reported, once each."""
 
 
 def _run_ended(home: Home, run: str) -> Status:
@@ -66,8 +67,8 @@ def _run_ended(home: Home, run: str) -> Status:
     return "FINISHED" if state == "FINISHED" else "FAILED" if state == "FAILED" else "KILLED"
 
 
-def _look_for_cells(home: Home, sweep: str, former: FormerRuns) -> None:
-    """Finds which runs of former ids are a sweep's cells: of a home with many runs all are looked at."""
+def _find_cells(home: Home, sweep: str, former: FormerRuns) -> None:
+    """Fills `former` with a sweep's runs of former ids: slow in a home with many runs."""
     with suppress(InputError):
         config = load_saved(home, sweep)
         recorded_runs(home, sweep, config, former).runs(config.cells())
@@ -91,7 +92,7 @@ def _check_readable(path: Path) -> None:
 
 
 def close_stale_task_runs(client: SyncPrefectClient, flow_run_id: UUID) -> None:
-    """Sets to Crashed the task runs that an earlier attempt at this flow run left RUNNING."""
+    """Sets task runs that an earlier attempt at this flow run left RUNNING to Crashed."""
     from prefect.states import Crashed
 
     close_task_runs(client, flow_run_id, Crashed(message="its driver was killed"))
@@ -119,8 +120,10 @@ def close_task_runs(client: SyncPrefectClient, flow_run_id: UUID, state: State[A
 
 
 def close_stale_flow_runs(home: Home) -> list[str]:
-    """Ends every flow run of ours that is RUNNING although nobody drives its run or sweep, and the task runs that flow
-    runs left RUNNING at their end; returns the flow runs' ids."""
+    """Ends fedcore's RUNNING or PENDING flow runs without a driver; returns their ids.
+
+    Also ends task runs that ended flow runs left RUNNING.
+    """
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
@@ -130,16 +133,17 @@ def close_stale_flow_runs(home: Home) -> list[str]:
 
 
 class StaleWatch:
-    """Closes flow runs of killed drivers while others wait for work: until then the page has no Retry for them."""
+    """Closes flow runs of killed drivers, repeatedly, so that the page offers Retry for them."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._seen: set[UUID] = set()
 
     def look(self, client: SyncPrefectClient) -> list[str]:
-        """Ends what was found undriven at the last look too; returns ids.
+        """Ends flow runs that were without a driver at the last look too; returns their ids.
 
-        A driver that begins has a flow run before it holds the run, and one that ends still tells of its result.
+        One look is not enough. A new driver has a flow run before it locks the run; an ending one still writes its
+        result after it releases the run.
         """
         found = {run.id: run for run in _undriven(client, self._home, ("RUNNING",)) if not self._is_over(run)}
         closed = [str(each) for each, run in found.items() if each in self._seen and _closed(client, self._home, run)]
@@ -152,14 +156,16 @@ class StaleWatch:
 
 
 def _known(flow_run: FlowRun) -> list[tuple[Kind, str]]:
-    """The run and the sweep that a flow run's tags name: tags are the server's word, and ids become paths."""
+    """Run and sweep that a flow run's tags name. Ids are checked, because the server's tags become paths."""
     named = [tag.partition(":") for tag in flow_run.tags]
     return [(cast(Kind, kind), name) for kind, _, name in named if kind in ("run", "sweep") and ID.fullmatch(name)]
 
 
 def _begins(flow_run: FlowRun) -> bool:
-    """Whether a process may be about to take up a flow run that a schedule or the page made: it holds its run a little
-    later. A command holds its run before the flow run is made."""
+    """True if a process may be starting a flow run of a schedule or the page, without a lock yet.
+
+    A command locks its run before it creates the flow run.
+    """
     state = flow_run.state
     if state is None or not (state.is_pending() or flow_run.auto_scheduled):
         return False
@@ -167,7 +173,7 @@ def _begins(flow_run: FlowRun) -> bool:
 
 
 def _undriven(client: SyncPrefectClient, home: Home, states: Sequence[str]) -> list[FlowRun]:
-    """Flow runs of ours in these states whose run or sweep nobody drives."""
+    """fedcore's flow runs in these states whose run or sweep has no driver."""
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
     from prefect.client.schemas.objects import StateType
 
@@ -178,13 +184,12 @@ def _undriven(client: SyncPrefectClient, home: Home, states: Sequence[str]) -> l
 
 
 def _closed(client: SyncPrefectClient, home: Home, flow_run: FlowRun) -> bool:
-    """Ends a flow run that is RUNNING or PENDING as its run or sweep ended, which is held meanwhile; False if it is
-    over, or somebody drives it."""
+    """Ends an open flow run like its run or sweep, under their locks; false if ended or driven."""
     with ExitStack() as held:
         known = _known(flow_run)
-        first = sorted(known, key=lambda whose: whose[0] == "run")  # of a sweep it takes longer, before it is held
-        found = {whose: held.enter_context(left_behind(home, whose[1], whose[0])) for whose in first}
-        ended = {whose: found[whose] for whose in known}
+        sweeps_first = sorted(known, key=lambda key: key[0] == "run")  # the sweep's search comes before any lock
+        found = {key: held.enter_context(left_behind(home, key[1], key[0])) for key in sweeps_first}
+        ended = {key: found[key] for key in known}
         state = client.read_flow_run(flow_run.id).state
         if None in ended.values() or state is None or not (state.is_running() or state.is_pending()):
             return False
@@ -194,20 +199,20 @@ def _closed(client: SyncPrefectClient, home: Home, flow_run: FlowRun) -> bool:
 
 
 def _ended(home: Home, flow_run: FlowRun, ended: Mapping[tuple[Kind, str], Status | None]) -> State[Any]:
-    """Completed if this very flow run finished its run or sweep: its process ended before it could say so."""
+    """Completed if this flow run finished its run or sweep without reporting it; else Crashed."""
     from prefect.states import Completed, Crashed
 
     for (kind, name), status in ended.items():
         meta = read_meta(store_path(home, name)) if kind == "run" else {"flow_run_id": driven_by(home, name)}
         if status == "FINISHED" and meta.get("flow_run_id") == str(flow_run.id):
-            return Completed(message=f"its {kind} is finished; its process ended before it could say so")
+            return Completed(message=f"its {kind} is finished; its process ended before it reported so")
     over = ended and all(status == "FINISHED" for status in ended.values())
-    left = "another one finished what it was of" if over else "`fedcore resume` goes on"
+    left = "another one finished its work" if over else "`fedcore resume` goes on"
     return Crashed(message=f"its driver was killed; {left}")
 
 
 def _close_left_task_runs(client: SyncPrefectClient) -> None:
-    """Sets to Crashed the task runs that are RUNNING in flow runs that have ended: Cancel may kill their process."""
+    """Sets task runs still RUNNING in ended flow runs to Crashed: Cancel may kill their process."""
     from prefect.client.schemas.filters import (
         FlowRunFilter,
         FlowRunFilterState,

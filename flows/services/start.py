@@ -1,4 +1,4 @@
-"""One start of all services that `fedcore up` keeps running: each spawned, named in `services/up.json`, waited for."""
+"""Start of the services of `fedcore up`: spawns each, records it, and waits until it is ready."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from flows.services.up_file import records
 from tasks.workers.credentials import write
 
 DEADLINE = 90.0  # seconds for any one service to answer
-MARK = "FEDCORE_UP"  # in the environment of all that `up` starts: how `down` finds orphaned descendants
+MARK = "FEDCORE_UP"  # in the environment of all processes of `up`, so that `down` finds orphaned descendants
 DEPLOYMENTS = "flows.deployed.deployments"
 # Many BLAS threads per worker fight for the cores: 20 times slower was measured.
 ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
 class Start:
-    """One start of all services; every process is in the state file before the next one is made."""
+    """One start of all services. Each process is recorded in the state file before the next one starts."""
 
     def __init__(self, home: Home, workers: int) -> None:
         self.home, self.workers = home, workers
@@ -52,7 +52,7 @@ class Start:
             mlflow = self.state["services"]["mlflow"]["address"]
             self.wait("mlflow", lambda: answers(f"{mlflow}/health", self.home, timeout=2.0))
             self.wait("dask-workers", lambda: self.joined() >= self.workers)
-            # Before the deployments: a run that they start at once must find the services.
+            # Before the deployments start: their first run must find the services.
             self.state["state"] = "up"
             write_json(up_path(self.home), self.state)
             self.deployments(server.url)
@@ -77,7 +77,7 @@ class Start:
     def mlflow(self) -> None:
         self.home.mlflow_artifacts.mkdir(exist_ok=True)
         with listen(5000) as listening:
-            # As for the Prefect server: nobody takes the port in between.
+            # The socket is passed on, so that no other process can take the port.
             inherited = str(listening.fileno())
             process = spawn(
                 [sys.executable, "-P", "-m", "flows.services.mlflow_page", str(self.home.root), inherited],
@@ -88,7 +88,7 @@ class Start:
             self.enter("mlflow", process, f"http://127.0.0.1:{listening.getsockname()[1]}")
 
     def dask_scheduler(self) -> None:
-        """Starts the scheduler, with keys that are made now and that only its workers and this home's drivers have."""
+        """Starts the scheduler with new keys for its workers and this home's drivers."""
         self.keys = write(self.home.cluster_keys)
         port = _free_port(8786)
         self.spawn(
@@ -104,7 +104,7 @@ class Start:
         )
 
     def dask_workers(self) -> None:
-        """One process with a nanny per worker; the workers are its children. They wait for the scheduler."""
+        """Starts a process with a nanny per worker, whose children the workers are. They wait for the scheduler."""
         self.spawn(
             "dask-workers",
             "tasks.workers.dask_services",
@@ -125,15 +125,15 @@ class Start:
         )
 
     def joined(self) -> int:
-        """The number of workers that have joined the scheduler; 0 if it does not answer."""
-        from tasks.workers.cluster import joined  # here: a command that finds all up need not wait for Dask's import
+        """Number of workers that have joined the scheduler; 0 if it does not answer."""
+        from tasks.workers.cluster import joined  # imported late: Dask is slow to import, and not needed if all is up
 
         return joined(self.state["services"]["dask"]["address"], self.keys)
 
     def deployments(self, prefect_url: str) -> None:
-        """Starts what runs flows for the Prefect page, and waits until it asks Prefect for work.
+        """Starts the process of the deployments, and waits until it asks Prefect for work.
 
-        It has no address of its own. Does nothing if this project has no such module.
+        The process has no address. Does nothing if the module is not installed.
         """
         if importlib.util.find_spec(DEPLOYMENTS) is None:
             return
@@ -143,7 +143,7 @@ class Start:
         self.wait("deployments", lambda: _polled(self.home, prefect_url, since))
 
     def wait(self, name: str, ready: Callable[[], bool]) -> None:
-        """Returns when a service is ready. Raises ServiceError if any of them dies, or at the deadline."""
+        """Returns when the service is ready. Raises ServiceError if any service dies, or at the deadline."""
         limit = time.monotonic() + DEADLINE
         while not ready():
             for other, _, process in records(self.home):
@@ -153,19 +153,19 @@ class Start:
                 raise self.failure(name, f"not ready within {DEADLINE:.0f} s")
             time.sleep(0.1)
 
-    def failure(self, name: str, what: str) -> ServiceError:
+    def failure(self, name: str, reason: str) -> ServiceError:
         log = self.home.services / f"{name}.log"
-        return ServiceError(f"{name}: {what}; see {log} ({complaint(log)})")
+        return ServiceError(f"{name}: {reason}; see {log} ({complaint(log)})")
 
 
 def _free_port(preferred: int) -> int:
-    """A port that nobody listens on now: the preferred one, one of the next, or any."""
+    """A port without a listener: the preferred one, one of the next, or any."""
     with listen(preferred) as listening:
         return int(listening.getsockname()[1])
 
 
 def _polled(home: Home, prefect_url: str, since: datetime) -> bool:
-    """Whether any deployment has asked for work since a time: then somebody serves it."""
+    """True if a deployment has asked for work since a time, so that a process serves it."""
     known = {"Authorization": authorization(home, prefect_url)}
     found = _json("POST", f"{prefect_url}/deployments/filter", "{}", known)
     times = [item.get("last_polled") for item in found] if isinstance(found, list) else []
@@ -173,7 +173,7 @@ def _polled(home: Home, prefect_url: str, since: datetime) -> bool:
 
 
 def _json(method: str, url: str, body: str | None = None, known: Mapping[str, str] | None = None) -> Any:
-    """The JSON value that `url` answers with; None if there is no such answer."""
+    """The JSON value in the answer of `url`; None without an answer or a value."""
     parts = urlsplit(url)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=2.0)
     try:

@@ -1,9 +1,9 @@
-"""The Prefect server of a home, as a process of its own that ends itself: `python -m flows.services.supervisor`.
+"""Process of a home's Prefect server, which ends itself: `python -m flows.services.supervisor`.
 
-Server and supervisor are one process, so that neither can outlive the other: a thread looks at the leases
-(`flows.services.leases`) every half second. When there was no living driver for as long as FEDCORE_SERVER_IDLE says, or
-the home has been gone, or its record has named another server, for GRACE seconds, it stops the server. Whatever happens
-then, the process is gone after LAST_CALL more seconds.
+Server and supervisor are one process, so that neither can outlive the other. A thread checks the leases
+(`flows.services.leases`) every half second. It stops the server after FEDCORE_SERVER_IDLE seconds without a living
+driver. It also stops it if the home is gone, or its record names another server, for GRACE seconds. LAST_CALL seconds
+later the process ends in any case.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from flows.services.leases import ProcessId, lease_holders, read_json
 from flows.services.secret import secret
 
 IDLE = "FEDCORE_SERVER_IDLE"
-"""Names the seconds for which a server waits for its next driver; 900 if it is not set."""
+"""Variable with the seconds for which a server waits for its next driver; 900 if it is not set."""
 GRACE = 3.0
-"""Seconds that any server stays: what drivers have sent reaches the database (1,500 task runs did on a loaded machine,
-without any other wait)."""
-LAST_CALL = 4.5  # GRACE, a poll, a wait for the lock and LAST_CALL: below the 10 s that are allowed
+"""Least seconds that a server stays, for drivers' last data to reach the database.
+
+They sufficed for 1,500 task runs on a loaded machine.
+"""
+LAST_CALL = 4.5  # GRACE, a poll, a wait for the lock and LAST_CALL stay below the allowed 10 s
 POLL = 0.5
 
 
 def record_path(home: Home) -> Path:
-    """The file that names the home's Prefect server (process and address)."""
+    """Path of the file that names the home's Prefect server (process and address)."""
     return home.services / "prefect.json"
 
 
@@ -48,14 +50,16 @@ def lease_folder(home: Home) -> Path:
 
 
 def up_path(home: Home) -> Path:
-    """The file that names what `fedcore up` keeps; a server that is named in it needs no driver."""
+    """Path of the file that names the services of `fedcore up`; a server in it needs no driver."""
     return home.services / "up.json"
 
 
 @contextlib.contextmanager
 def server_lock(home: Home, timeout: float = 30.0) -> Iterator[None]:
-    """Held while somebody decides whether the home's server lives: by a driver that wants one, and by a
-    server that is about to end. So nobody is handed a server that has decided to go. Raises BusyError."""
+    """Lock on the home's server, taken by a driver that obtains one and by a server that ends.
+
+    So no driver obtains a server that is about to end. Raises BusyError after `timeout` seconds.
+    """
     lock = FileLock(home.services / "prefect.lock")
     try:
         lock.acquire(timeout=timeout)
@@ -71,26 +75,26 @@ def server_lock(home: Home, timeout: float = 30.0) -> Iterator[None]:
 
 
 def idle_seconds() -> float:
-    """How long the server of this environment waits for its next driver, at least GRACE. Raises InputError."""
-    said = os.environ.get(IDLE, "900")
+    """Seconds that the server of this environment waits for its next driver, at least GRACE. Raises InputError."""
+    value = os.environ.get(IDLE, "900")
     with contextlib.suppress(ValueError):
-        seconds = float(said)
+        seconds = float(value)
         if 0 <= seconds < float("inf"):
             return max(GRACE, seconds)
-    raise InputError(f"{IDLE} = {said!r} is not a number of seconds")
+    raise InputError(f"{IDLE} = {value!r} is not a number of seconds")
 
 
 def needed(home: Home, server: ProcessId) -> bool:
-    """Whether a living driver, or `fedcore up`, wants this Prefect server of the home."""
+    """True if a living driver, or `fedcore up`, needs this Prefect server of the home."""
     if lease_holders(lease_folder(home)):
         return True
-    kept = read_json(up_path(home)) or {}
-    record = (kept.get("services") or {}).get("prefect") or {}
-    return kept.get("state") == "up" and ProcessId.read(record) == server
+    up = read_json(up_path(home)) or {}
+    record = (up.get("services") or {}).get("prefect") or {}
+    return up.get("state") == "up" and ProcessId.read(record) == server
 
 
 class Watch(threading.Thread):
-    """Ends this process when nobody needs it: from `stop` on, the process has LAST_CALL seconds."""
+    """Thread that ends this process, LAST_CALL seconds after `stop`, once its server is not needed."""
 
     def __init__(self, home: Home, idle: float) -> None:
         super().__init__(name="lease-watch", daemon=True)
@@ -111,19 +115,19 @@ class Watch(threading.Thread):
                     wanted = now
                 elif now - wanted >= (self.idle if owned else GRACE) and self.resign():
                     break
-            except Exception as error:  # a vanished disk, a torn file: never a reason to live for ever
+            except Exception as error:  # a lost disk or an incomplete file must not keep the process alive
                 print(f"lease watch: {error}", file=sys.stderr, flush=True)
                 if now - wanted >= GRACE:
                     break
         self.stop()
 
     def owned(self) -> bool:
-        """Whether the home is there and its record names this process."""
+        """True if the home exists and its record names this process."""
         record = read_json(record_path(self.home))
         return record is not None and ProcessId.read(record) == self.me
 
     def resign(self) -> bool:
-        """Takes this server's name out of the home, unless somebody has come meanwhile; True if it may go."""
+        """Removes this server's record, unless a driver has come; true if the server may end."""
         if not self.home.services.is_dir():
             return True
         try:
@@ -133,7 +137,7 @@ class Watch(threading.Thread):
                         return False
                     record_path(self.home).unlink(missing_ok=True)
                 return True
-        except BusyError:  # a driver is deciding right now: look again
+        except BusyError:  # a driver has the lock: check again later
             return False
 
     def stop(self) -> None:
@@ -147,14 +151,14 @@ class Watch(threading.Thread):
 
 
 def serve(home: Home, listening: socket.socket, watch: Watch) -> None:
-    """Serves Prefect's API and page on a socket until told to stop."""
-    gc.disable()  # the imports make many objects and drop few: a quarter of their time
+    """Serves Prefect's API and page on a socket until the watch stops it."""
+    gc.disable()  # imports drop few objects, and collection would take a quarter of their time
     make_database(home)
     import uvicorn
     from prefect.server.api.server import create_app
 
     host, port = listening.getsockname()[:2]
-    # The pages' live updates come by WebSockets, which Prefect's own password does not lock for its own page.
+    # The pages' live updates use WebSockets, which Prefect's own password does not protect.
     app = Door(create_app(final=True), hosts=allowed_hosts(port), secret=secret(home))
     gc.enable()
     gc.freeze()
@@ -166,8 +170,8 @@ def serve(home: Home, listening: socket.socket, watch: Watch) -> None:
             log_level="warning",
             access_log=False,
             proxy_headers=False,
-            # Longer than the 5 s after which Prefect's client drops an idle connection: the client must be
-            # the one that closes, or it sends a request into a connection that was just closed.
+            # Longer than 5 s, after which Prefect's client drops an idle connection. A server that closes first may
+            # close a connection just as the client sends a request.
             timeout_keep_alive=30,
             timeout_graceful_shutdown=1,
         )

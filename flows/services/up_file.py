@@ -1,7 +1,7 @@
-"""What is up: `services/up.json` names each process that `fedcore up` started, by service.
+"""Reader of `services/up.json`, which names each process that `fedcore up` started, by service.
 
-status(home)           what is alive
-active_services(home)  the addresses a run should use, None if nothing is up
+status(home)           state of each process
+active_services(home)  addresses of the living services, None without any
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REQUIRED = ("prefect", "mlflow", "dask", "dask-workers")
 
 
 def status(home: Home) -> dict[str, dict[str, Any]]:
-    """Per service of `up`: `address`, `pid`, `alive` and `log`; empty if nothing is up."""
+    """`address`, `pid`, `alive` and `log` of each service of `up`, by name; empty without one."""
     return {
         name: {
             "address": record.get("address"),
@@ -30,15 +30,15 @@ def status(home: Home) -> dict[str, dict[str, Any]]:
 
 
 def active_services(home: Home) -> dict[str, str] | None:
-    """Addresses of what is up and alive, by `prefect` (API), `mlflow` and `dask`; None if nothing is up.
+    """Addresses of living services, by `prefect` (API), `mlflow` and `dask`; None without one.
 
-    Asks no network: a service that lives but hangs is listed.
+    Checks processes, not the network: a service that hangs is listed.
     """
     if (read_json(up_path(home)) or {}).get("state") != "up":
         return None
     alive = {name for name, _, process in records(home) if process.alive()}
     if "dask-workers" not in alive:
-        alive.discard("dask")  # a scheduler without workers would let every call wait for ever
+        alive.discard("dask")  # every call to a scheduler without workers would wait forever
     found = {name: url for name, url in addresses(home).items() if name in alive and name != "deployments"}
     return found or None
 
@@ -56,14 +56,14 @@ def addresses(home: Home) -> dict[str, str]:
 
 
 def complete(home: Home) -> bool:
-    """Whether a finished `up` is there, and all that it started is alive."""
+    """True if an `up` has completed and all its processes are alive."""
     alive = {name: process.alive() for name, _, process in records(home)}
     finished = (read_json(up_path(home)) or {}).get("state") == "up"
     return finished and all(alive.values()) and set(REQUIRED) <= set(alive)
 
 
 def browse(home: Home) -> tuple[dict[str, str], bool]:
-    """Where a person finds the pages of `prefect` and `mlflow`, and whether `fedcore up` serves them now."""
+    """Addresses of the pages of `prefect` and `mlflow`; true if `fedcore up` serves them now."""
     up = active_services(home) or {}
     pages = {
         "prefect": up.get("prefect", "http://127.0.0.1:4200").removesuffix("/api"),

@@ -1,1 +1,1 @@
-"""What a command shows on a terminal while it works: the console, and how far runs and trials are."""
+"""Terminal output of commands: the console, progress of runs and of trials, and warnings."""

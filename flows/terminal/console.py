@@ -1,5 +1,4 @@
-"""The terminal as commands write to it: what others wrote is text there, no markup of rich and no
-order to a terminal."""
+"""Console of the commands. It prints foreign text literally: neither as rich's markup nor as control sequences."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from rich.segment import Segment
 from fedcore.printable import on_terminal
 
 LEAST, USUAL = 20, 80
-"""Columns: COLUMNS=0, which some programs set, would print nothing at all."""
+"""Columns: least width, and the width used below it. COLUMNS=0, which some programs set, would print nothing."""
 
 
 class Terminal(Console):
-    """A console that takes [bold] for markup, and :smile: for a picture, only where it is asked to."""
+    """A console that interprets markup such as [bold] and emoji such as :smile: only on request."""
 
     def __init__(self, *, markup: bool = False, emoji: bool = False, **options: Any) -> None:
         super().__init__(markup=markup, emoji=emoji, **options)
@@ -25,8 +24,8 @@ class Terminal(Console):
             self.width = USUAL
         self.push_render_hook(_Escaping())
 
-    def say(self, text: str) -> None:
-        """The text as it is, however wide the terminal."""
+    def print_plain(self, text: str) -> None:
+        """Prints the text literally and unwrapped."""
         self.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
@@ -36,7 +35,7 @@ class _Escaping(RenderHook):
 
 
 class _Escaped:
-    """Segments of text with control characters as escapes; orders that rich itself gives are no text."""
+    """Renders text with control characters escaped; rich's own control segments stay."""
 
     def __init__(self, inner: ConsoleRenderable) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""How far the runs of a command are: bars on a terminal, else a line a minute on standard error."""
+"""Progress of a command's runs: bars on a terminal, else a line a minute on standard error."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ EVERY = 60.0
 
 
 class RunsProgress:
-    """Finished runs and rounds of all that a command was asked for, those of earlier commands included.
+    """Shows finished runs and rounds out of all of a command, including those of earlier commands.
 
-    `console`: where bars are shown if it is a terminal, None: nothing is; `lines`: where lines are shown if it is not,
-    None: standard error. `at_most`: some of the cells may not be run. A context, around the time in which runs may go
-    on.
+    `console`: shows bars, if it is a terminal; None: no output at all. `lines`: gets the lines without a terminal;
+    None: standard error. `at_most`: some cells may not run. A context manager for the time of the runs.
     """
 
     def __init__(
@@ -45,12 +44,12 @@ class RunsProgress:
         self._read()
         self._started, self._new = clock(), 0
         self._rounds_since: float | None = None
-        """When rounds began: silos are opened and checkpoints read before, which no round that is left will need."""
+        """Time of the first round. Opening silos and reading checkpoints come before and are not repeated."""
         self._next_line = self._started + EVERY
         self._bars: Progress | None = None
         self._lines: Console | None = None
         if console is not None and not console.is_terminal:
-            # What a command prints to a file or a pipe is its result, and the same however long it takes.
+            # Output to a file or a pipe is the result only, independent of the time that the command takes.
             self._lines = lines or Terminal(stderr=True)
         elif console is not None:
             self._bars = Progress(
@@ -78,20 +77,22 @@ class RunsProgress:
         if self._bars is not None:
             self._bars.stop()
 
-    def say(self, note: str | None) -> None:
+    def show_note(self, note: str | None) -> None:
         """Shows a note beside the bars until the next one, or the next round."""
         if self._bars is not None:
             self._bars.update(self._round_bar, note=note or "")
 
     def took(self, run: str, done: int, rounds: int) -> None:
-        """Takes one round of a run: `done` of its `rounds` are complete. Any other number than one more than before is
-        where the run is taken up: no time was spent on those rounds here."""
+        """Records a round of a run: `done` of its `rounds` are complete.
+
+        A number other than one more than before means a resumed run, whose earlier rounds took no time here.
+        """
         if self._rounds_since is None:
             self._rounds_since = self._clock()
         is_new, self._done[run] = done == self._done.get(run, 0) + 1, done
         self._new += is_new
         if self._bars is not None and not is_new:
-            self._bars.tasks[self._round_bar].completed = self._completed  # rich takes an update for progress
+            self._bars.tasks[self._round_bar].completed = self._completed  # rich would count an update as speed
         self._show(run)
 
     def _read(self) -> None:

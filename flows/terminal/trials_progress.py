@@ -1,5 +1,4 @@
-"""How far `tune` is: a bar on a terminal, else a line on standard error, the first point at once
-and then one a minute."""
+"""Progress of `tune`: a bar on a terminal, else lines on standard error, one a minute."""
 
 from __future__ import annotations
 
@@ -15,10 +14,9 @@ from flows.terminal.progress import EVERY, clock_text
 
 
 class TrialsProgress:
-    """Trainings on made-up silos. A context, around the time in which they are tried; of one that Ctrl-C ends it says
-    that nothing is kept.
+    """Shows finished trainings on made-up silos. A context manager, which prints at Ctrl-C that no result is stored.
 
-    `console`: where a bar is shown if it is a terminal, None: nothing is; `lines`: where lines are shown if it is not.
+    `console`: shows a bar, if it is a terminal; None: no progress. `lines`: gets the lines without a terminal.
     """
 
     def __init__(
@@ -51,11 +49,11 @@ class TrialsProgress:
         if self._bar is not None:
             self._bar.stop()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            said = f"{self._counted} were done, and nothing of them is kept: `tune` begins anew"
-            self._lines.print(said, highlight=False, soft_wrap=True)
+            line = f"{self._counted} were done, and no result is stored: `tune` begins anew"
+            self._lines.print(line, highlight=False, soft_wrap=True)
 
     def after(self, done: int, most: int) -> None:
-        """Takes that a point of the grid has been tried: so many trainings are `done`, of at most `most`."""
+        """Records a tried point of the grid, after `done` trainings of at most `most`."""
         self._done, self._most = done, most
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=most)
@@ -63,8 +61,8 @@ class TrialsProgress:
             self._next = now + EVERY
             took = now - self._began
             left = clock_text(took / done * (most - done))
-            said = f"{self._counted} after {clock_text(took)}, at most about {left} left"
-            self._lines.print(said, highlight=False, soft_wrap=True)
+            line = f"{self._counted} after {clock_text(took)}, at most about {left} left"
+            self._lines.print(line, highlight=False, soft_wrap=True)
 
     @property
     def _counted(self) -> str:

@@ -1,4 +1,4 @@
-"""What is said before anything begins, on standard error, by all commands that begin something."""
+"""Warnings on standard error before a run, a sweep or a schedule starts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 
 def warn(cells: Sequence[ExperimentConfig]) -> None:
-    """Says of each once what is hardly meant: a test file in which a column fits nowhere, silos of few records."""
+    """Prints each warning of the cells once, for instance of tiny silos."""
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.outlook import urgent
 
     kinds = {cell.model_dump_json(include={"data", "model", "privacy"}): cell for cell in cells}
-    for sentence in dict.fromkeys(said for cell in kinds.values() for said in urgent(cell, make_plan(cell))):
-        said = f"warning: {sentence}."
-        Terminal(stderr=True).print(said, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    sentences = dict.fromkeys(sentence for cell in kinds.values() for sentence in urgent(cell, make_plan(cell)))
+    for sentence in sentences:
+        text = f"warning: {sentence}."
+        Terminal(stderr=True).print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)

@@ -1,7 +1,7 @@
-"""What runs come to on their way: error against rounds, numbers sent and gradient evaluations, at one epsilon.
+"""Error during runs against rounds, numbers sent and gradient evaluations, at one epsilon.
 
-A run's noise is that of all its rounds, so a point on the way is what one would have who stops there, having paid for
-the noise of the whole.
+A run's noise is calibrated to all its rounds. So a point before the end is the error of stopping there, with the noise
+of the whole run.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _SERIES: Mapping[Metric, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Way:
-    """A method at one epsilon, after each round that all its runs were looked at: means over the runs.
+class CostCurve:
+    """A method's error at one epsilon, after each round that all its runs evaluated: means over the runs.
 
-    `seconds`: of a whole run, on this machine.
+    `seconds`: mean duration of a whole run, on this machine.
     """
 
     method: str
@@ -48,10 +48,10 @@ class Way:
     runs: int
 
 
-def ways(
+def cost_curves(
     home: Home, metric: Metric, epsilon: float, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
-) -> list[Way]:
-    """Of the methods that have runs at this epsilon, in the order of the cells; from the metrics of finished runs."""
+) -> list[CostCurve]:
+    """Curves of the methods that have runs at this epsilon, in the order of the cells, from finished runs' metrics."""
     groups: dict[str, list[dict[int, tuple[float, float, float]]]] = {}
     seconds: dict[str, list[float]] = {}
     least: dict[str, float] = {}
@@ -81,24 +81,24 @@ def ways(
             tuple(statistics.fmean(run[at][place] for run in runs) for at in shared) for place in range(3)
         )
         whole = statistics.fmean(seconds[method])
-        found.append(Way(method, tuple(map(float, shared)), floats, gradients, errors, whole, len(runs)))
+        found.append(CostCurve(method, tuple(map(float, shared)), floats, gradients, errors, whole, len(runs)))
     return found
 
 
-def draw_ways(folder: Path, metric: Metric, epsilon: float, title: str, made: Sequence[Way]) -> str:
-    """Writes along-<epsilon>.png and .json into the folder; returns what whole runs took as a Markdown table."""
+def draw_cost_curves(folder: Path, metric: Metric, epsilon: float, title: str, made: Sequence[CostCurve]) -> str:
+    """Writes along-<epsilon>.png and .json into the folder; returns the costs of whole runs as a Markdown table."""
     name = f"along-{in_full(epsilon)}"
     _plot(folder / f"{name}.png", _SERIES[metric][1], f"{title}; epsilon {in_full(epsilon)}", made)
-    write_atomically(folder / f"{name}.json", jsonable([asdict(way) for way in made]))
-    columns = {"method": [way.method for way in made]}
+    write_atomically(folder / f"{name}.json", jsonable([asdict(curve) for curve in made]))
+    columns = {"method": [curve.method for curve in made]}
     for axis, head in AXES.items():
-        columns[head] = [f"{getattr(way, axis)[-1]:,.0f}" if way.rounds else "-" for way in made]
-    columns["seconds"] = [f"{way.seconds:.2f}" for way in made]
-    columns[_SERIES[metric][1]] = [f"{way.errors[-1]:.4g}" if way.errors else "-" for way in made]
+        columns[head] = [f"{getattr(curve, axis)[-1]:,.0f}" if curve.rounds else "-" for curve in made]
+    columns["seconds"] = [f"{curve.seconds:.2f}" for curve in made]
+    columns[_SERIES[metric][1]] = [f"{curve.errors[-1]:.4g}" if curve.errors else "-" for curve in made]
     return f"Whole runs at epsilon {in_full(epsilon)}:\n\n{markdown_table(columns)}"
 
 
-def _plot(path: Path, measure: str, title: str, made: Sequence[Way]) -> None:
+def _plot(path: Path, measure: str, title: str, made: Sequence[CostCurve]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -106,9 +106,9 @@ def _plot(path: Path, measure: str, title: str, made: Sequence[Way]) -> None:
 
     drawn, panels = pyplot.subplots(1, len(AXES), figsize=(14.5, 4.2), layout="constrained", sharey=True)
     for panel, (axis, head) in zip(panels, AXES.items(), strict=True):
-        for number, way in enumerate(made):
-            label = in_drawing(way.method)
-            panel.plot(getattr(way, axis), way.errors, color=f"C{number}", label=label, marker=".", markersize=3)
+        for number, curve in enumerate(made):
+            label = in_drawing(curve.method)
+            panel.plot(getattr(curve, axis), curve.errors, color=f"C{number}", label=label, marker=".", markersize=3)
         panel.set_xlabel(head)
         panel.set_xscale("log")
         panel.grid(alpha=0.3)

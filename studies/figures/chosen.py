@@ -1,6 +1,6 @@
-"""The settings of each method, chosen on simulated silos: as many of each, by the same rule, at each place of a figure.
+"""The choice of each method's settings on simulated silos, from equally many candidates, at each place of a figure.
 
-No silo's records are looked at for the choice, so it is public: what is shown afterwards is no best of several.
+The choice reads no silo's records, so it is public, and the results shown afterwards are not the best of several.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.hyperparameters import Section, Seed
-from flows.reports.settings import Run, said
+from flows.reports.settings import Run, settings_text
 from flows.reports.table import markdown_table
 
 SEED = "seed"
 
 
 class ChosenConfig(Section):
-    """What settings are chosen on. The figure's sweep has the methods, each a variant with a grid of its settings."""
+    """Data and rule of the choice. Each method is a variant of the figure's sweep, with a grid of its settings."""
 
     data: str
-    """Path of an experiment's file, from the folder of this one: what the figure is about."""
+    """Path of the figure's own experiment file, relative to this file's folder."""
     simulated: str
-    """Path of another, on simulated silos: where the settings are tried."""
+    """Path of the experiment file on simulated silos, where the settings are tried."""
     seeds: tuple[Seed, ...] = Field(tuple(range(1000, 1008)), min_length=2)
-    """Of the simulated silos."""
+    """Seeds of the simulated silos."""
     without: tuple[str, ...] = ()
     """Methods of the sweep that do not apply."""
     by: Literal["error", "train_loss"] = "error"
-    """What is least at the choice: the error on test records of the simulated silos, or their mean loss, which needs
+    """The minimised measure on the simulated silos: error on test records, or mean training loss. The loss needs
     tracking.simulation_metrics."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a method's settings came to at one place (values by key, as epsilon) of a figure.
+    """A method's chosen settings at one place of a figure. `place`: values by key, for instance of epsilon.
 
-    `error`: mean, or mean loss, on simulated silos, `uncertainty` its standard error; `tried`: how many settings.
+    `error`: mean error or loss on simulated silos; `uncertainty`: its standard error; `tried`: number of settings.
     """
 
     variant: int
@@ -58,21 +58,23 @@ class Choice:
     uncertainty: float
     tried: int
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """What all settings of the method have, by key."""
+    """The method's keys that all its settings share."""
 
     @property
     def sections(self) -> dict[str, Any]:
-        """All that makes the method as it was chosen, as sections of an experiment."""
+        """The chosen method with all its settings, as sections of an experiment."""
         return unfolded({**self.fixed, **self.settings}, "chosen")
 
 
 def to_try(methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> SweepConfig:
-    """The sweep of all settings at all places of the figure's grid. Raises InputError unless each
-    method has as many."""
+    """The sweep of all settings at all places of the figure's grid.
+
+    Raises InputError unless all methods have equally many settings.
+    """
     counts = {_name(variant, methods): math.prod(map(len, _own(variant).values())) for variant in methods.variants}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise InputError(f"sweep {methods.name}: methods have different numbers of settings to choose from: {told}")
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise InputError(f"sweep {methods.name}: methods have different numbers of settings to choose from: {shown}")
     return methods.over({**_places(grid), SEED: list(seeds)})
 
 
@@ -84,11 +86,12 @@ def choices(
     failed: Collection[str] = (),
     run: Run = run_id,
 ) -> list[Choice]:
-    """For each method and place the settings of the least mean error, or loss. `results`: of all cells of `to_try` but
-    those that `failed`, ids of runs, as by a step that is too long: their settings are not chosen. `run`: which is a
-    cell's.
+    """For each method and place the settings with the least mean error, or loss.
 
-    Raises InputError for results without it, and where no settings of a method are left.
+    `results`: of all cells of `to_try` except those that `failed` (ids of runs), for instance by a step that is too
+    long; their settings are not chosen. `run`: gives a cell's run id.
+
+    Raises InputError for results without the measure, and if all settings of a method failed.
     """
     seeds, failed_ones = config.seeds, set(failed)
     errors = {result.run: _value(result, config.by) for result in results}
@@ -115,17 +118,17 @@ def choices(
 
 
 def applying(methods: SweepConfig, without: Sequence[str]) -> SweepConfig:
-    """The methods but for those that do not apply. Raises InputError for one that is not among them."""
+    """The methods without those that do not apply. Raises InputError for an unknown name in `without`."""
     names = [_name(variant, methods) for variant in methods.variants]
     for name in without:
         if name not in names:
             raise InputError(f"sweep {methods.name}: without names {name!r}; there are: {', '.join(names)}")
-    kept = [variant for variant, name in zip(methods.variants, names, strict=True) if name not in without]
-    return methods.model_copy(update={"variants": tuple(kept)})
+    left = [variant for variant, name in zip(methods.variants, names, strict=True) if name not in without]
+    return methods.model_copy(update={"variants": tuple(left)})
 
 
 def first_choices(methods: SweepConfig, grid: Mapping[str, Sequence[Any]]) -> list[Choice]:
-    """The first settings of each method at each place, as if they had been chosen."""
+    """The first settings of each method at each place, in place of a choice that was not made yet."""
     return [
         Choice(number, _name(variant, methods), place, _points(_own(variant))[0], math.nan, math.nan, 0, variant.set)
         for number, variant in enumerate(methods.variants)
@@ -134,7 +137,7 @@ def first_choices(methods: SweepConfig, grid: Mapping[str, Sequence[Any]]) -> li
 
 
 def with_choices(target: SweepConfig, grid: Mapping[str, Sequence[Any]], chosen: Sequence[Choice]) -> SweepConfig:
-    """The figure's sweep: each method with the settings that were chosen for each place, at the figure's seeds."""
+    """The figure's sweep: each method with its chosen settings at each place, at the figure's seeds."""
     seeds = list(grid[SEED])
     variants = [_fixed(target.variants[each.variant], each.settings, each.place, seeds) for each in chosen]
     return _with(target, variants)
@@ -145,8 +148,10 @@ def registered_choices(
     grid: Mapping[str, Sequence[Any]],
     published: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any]]],
 ) -> list[Choice]:
-    """Choices of a publication, each a method, a place and settings. Raises InputError for a method that the figure's
-    sweep lacks, and for a place or settings that are not in its grid."""
+    """Choices of a publication. `published`: method, place and settings of each.
+
+    Raises InputError for a method that the figure's sweep lacks, and for a place or settings outside its grid.
+    """
     names = [_name(variant, target) for variant in target.variants]
     found = []
     for method, place, settings in published:
@@ -165,7 +170,7 @@ def choices_table(chosen: Sequence[Choice]) -> str:
     keys = list(dict.fromkeys(key for each in chosen for key in each.place))
     columns: dict[str, list[str]] = {"method": [each.method for each in chosen]}
     columns |= {key.rpartition(".")[2]: [str(each.place[key]) for each in chosen] for key in keys}
-    columns["settings"] = [said(each.settings) for each in chosen]
+    columns["settings"] = [settings_text(each.settings) for each in chosen]
     columns["simulated error"] = [f"{each.error:.4f} ± {each.uncertainty:.4f}" for each in chosen]
     columns["of"] = [str(each.tried) for each in chosen]
     return markdown_table(columns)
@@ -216,7 +221,7 @@ def _with(sweep: SweepConfig, variants: Sequence[Variant]) -> SweepConfig:
 
 
 def _name(variant: Variant, sweep: SweepConfig) -> str:
-    """The method's. Raises InputError for a variant without one."""
+    """The name of the variant's method. Raises InputError for a variant without one."""
     method = variant.set.get("algorithm")
     name = method.get("name") if isinstance(method, Mapping) else variant.set.get("algorithm.name")
     if not isinstance(name, str):

@@ -1,4 +1,4 @@
-"""Which methods differ at a place of a figure and which are tied: paired over trials, corrected for all comparisons."""
+"""Paired comparisons of methods at each place of a figure, corrected for their number, and the resulting ties."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from studies.figures.points import Point
 from studies.figures.trials import paired_differences
 
 LEVEL = 0.05
-"""Of the whole figure: the chance that one of all its comparisons is decided though the methods are equal."""
+"""Family-wise error level of a figure: the chance that some comparison is decided although the methods are equal."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two methods at one place. `difference`: mean over trials of the first's error less the second's; `interval`: half
-    width of its interval at the corrected level, so that all intervals of the figure hold together with 95 %."""
+    """Two methods at one place. `difference`: mean over trials of the first's error minus the second's.
+
+    `interval`: half width of its interval at the corrected level; all intervals of the figure hold jointly with 95 %.
+    """
 
     at: Any
     first: str
@@ -37,8 +39,8 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """The method of the lowest mean error at one place, those that are tied with it, and those that are worse."""
+class Ranking:
+    """The method with the lowest mean error at one place, those tied with it, and those that are worse."""
 
     at: Any
     best: str
@@ -47,16 +49,19 @@ class Standing:
 
 
 def comparisons(points: Sequence[Point]) -> list[Comparison]:
-    """All pairs of methods at each place where both are. Source: Student's t with Bonferroni's correction, as many
-    comparisons as there are pairs, in trials that share silos, test records and seed."""
+    """Comparisons of all pairs of methods at each place where both have results.
+
+    Source: Student's t with Bonferroni's correction for the number of pairs, in trials that share silos, test records
+    and seed.
+    """
     by_place: dict[Any, list[Point]] = {}
     for point in points:
         by_place.setdefault(point.at, []).append(point)
     pairs = [pair for there in by_place.values() for pair in itertools.combinations(there, 2)]
     found = []
     for first, second in pairs:
-        whose = f"{first.method} at {first.at}"
-        differences = paired_differences(first.by_seed, second.by_seed, whose, second.method)
+        label = f"{first.method} at {first.at}"
+        differences = paired_differences(first.by_seed, second.by_seed, label, second.method)
         found.append(
             Comparison(
                 first.at,
@@ -69,8 +74,8 @@ def comparisons(points: Sequence[Point]) -> list[Comparison]:
     return found
 
 
-def standings(points: Sequence[Point], compared: Sequence[Comparison]) -> list[Standing]:
-    """Of each place, in the order of the points. A method is worse if the comparison with the best is decided."""
+def rankings(points: Sequence[Point], compared: Sequence[Comparison]) -> list[Ranking]:
+    """One ranking per place, in order of the points. A method is worse if its comparison with the best is decided."""
     found = []
     for at in dict.fromkeys(point.at for point in points):
         there = sorted((point for point in points if point.at == at), key=lambda point: point.mean)
@@ -84,18 +89,18 @@ def standings(points: Sequence[Point], compared: Sequence[Comparison]) -> list[S
         worse: list[str] = []
         for method in others:
             (worse if method in beaten else tied).append(method)
-        found.append(Standing(at, best, tuple(tied), tuple(worse)))
+        found.append(Ranking(at, best, tuple(tied), tuple(worse)))
     return found
 
 
-def standings_table(found: Sequence[Standing], compared: Sequence[Comparison], key: str) -> str:
-    """Best, ties and others of each place, and how many comparisons they were corrected for, as Markdown."""
+def rankings_table(found: Sequence[Ranking], compared: Sequence[Comparison], key: str) -> str:
+    """Best, tied and worse methods of each place, and the number of comparisons in the correction, as Markdown."""
     gaps: Mapping[tuple[Any, frozenset[str]], Comparison] = {
         (each.at, frozenset((each.first, each.second))): each for each in compared
     }
 
-    def behind(standing: Standing, method: str) -> str:
-        gap = gaps[standing.at, frozenset((standing.best, method))]
+    def behind(ranking: Ranking, method: str) -> str:
+        gap = gaps[ranking.at, frozenset((ranking.best, method))]
         return f"{method} +{abs(gap.difference):.2g} ± {gap.interval:.2g}"
 
     columns = {
@@ -111,7 +116,7 @@ def standings_table(found: Sequence[Standing], compared: Sequence[Comparison], k
 
 
 def _half_width(differences: Sequence[float], level: float) -> float:
-    """Of the interval of the mean (Student's t) at 1 - level; infinite for one difference."""
+    """Half width of the mean's interval (Student's t) at 1 - level; infinite for one difference."""
     count = len(differences)
     if count < 2:
         return math.inf

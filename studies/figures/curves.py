@@ -1,4 +1,4 @@
-"""A figure of curves over rounds anew: accuracy or a loss, one curve per method and panel."""
+"""A figure of curves over rounds: accuracy or a loss, one curve per method and panel."""
 
 from __future__ import annotations
 
@@ -24,34 +24,35 @@ from tasks.run_store import RunStore
 
 
 class CurvesConfig(Section):
-    """What is drawn over rounds, and the keys whose values tell panels apart."""
+    """Metric, panels and curves of a plot over rounds, and the paper's numbers beside them."""
 
     metric: Literal["accuracy", "gap", "train_loss", "test_loss"]
     """accuracy: on public test data, percent; gap: ln(F - F*) of the training loss, from raw records: NOT PRIVATE;
     train_loss: that loss itself; test_loss: on public test data."""
     panels: tuple[str, ...] = Field(min_length=1)
-    """A run without noise has no trust and no epsilon: of these keys it is in every panel."""
+    """Keys with one panel for each combination of values. A run without noise has no trust and no epsilon; it is in
+    the panels of all values of these two keys."""
     apart: tuple[str, ...] = ()
-    """Keys that tell curves of one method apart, in whose label they are."""
+    """Keys that distinguish curves of one method; the labels show their values."""
     against: Literal["rounds", "floats"] = "rounds"
-    """What is along the axis: rounds, or numbers that all silos have sent until then, on a logarithmic one."""
+    """The horizontal axis: rounds, or numbers sent by all silos so far, on a logarithmic scale."""
     ends: Literal["last", "least"] = "last"
-    """What tables are about: the last value of each run, or its least over all evaluated rounds."""
+    """The value of each run in tables: its last, or its least over all evaluated rounds."""
     published_panels: tuple[tuple[Any, ...], ...] = ()
-    """Values of the panels' keys, in the order of what was published."""
+    """Values of the panels' keys, in the order of the published values."""
     published: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
     """End values that the paper published or plotted, by curve."""
     baseline: str | None = None
-    """A curve from whose end the differences of the others' are shown too, run by run, all with 95 % intervals, and how
-    likely a mean so far below 0 is by chance (paired t-test, one-sided)."""
+    """A curve from which the others' differences are shown, paired by run, with 95 % intervals. A one-sided paired
+    t-test gives the p-value of a mean below 0."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """A method in a panel: at each evaluated round, mean and deviation over its runs.
 
-    `floats`: numbers that silos have sent until that round, mean over runs, where these are along the axis; else ().
-    `ends`: the last value of each run, or its least, `seeds`: seed and repetition of each, in the same order.
+    `floats`: numbers sent by all silos until that round, mean over runs; () if the axis is rounds. `ends`: the last
+    or the least value of each run; `seeds`: seed and repetition of each, in the same order.
     """
 
     label: str
@@ -73,15 +74,15 @@ class Curve:
 
 
 def label_of(config: ExperimentConfig, apart: Sequence[str] = ()) -> str:
-    """Method and whether it is private, as the paper names its curves, and values of the keys `apart`."""
+    """The paper's name of a curve: the method, "DP-" if it is private, and values of the keys `apart`."""
     warm = "-warm" if getattr(config.algorithm, "warm", False) else ""
     private = "DP-" if config.privacy.trust != "none" else ""
-    told = [f", {key.rpartition('.')[2]} {_shown(value_at(config, key))}" for key in apart if _has(config, key)]
-    return f"{private}{config.algorithm.name}{warm}{''.join(told)}"
+    values = [f", {key.rpartition('.')[2]} {_shown(value_at(config, key))}" for key in apart if _has(config, key)]
+    return f"{private}{config.algorithm.name}{warm}{''.join(values)}"
 
 
 _NOISE = ("privacy.trust", "privacy.epsilon")
-"""Keys of which a run without noise says nothing."""
+"""Keys without a meaning for a run without noise."""
 _SERIES = {
     "accuracy": "test/error",
     "gap": "simulation/train_loss",
@@ -102,7 +103,7 @@ def _has(config: ExperimentConfig, key: str) -> bool:
 def curves(
     home: Home, figure: CurvesConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
 ) -> list[Curve]:
-    """From the metrics of finished runs, one per label and panel in the order of the cells."""
+    """Curves from the metrics of finished runs, one per label and panel, in the order of the cells."""
     groups: dict[tuple[str, tuple[Any, ...]], dict[tuple[int, int], dict[int, float]]] = {}
     floats: dict[tuple[str, tuple[Any, ...]], list[dict[int, float]]] = {}
     least: dict[str, float] = {}
@@ -135,7 +136,7 @@ def curves(
 
 
 def _panels(figure: CurvesConfig, config: ExperimentConfig, cells: Sequence[ExperimentConfig]) -> list[tuple[Any, ...]]:
-    """The panels that a run is in, in the order of the cells: one; without noise those of all runs with noise."""
+    """The panels of a run: its own; for one without noise those of all runs with noise, in the order of the cells."""
     mine = tuple(value_at(config, key) for key in figure.panels)
     blank = [key in _NOISE and config.privacy.trust == "none" for key in figure.panels]
     if not any(blank):
@@ -150,12 +151,12 @@ def _panels(figure: CurvesConfig, config: ExperimentConfig, cells: Sequence[Expe
 
 
 def _series(home: Home, run: str, *keys: str) -> list[dict[int, float]]:
-    """Metrics by the number of the round, from 1, in the whole run."""
+    """Values of each metric by round, numbered from 1 over the whole run."""
     with closing(RunStore(store_path(home, run))) as store:
         rows = list(enumerate(store.metric_rows(), 1))
     return [{at: row.values[key] for at, row in rows if key in row.values} for key in keys]
 
 
 def panel_name(panel: tuple[Any, ...]) -> str:
-    """The values of a panel's keys, as they are printed."""
+    """The printed values of a panel's keys."""
     return f"({', '.join(map(place_text, panel))})"

@@ -20,7 +20,7 @@ from tasks.result_file import jsonable, write_atomically
 def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[Curve]) -> str:
     """Writes plot-<metric>.png and table-<metric>.json into the folder; returns end values as a Markdown table.
 
-    Both names have -by-floats where these are along the axis.
+    Both names have -by-floats if the axis is numbers sent.
     """
     folder.mkdir(parents=True, exist_ok=True)
     panels = list(dict.fromkeys(curve.panel for curve in made))
@@ -38,7 +38,7 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
     apart = differences(made, figure.baseline)
     head = f"difference from {figure.baseline}, run by run, 95 % interval"
     text += "\n" + _ends(head, figure, apart, panels, lambda curve: half_width(curve.ends))
-    if figure.metric == "accuracy":  # where less is worse
+    if figure.metric == "accuracy":  # a lower accuracy is worse, so the test has no meaning
         return text
     return text + "\n" + _chances(f"p of no less than {figure.baseline}", apart, panels)
 
@@ -64,7 +64,10 @@ _NAMED = {
 
 
 def differences(made: Sequence[Curve], baseline: str) -> list[Curve]:
-    """The other curves less the baseline's of their panel, at the end, run by run. Raises InputError for other runs."""
+    """End values of the other curves minus the baseline's in their panel, run by run.
+
+    Raises InputError for other runs.
+    """
     base = {curve.panel: curve.by_seed for curve in made if curve.label == baseline}
     found = []
     for curve in made:

@@ -1,4 +1,4 @@
-"""Points of a figure as a plot and tables: means with their intervals, differences from a baseline, what was spent."""
+"""Points of a figure as a plot and tables: means with intervals, differences from a baseline, accounted epsilons."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from fedcore.directed_rounding import in_full, shown_up
 from fedcore.errors import InputError
 from flows.reports.plot import plot
 from flows.reports.table import markdown_table
-from studies.figures.comparisons import Standing, comparisons, standings, standings_table
+from studies.figures.comparisons import Ranking, comparisons, rankings, rankings_table
 from studies.figures.formats import printed
 from studies.figures.least_loss import NOT_PRIVATE
 from studies.figures.points import EPSILON, Point, PointsConfig, last_part
 from studies.figures.trials import paired_differences
 from tasks.result_file import jsonable, write_atomically
 
-_AS_TARGETED = 1e-3  # part of the target by which an accounted epsilon may miss it and is not shown beside it
+_AS_TARGETED = 1e-3  # relative deviation from the target up to which an accounted epsilon is not shown
 
 
 def draw_points(
     folder: Path, figure: PointsConfig, title: str, baseline: str | None, made: Sequence[Point]
-) -> list[Standing]:
-    """Writes plot.png, table.json and table.md into the folder, with comparisons.json where all pairs are compared, of
-    which it returns the standings. Raises InputError for an incomplete baseline."""
+) -> list[Ranking]:
+    """Writes plot.png, table.json and table.md into the folder, and comparisons.json if all pairs are compared.
+
+    Returns the rankings of these comparisons. Raises InputError for an incomplete baseline.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     axis = None if figure.against == EPSILON else last_part(figure.against)
     plot([point.line for point in made], folder / "plot.png", title, axis, figure.metric == "excess loss")
@@ -44,27 +46,27 @@ def draw_points(
         }
         for point in made
     ]
-    said = {"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}
-    said |= {"statement": NOT_PRIVATE} if figure.metric == "excess loss" else {}
-    write_atomically(folder / "table.json", jsonable(said))
+    table = {"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}
+    table |= {"statement": NOT_PRIVATE} if figure.metric == "excess loss" else {}
+    write_atomically(folder / "table.json", jsonable(table))
     text = markdown(made)
     if baseline is not None:
         text += f"\nDifference from {baseline} in the same trials:\n\n{markdown(differences(made, baseline))}"
-    found: list[Standing] = []
+    found: list[Ranking] = []
     if figure.compared:
         compared = comparisons(made)
-        found = standings(made, compared)
-        text += f"\n{standings_table(found, compared, last_part(figure.against))}"
-        told = {"comparisons": [asdict(each) for each in compared], "standings": [asdict(each) for each in found]}
-        write_atomically(folder / "comparisons.json", jsonable(told))
+        found = rankings(made, compared)
+        text += f"\n{rankings_table(found, compared, last_part(figure.against))}"
+        listed = {"comparisons": [asdict(each) for each in compared], "standings": [asdict(each) for each in found]}
+        write_atomically(folder / "comparisons.json", jsonable(listed))
     write_atomically(folder / "table.md", (text + accounted(made)).encode())
     return found
 
 
 def differences(made: Sequence[Point], baseline: str) -> list[Point]:
-    """Points of the other curves whose errors are differences, trial by trial, from the baseline's at that place.
+    """Points of the other curves with differences from the baseline at the same place as errors, trial by trial.
 
-    Places that the baseline lacks are left out. Raises InputError for other trials, and without a baseline.
+    Omits places that the baseline lacks. Raises InputError for other trials, and without a baseline.
     """
     base = {point.at: point.by_seed for point in made if point.method == baseline}
     if not base:
@@ -73,8 +75,8 @@ def differences(made: Sequence[Point], baseline: str) -> list[Point]:
     for point in made:
         if point.method == baseline or point.at not in base:
             continue
-        whose = f"{point.method} at {last_part(point.against)} {point.at}"
-        errors = paired_differences(point.by_seed, base[point.at], whose, baseline)
+        label = f"{point.method} at {last_part(point.against)} {point.at}"
+        errors = paired_differences(point.by_seed, base[point.at], label, baseline)
         found.append(replace(point, errors=errors))
     return found
 
@@ -86,7 +88,7 @@ def markdown(made: Sequence[Point]) -> str:
 
 
 def accounted(made: Sequence[Point]) -> str:
-    """What noise really spends, where that is not what it was made for; empty where all is."""
+    """A table of accounted epsilons that differ from their targets; empty if none does."""
     off = [
         point
         for point in made

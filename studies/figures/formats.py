@@ -20,7 +20,7 @@ FORMATS: Mapping[str, str] = {
     "numbers sent": ".0f",
     "gradient evaluations": ".0f",
 }
-"""By measure. Accuracy is in percent, gap is ln(F - F*)."""
+"""Format of each measure. Accuracy is in percent, gap is ln(F - F*)."""
 
 
 def printed(measure: str, value: float) -> str:
@@ -29,7 +29,7 @@ def printed(measure: str, value: float) -> str:
 
 
 def place_text(value: Any) -> str:
-    """A value of a key as it is printed; "none" for a run without one, as without noise."""
+    """A key's value for printing; "none" for a run without one, for instance without noise."""
     if value is None:
         return "none"
     return in_full(value) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The least training loss of all silos' records together: what papers subtract from a method's loss. NOT PRIVATE."""
+"""The least training loss F* of all silos' pooled records, which papers subtract from a method's loss. NOT PRIVATE."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from fedcore.experiment.experiment import Experiment
 
 
 def least_training_loss(experiment: Experiment, tolerance: float = 1e-6) -> float:
-    """min over w of the mean loss of all records, as in `simulation/train_loss`, without ridge and domain (nats).
+    """min over w of the mean loss of all records (nats), as in `simulation/train_loss`, without ridge and domain.
 
-    Of persons, each counts once, by the mean over its rows.
+    Each person counts once, by the mean over its rows. Full-batch L-BFGS from the model's start, to partial derivatives
+    of `tolerance`; for a network a local minimum. Reads every silo's records without noise, so it belongs to
+    `simulation/`. Source: spec dp-scaffold 7.4, for silos of equal sizes.
 
-    By full-batch L-BFGS from the model's start, to partial derivatives of `tolerance`; of a network a local minimum.
-    Reads every silo's records without noise, so it belongs to `simulation/`. Source: spec dp-scaffold 7.4, for silos of
-    equal sizes. Raises InputError for guarded silos, and where no minimum is found (classes that can be told apart
-    without a mistake have none).
+    Raises InputError for guarded silos, and if no minimum is found: perfectly separable classes have none.
     """
     if experiment.config.privacy.noise == "guarded":
         raise InputError("privacy.noise = guarded: silos show nothing but releases, so nobody knows their least loss")
@@ -44,7 +43,7 @@ def least_training_loss(experiment: Experiment, tolerance: float = 1e-6) -> floa
     found = minimize(objective, experiment.start(), jac=True, method="L-BFGS-B", options=options)
     steepest = float(np.abs(found.jac).max())
     if not steepest <= 100.0 * tolerance:
-        # The last digits may keep the line search from the tolerance itself.
+        # Rounding may stop the line search before the tolerance itself.
         raise InputError(
             f"{experiment.config.name}: no least training loss was found; the steepest derivative is {steepest:.2g} "
             f"after {found.nit} iterations"

@@ -1,4 +1,4 @@
-"""All figures of a study in two tables: which method is lowest where, and how far each is above the lowest."""
+"""All figures of a study in two tables: the method with the lowest error, and each method's ratio to it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ ROWS = "table.json"
 
 
 def write_overview(folder: Path) -> Path | None:
-    """Writes both tables, and the rows behind them, of all figures drawn so far in a study's folder; None if no
-    figure of it has rows."""
+    """Writes both tables, and their rows, for all figures drawn so far in a study's folder; None if none has rows."""
     rows = gathered(folder)
     if not rows:
         return None
@@ -31,8 +30,11 @@ def write_overview(folder: Path) -> Path | None:
 
 
 def overview(rows: Sequence[Row]) -> str:
-    """Markdown: by figure and epsilon the method of the lowest mean error with the number of others that are not told
-    apart from it; by figure and method the geometric mean over epsilon of error over the lowest."""
+    """The two tables as Markdown.
+
+    The first has, by figure and epsilon, the method with the lowest mean error and the number of methods tied with it.
+    The second has, by figure and method, the geometric mean over epsilon of the error divided by the lowest.
+    """
     figures = list(dict.fromkeys(row.figure for row in rows))
     epsilons = sorted({row.facts.epsilon for row in rows})
     methods = list(dict.fromkeys(method for row in rows for method in row.errors))
@@ -48,7 +50,7 @@ def overview(rows: Sequence[Row]) -> str:
 
 
 def above(groups: Mapping[str, Sequence[Row]], methods: Sequence[str]) -> str:
-    """Markdown, a line of each group of rows: by method the geometric mean of its error over the lowest of the row."""
+    """A Markdown line for each group: by method, the geometric mean over rows of its error divided by the lowest."""
     columns = {"figure": list(groups)}
     columns.update({method: [_above(rows, method) for rows in groups.values()] for method in methods})
     return markdown_table(columns)

@@ -1,4 +1,4 @@
-"""A published table anew: accuracy by two keys of the experiment, beside the numbers that the paper published."""
+"""Reproduction of a published table: accuracy by two keys of the experiment, beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tasks.result_file import jsonable, write_atomically
 
 
 class TableConfig(Section):
-    """Which keys (with dots) are rows and columns, and what the paper published, row by row."""
+    """The keys (with dots) of a table's rows and columns, and the paper's numbers, row by row."""
 
     rows: str
     columns: str
     printed_columns: tuple[Any, ...] = ()
-    """Values of the columns, in the order of the published rows."""
+    """Values of the columns' key, in the order of the published numbers."""
     published: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
     """Accuracy in percent, by the row's value."""
     published_rounds: dict[str, tuple[int | None, ...]] = Field(default_factory=dict)
@@ -58,7 +58,7 @@ class Cell:
 
 
 def table_cells(table: TableConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]) -> list[Cell]:
-    """One per pair of values that some run has, in the order of the runs. Raises InputError for runs without a test."""
+    """One cell per pair of values, in the order of the runs. Raises InputError for runs without test errors."""
     groups: dict[tuple[Any, Any], dict[tuple[int, int], RunResult]] = {}
     for config, result in zip(cells, results, strict=True):
         cell = value_at(config, table.rows), value_at(config, table.columns)

@@ -1,4 +1,4 @@
-"""A figure of errors against epsilon, or another key, with the hyperparameters that each trial chose, and intervals."""
+"""Points of a figure: errors against epsilon or another key, with each trial's hyperparameters, and intervals."""
 
 from __future__ import annotations
 
@@ -34,28 +34,27 @@ Candidate = list[tuple[RunResult, float]]
 
 
 class PointsConfig(Section):
-    """What is drawn, against what, and the keys whose values tell curves of one method apart."""
+    """Metric, axis and curves of a figure of points."""
 
     metric: Metric = "test error"
-    """test error: part of wrong classes; silo mean error: the mean of that of each silo; relative RMSE: the RMSE over
-    that of always answering the mean, of real labels; all on public test data. excess loss: F - F* of the training
-    loss, from raw records: NOT PRIVATE."""
+    """The drawn error. On public test data: test error, the fraction of wrong classes; silo mean error, its mean over
+    silos; relative RMSE, the RMSE divided by that of predicting the mean label. From raw records, NOT PRIVATE: excess
+    loss, F - F* of the training loss."""
     against: str = EPSILON
-    """A key of an experiment, with dots, or rounds: those of the whole run. Against another key than epsilon there is
-    one epsilon."""
+    """The horizontal axis: a key of an experiment, with dots, or "rounds", those of the whole run. Points against
+    another key than epsilon share one epsilon."""
     apart: tuple[str, ...] = ()
-    """Keys of an experiment, with dots; a method that has none of them is one curve."""
+    """Keys of an experiment, with dots, that distinguish curves of one method."""
     compared: bool = False
-    """Whether all pairs of curves are compared at each place, corrected for their number."""
+    """True compares all pairs of curves at each place, corrected for their number."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A method at one epsilon, or one value of another key: its error over trials (seeds), each with the
-    hyperparameters that the trial chose.
+    """A method's errors over trials (seeds) at one value of the axis, each with the trial's own hyperparameters.
 
     `interval`: half width of the 95 % interval of the mean (Student's t); None for one trial. `chosen`: how often each
-    set of hyperparameters was. `epsilon` None: without noise. `at`: the value of the key it is drawn against.
+    set of hyperparameters was chosen. `epsilon` None: without noise. `at`: the value of the key `against`.
     """
 
     method: str
@@ -67,7 +66,7 @@ class Point:
     seconds: float
     rounds: int
     seeds: tuple[int, ...]
-    """Of the trials, in the order of `errors`."""
+    """Seeds of the trials, in the order of `errors`."""
     metric: Metric = "test error"
     against: str = EPSILON
     at: Any = None
@@ -109,21 +108,23 @@ class Point:
 def points(
     cells: Iterable[ExperimentConfig], results: Iterable[RunResult], figure: PointsConfig, home: Home | None = None
 ) -> list[Point]:
-    """Per curve and epsilon (or value of the key that is drawn against), over the trials. `results` are those of
-    `cells`, in their order. `home`: where least losses are kept, for excess losses.
+    """One point per curve and value of the axis, over the trials.
 
-    In each trial (a seed) the hyperparameters (of method and clip) with the lowest training loss, averaged over the
-    runs of the trial (repetitions), are taken, and their average error is the trial's: the paper's rule. It looks at
-    raw records, once per candidate, and is outside of every epsilon. Without a training loss there must be one
-    candidate only. Raises InputError otherwise, and for keys of `apart` that no cell has.
+    `results` are those of `cells`, in their order. `home`: has the cache of least losses, for excess losses.
+
+    The paper's rule: each trial (seed) takes the hyperparameters of method and clip with the lowest training loss,
+    averaged over its runs (repetitions). Their mean error is the trial's. The rule reads raw records once per candidate
+    and is outside of every epsilon.
+
+    Raises InputError for several candidates without a training loss, and for keys of `apart` that no cell has.
     """
     trials: dict[tuple[str, Any], dict[int, dict[str, Candidate]]] = {}
     known: set[str] = set()
     least: dict[str, float] = {}
     for cell, result in zip(cells, results, strict=True):
-        said = _apart(cell, figure.apart)
-        known |= said.keys()
-        curve = ", ".join([result.method, *(f"{last_part(key)} {_said(value)}" for key, value in said.items())])
+        values = _apart(cell, figure.apart)
+        known |= values.keys()
+        curve = ", ".join([result.method, *(f"{last_part(key)} {_shown(value)}" for key, value in values.items())])
         if figure.against != EPSILON and result.epsilon_target is None:
             curve += ", no privacy"
         mine = trials.setdefault((curve, _place(cell, result, figure.against)), {})
@@ -157,7 +158,7 @@ def points(
 
 
 def _apart(cell: ExperimentConfig, keys: Sequence[str]) -> dict[str, Any]:
-    """Those of the keys that the cell has a value for."""
+    """The cell's values of these keys, without keys that it lacks."""
     found = {}
     for key in keys:
         try:
@@ -169,8 +170,8 @@ def _apart(cell: ExperimentConfig, keys: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _said(value: Any) -> str:
-    """A section by its values alone."""
+def _shown(value: Any) -> str:
+    """A value as text; of a section only its values."""
     return " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Rows of the table behind `fedcore advise`, from the figures whose settings were chosen on simulated silos."""
+"""Rows of the table behind `fedcore advise`, from figures whose settings were chosen on simulated silos."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from flows.runs import store_path
 from studies.figures.chosen import Choice
-from studies.figures.comparisons import Standing
+from studies.figures.comparisons import Ranking
 from studies.figures.points import EPSILON, Point
 from tasks.run_file import read_rows
 
@@ -24,27 +24,27 @@ def rows_of(
     cells: Sequence[ExperimentConfig],
     results: Sequence[RunResult],
     points: Sequence[Point],
-    standings: Sequence[Standing],
+    rankings: Sequence[Ranking],
     chosen: Sequence[Choice],
 ) -> list[Row]:
     """A row for each epsilon of a figure. Numbers sent are means over its runs, from their metrics."""
     found = []
-    for standing in standings:
+    for ranking in rankings:
         mine = [
-            (cell, result) for cell, result in zip(cells, results, strict=True) if cell.privacy.epsilon == standing.at
+            (cell, result) for cell, result in zip(cells, results, strict=True) if cell.privacy.epsilon == ranking.at
         ]
         by_method: dict[str, list[RunResult]] = {}
         for _, result in mine:
             by_method.setdefault(result.method, []).append(result)
-        there = [point for point in points if point.at == standing.at]
+        there = [point for point in points if point.at == ranking.at]
         found.append(
             Row(
                 figure=figure,
                 facts=Facts.of(mine[0][0]),
                 measure=there[0].metric,
                 errors={point.method: point.mean for point in there},
-                tied=(standing.best, *standing.tied),
-                settings={each.method: each.sections for each in chosen if each.place[EPSILON] == standing.at},
+                tied=(ranking.best, *ranking.tied),
+                settings={each.method: each.sections for each in chosen if each.place[EPSILON] == ranking.at},
                 rounds={method: max(result.rounds for result in runs) for method, runs in by_method.items()},
                 floats={
                     method: statistics.fmean(_sent(home, run) for run in runs) for method, runs in by_method.items()

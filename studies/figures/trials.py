@@ -21,25 +21,25 @@ def half_width(values: Sequence[float]) -> float | None:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Standard deviation of `values`; 0 of one."""
+    """Standard deviation of `values`; 0 for one value."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def below_zero(differences: Sequence[float]) -> float | None:
-    """p of a one-sided t-test that the mean of `differences` is not below 0; None for one, or for equal ones."""
+    """p-value of a one-sided t-test that the mean of `differences` is not below 0; None for one, or for equal ones."""
     if len(differences) < 2 or statistics.stdev(differences) == 0.0:
         return None
     return float(stats.ttest_1samp(differences, 0.0, alternative="less").pvalue)
 
 
 def paired_differences(
-    values: Mapping[Seed, float], baseline: Mapping[Seed, float], whose: str, whose_baseline: str
+    values: Mapping[Seed, float], baseline: Mapping[Seed, float], label: str, baseline_label: str
 ) -> tuple[float, ...]:
-    """Each trial's value less the baseline's of the same trial, in the order of `values`.
+    """Each trial's value minus the baseline's in the same trial, in the order of `values`.
 
-    Trials share silos and test records, so differences vary less than values do. Raises InputError, which says `whose`
-    they are, unless both are of the same trials.
+    Trials share silos and test records, so differences vary less than values do. Raises InputError, with both labels,
+    unless both have the same trials.
     """
     if values.keys() != baseline.keys():
-        raise InputError(f"{whose} has other trials than the baseline {whose_baseline}")
+        raise InputError(f"{label} has other trials than the baseline {baseline_label}")
     return tuple(value - baseline[seed] for seed, value in values.items())

@@ -1,4 +1,4 @@
-"""Comparison of published results with the same trials, run again by the registered code, to the printed digit."""
+"""Comparison of published results with a rerun of the same trials by the registered code, to the printed digit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from fedcore.home import Home
 from flows.launch import launch_sweep
 from flows.recorded.former_ids import RecordedRuns
 from studies.figures.chosen import registered_choices, with_choices
-from studies.results.measured import Measured, Place, measured
+from studies.results.figure_values import measured
+from studies.results.measured import Measured, Place
 from studies.results.provenance import DRAWS, Provenance
 from studies.results.publication import Published
 from studies.results.settings_file import read_settings
@@ -29,7 +30,7 @@ Trial = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Difference:
-    """A value of a trial that was published otherwise than it came out now; None: it is not there."""
+    """A trial's value that differs between the publication and the rerun; None: one of them lacks it."""
 
     place: Place
     trial: Trial
@@ -46,17 +47,19 @@ class Difference:
 
 
 def comparable(name: str, provenance: Provenance, rows: Sequence[Measured], figures: Sequence[str]) -> list[str]:
-    """Those of the figures (none: all published ones) whose trials are published and of the present draws. Raises
-    InputError for a figure that was not published, and if none is left."""
+    """The figures whose published trials have this code's draws. `figures`: candidates; none: all published ones.
+
+    Raises InputError for a figure that was not published, and if none is left.
+    """
     published = list(dict.fromkeys(row.place.figure for row in rows))
     for figure in figures:
         provenance.of(figure)
-    asked = [figure for figure in published if not figures or figure in figures]
-    if not asked:
+    candidates = [figure for figure in published if not figures or figure in figures]
+    if not candidates:
         raise InputError(f"study {name}: no results of these figures were published")
-    found = [figure for figure in asked if provenance.of(figure).draws == DRAWS]
+    found = [figure for figure in candidates if provenance.of(figure).draws == DRAWS]
     if not found:
-        others = ", ".join(sorted({provenance.of(figure).draws for figure in asked}))
+        others = ", ".join(sorted({provenance.of(figure).draws for figure in candidates}))
         raise InputError(
             f"study {name}: the published numbers are of draws {others}, and this code makes draws {DRAWS}: other "
             f"draws of the same distributions, so a difference would show no mistake; publish the study anew first"
@@ -75,8 +78,10 @@ def compare_figure(
     files: Published,
     console: Console | None,
 ) -> tuple[int, list[Difference]]:
-    """How many values of the figure's first `count` published trials were made again, and which of them differ. The
-    runs are made in a new home, which is deleted."""
+    """Reruns the figure's first `count` published trials; returns the number of values and those that differ.
+
+    The runs are made in a new home, which is deleted.
+    """
     published = [row for row in rows if row.place.figure == figure.name and row.single]
     chosen = list(dict.fromkeys((row.seed, row.repetition) for row in published))[:count]
     if figure.chosen is not None:
@@ -90,12 +95,12 @@ def compare_figure(
         cells = [cell for cell in sweep.cells() if runs.run(cell) in came]
         made = [row for row in measured(anew, figure, cells, outcome.results) if row.single]
     made = [row for row in made if (row.seed, row.repetition) in chosen]
-    kept = [row for row in published if (row.seed, row.repetition) in chosen]
-    return len(made), differences(kept, made)
+    compared = [row for row in published if (row.seed, row.repetition) in chosen]
+    return len(made), differences(compared, made)
 
 
 def of_trials(sweep: SweepConfig, trials: Sequence[tuple[int | None, int | None]]) -> SweepConfig:
-    """The sweep with these seeds and repetitions alone, where its grid has them."""
+    """The sweep restricted to these seeds and repetitions, where its grid has them."""
     seeds = {seed for seed, _ in trials}
     repetitions = {repetition for _, repetition in trials}
     wanted = {"seed": seeds} if None in repetitions else {"seed": seeds, "repetition": repetitions}
@@ -114,7 +119,7 @@ def of_trials(sweep: SweepConfig, trials: Sequence[tuple[int | None, int | None]
 
 
 def differences(published: Sequence[Measured], made: Sequence[Measured]) -> list[Difference]:
-    """Values that differ in a printed digit, or are on one side alone, in the order of publication."""
+    """Values that differ in a printed digit, or are on one side only, in the order of publication."""
     before = {(row.place, (row.seed or 0, row.repetition)): row.value for row in published}
     now = {(row.place, (row.seed or 0, row.repetition)): row.value for row in made}
     found = []
@@ -127,7 +132,7 @@ def differences(published: Sequence[Measured], made: Sequence[Measured]) -> list
 
 @contextmanager
 def _new_home() -> Iterator[Home]:
-    """A new home in place of the present one, until the end: no finished run is taken for a new one."""
+    """A new home in place of the present one for the block, so that no finished run is reused."""
     before = os.environ.get("FEDCORE_HOME")
     with tempfile.TemporaryDirectory(prefix="fedcore-compare-") as folder:
         os.environ["FEDCORE_HOME"] = str(Path(folder) / "home")

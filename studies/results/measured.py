@@ -1,4 +1,4 @@
-"""Measured values of a figure: one for each curve, place and trial, and their means over trials."""
+"""Published values: one for each curve, place and trial, and means over trials with their spread."""
 
 from __future__ import annotations
 
@@ -7,24 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.result import RunResult
-from fedcore.home import Home
-from studies.figures.along import ways
-from studies.figures.curves import CurvesConfig, curves, panel_name
-from studies.figures.formats import place_text, printed
-from studies.figures.paper_table import TableConfig, table_cells
-from studies.figures.points import EPSILON, PointsConfig, points
+from studies.figures.formats import printed
 from studies.figures.trials import half_width
-from studies.study import FigureConfig
 
 SpreadOf = Literal["", "interval 95%", "simultaneous 95%", "deviation"]
-"""Half width of the 95 % interval of a mean, of intervals that hold together with 95 %, or a standard deviation."""
+"""Kind of spread: half width of a mean's 95 % interval, of intervals that hold jointly with 95 %, or a deviation."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a value: the curve of a figure, its panel, and the value `at` of the `key` along the axis."""
+    """Place of a value: the curve of a figure, its panel, and the value `at` of the axis's `key`."""
 
     figure: str
     measure: str
@@ -35,7 +27,7 @@ class Place:
 
     @property
     def words(self) -> str:
-        """The place in a sentence."""
+        """The place as a phrase for messages."""
         parts = [f"{self.figure}: {self.measure} of {self.curve}"]
         parts += [f"in panel {self.panel}"] if self.panel else []
         parts += [f"at {self.key} {self.at}"] if self.key else []
@@ -56,85 +48,17 @@ class Measured:
 
     @property
     def single(self) -> bool:
-        """Whether the value is of one trial."""
+        """True if the value is of one trial."""
         return self.seed is not None
 
 
-Trial = tuple[int, int | None, float]
-"""Seed, repetition (None: the mean over all of a seed) and value."""
-
-
-def measured(
-    home: Home, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
-) -> list[Measured]:
-    """The values of a figure, from its finished runs: trials first, then the mean, place by place. `results` are those
-    of `cells`, in their order. Raises InputError for results that do not make the figure."""
-    if figure.table is not None:
-        return _of_table(figure.name, figure.table, cells, results)
-    if figure.curves:
-        return [each for plotted in figure.curves for each in _of_curves(home, figure.name, plotted, cells, results)]
-    found = _of_points(home, figure.name, figure.points, cells, results)
-    return found + _of_whole_runs(home, figure, cells, results)
-
-
-def _of_points(
-    home: Home, figure: str, config: PointsConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
-) -> list[Measured]:
-    found = []
-    for point in points(cells, results, config, home):
-        place = Place(figure, point.metric, point.method, "", point.against, place_text(point.at))
-        found += _with_mean(place, [(seed, None, error) for seed, error in point.by_seed.items()])
-    return found
-
-
-def _of_whole_runs(
-    home: Home, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
-) -> list[Measured]:
-    """Rounds, numbers sent and gradient evaluations: means over the runs at each epsilon of `along`."""
-    found = []
-    for epsilon in figure.along:
-        for way in ways(home, figure.points.metric, epsilon, cells, results):
-            costs = {"rounds": way.rounds, "numbers sent": way.floats, "gradient evaluations": way.gradients}
-            for measure, along in costs.items():
-                place = Place(figure.name, measure, way.method, "", EPSILON, place_text(epsilon))
-                found += [Measured(place, printed(measure, along[-1]), trials=way.runs)] if along else []
-    return found
-
-
-def _of_curves(
-    home: Home, figure: str, config: CurvesConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
-) -> list[Measured]:
-    """End values; a plot of the same runs against numbers sent adds none."""
-    if config.against == "floats":
-        return []
-    found = []
-    for curve in curves(home, config, cells, results):
-        place = Place(figure, config.metric, curve.label, panel_name(curve.panel))
-        found += _with_mean(place, [(seed, run, end) for (seed, run), end in curve.by_seed.items()])
-    return found
-
-
-def _of_table(
-    figure: str, config: TableConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
-) -> list[Measured]:
-    found = []
-    methods = ", ".join(dict.fromkeys(cell.algorithm.name for cell in cells))
-    for cell in table_cells(config, cells, results):
-        panel = f"{config.rows.rpartition('.')[2]} {place_text(cell.row)}"
-        place = Place(figure, "accuracy", methods, panel, config.columns, place_text(cell.column))
-        values = zip(cell.trials, cell.accuracies, strict=True)
-        found += _with_mean(place, [(seed, run, accuracy) for (seed, run), accuracy in values])
-    return found
-
-
-def _with_mean(place: Place, trials: Sequence[Trial]) -> list[Measured]:
-    values = [value for _, _, value in trials]
+def mean_of(place: Place, metric: str, values: Sequence[float]) -> Measured:
+    """Mean of these trials' values with its 95 % interval, in the digits of the metric. One trial has no interval."""
     interval = half_width(values)
-    mean = Measured(
+    return Measured(
         place,
-        printed(place.measure, statistics.fmean(values)),
+        printed(metric, statistics.fmean(values)),
         trials=len(values),
-        spread="" if interval is None else printed(place.measure, interval),
+        spread="" if interval is None else printed(metric, interval),
         spread_of="" if interval is None else "interval 95%",
     )
-    return [*(Measured(place, printed(place.measure, value), seed, run) for seed, run, value in trials), mean]

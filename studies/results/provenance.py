@@ -20,8 +20,8 @@ from fedcore.hyperparameters import Count, Section
 from tasks.result_file import write_atomically
 
 DRAWS = "0.3"
-"""The version of simulated noise, samples, splits and participation that this code draws. Results of another version
-are other draws of the same distributions, so no difference between the two is a mistake."""
+"""The version of this code's simulated noise, samples, splits and participation. Results of another version are other
+draws from the same distributions, so a difference between the two is no mistake."""
 _PLACES = (
     (re.compile(r"(?:^|[^\w.])[/~\\](?=[\w.$~\\-])"), "an absolute path"),
     (re.compile(r"(?:^|\W)[A-Za-z]:[\\/]"), "an absolute path"),
@@ -32,13 +32,15 @@ _PLACES = (
 
 
 def impersonal(text: str) -> str:
-    """The text itself. Raises ValueError for an absolute path, an address, or a user at a host in it, and for
-    characters beyond printable ASCII."""
+    """The text itself. Raises ValueError for characters beyond printable ASCII, and for a path, address or user in it.
+
+    Paths are absolute ones; a user is one at a host.
+    """
     if not text.isascii() or not text.isprintable():
         raise ValueError("must be printable ASCII")
-    for pattern, what in _PLACES:
+    for pattern, kind in _PLACES:
         if pattern.search(text):
-            raise ValueError(f"must not name {what}")
+            raise ValueError(f"must not name {kind}")
     return text
 
 
@@ -46,18 +48,18 @@ Text = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(impers
 
 
 class Publication(Section):
-    """The origin of some figures of a study, which were published together."""
+    """The origin of figures of a study that were published by one command."""
 
     figures: tuple[Annotated[str, Field(pattern=r"^[a-z0-9-]{1,60}$")], ...] = Field(min_length=1)
     command: Text
-    """The command that made them, as text."""
+    """The command that made the figures, as text."""
     commit: str = Field(pattern=r"^[0-9a-f]{8,40}$")
-    """Of the code that made them; where `source` is given, of the page's last change of these numbers."""
+    """Commit of the code that made the figures; with a `source`, of that page's last change of these numbers."""
     date: datetime.date
     processor: Text | None
-    """Of the machine; None where it was not recorded."""
+    """The machine's processor; None if it was not recorded."""
     seeds: tuple[Count, ...]
-    """Of the trials; empty where a trial is a repetition of one seed."""
+    """Seeds of the trials; empty if the trials are repetitions of one seed."""
     draws: str = Field(pattern=r"^\d+(\.\d+){0,2}$")
     """The version of the simulated draws (`DRAWS`)."""
     source: Text | None = None
@@ -79,14 +81,14 @@ class Provenance(Section):
         return self
 
     def of(self, figure: str) -> Publication:
-        """Raises InputError for a figure that was not published."""
+        """The publication of a figure. Raises InputError for a figure that was not published."""
         for each in self.published:
             if figure in each.figures:
                 return each
         raise InputError(f"study {self.study}: figure {figure} was not published")
 
     def replaced(self, new: Publication) -> Provenance:
-        """With the new publication of some figures, in place of what was published of them before."""
+        """This provenance with a new publication, which replaces earlier ones of the same figures."""
         rest = [
             each.model_copy(update={"figures": left})
             for each in self.published
@@ -111,22 +113,22 @@ def read_provenance(path: Path) -> Provenance:
 
 
 def write_provenance(path: Path, provenance: Provenance) -> None:
-    """Writes the file, which reads back the same. Raises InputError where a text names this host or its user."""
+    """Writes the file after it is validated as when read. Raises InputError if a text names this host or its user."""
     values = provenance.model_dump(mode="json")
     validated(Provenance, values, f"provenance {path}")
     for each in provenance.published:
         usual = {"python", "-m", "studies", "run", "--publish", "--figure", provenance.study, *each.figures}
         free = [*(word for word in each.command.split() if word not in usual), each.processor or "", each.source or ""]
-        for name, whose in _own_names():
+        for name, kind in _own_names():
             if any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) for text in free):
-                raise InputError(f"provenance {path}: a text names this {whose}; nothing was written")
+                raise InputError(f"provenance {path}: a text names this {kind}; nothing was written")
     write_atomically(path, (json.dumps(values, indent=2) + "\n").encode())
 
 
 def _own_names() -> list[tuple[str, str]]:
-    """The names of this host and of its user, each with whose it is."""
+    """The names of this host and of its user, each with "host" or "user"."""
     host = socket.gethostname()
     names = [(host, "host"), (host.partition(".")[0], "host")]
     with contextlib.suppress(OSError, KeyError, ImportError):  # an account without a name
         names.append((getpass.getuser(), "user"))
-    return [(name, whose) for name, whose in names if name]
+    return [(name, kind) for name, kind in names if name]

@@ -15,7 +15,8 @@ from fedcore.errors import InputError
 from fedcore.experiment.identity import code_version
 from fedcore.home import Home
 from studies.figures.rows import gathered
-from studies.results.measured import Measured, measured
+from studies.results.figure_values import measured
+from studies.results.measured import Measured
 from studies.results.provenance import DRAWS, Provenance, Publication, read_provenance, write_provenance
 from studies.results.results_file import read_results, write_results
 from studies.results.settings_file import read_settings, settings_of, write_settings
@@ -54,8 +55,10 @@ class Published:
 
 
 def publish(home: Home, name: str, study: StudyConfig, drawn: Sequence[Drawn], commit: str, to: Published) -> None:
-    """Writes the figures' results in place of what was published of them before. Raises InputError, before anything is
-    written, for runs of other code than the present one."""
+    """Writes the figures' results, in place of earlier published ones.
+
+    Raises InputError, before it writes anything, for runs of other code than the present one.
+    """
     for each in drawn:
         other = sorted({result.code for result in each.results} - {code_version()})
         if other:
@@ -90,29 +93,28 @@ def publish(home: Home, name: str, study: StudyConfig, drawn: Sequence[Drawn], c
 
 
 def publish_advice(folder: Path, figures: Sequence[str], provenance: Provenance) -> None:
-    """Writes the rows behind `fedcore advise` of these figures of a study's folder in a home, and their provenance."""
+    """Writes these figures' rows for `fedcore advise`, and their provenance. `folder`: the study's in a home."""
     new = [row for row in gathered(folder) if row.figure in figures]
-    kept = [row for row in advice_rows() if row.figure not in figures]
+    others = [row for row in advice_rows() if row.figure not in figures]
     write_provenance(PROVENANCE, provenance)
-    write_atomically(ROWS, as_bytes(tuple(sorted([*kept, *new], key=lambda row: (row.figure, row.facts.epsilon)))))
+    write_atomically(ROWS, as_bytes(tuple(sorted([*others, *new], key=lambda row: (row.figure, row.facts.epsilon)))))
 
 
 def _publish_settings(drawn: Sequence[Drawn], figures: Sequence[str], to: Published) -> None:
     new = [each for made in drawn for each in settings_of(made.figure.name, made.choices)]
     if new:
-        kept = read_settings(to.settings) if to.settings.exists() else ()
-        write_settings(to.settings, [*(each for each in kept if each.figure not in figures), *new])
+        before = read_settings(to.settings) if to.settings.exists() else ()
+        write_settings(to.settings, [*(each for each in before if each.figure not in figures), *new])
 
 
 def command(name: str, figures: Sequence[str], whole: bool) -> str:
     """The command that makes these figures, or the whole study, again."""
-    asked = "" if whole else "".join(f" --figure {figure}" for figure in figures)
-    return f"python -m studies run {name}{asked}"
+    options = "" if whole else "".join(f" --figure {figure}" for figure in figures)
+    return f"python -m studies run {name}{options}"
 
 
 def committed() -> str:
-    """The commit of the tree. Raises InputError for a tree that differs from it, but for published results, and
-    where there is no Git."""
+    """The commit of the tree. Raises InputError without Git, and for changes other than published results."""
     changed = _git("status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in _WRITTEN))
     if changed:
         first = changed.splitlines()[0][3:]
@@ -121,7 +123,7 @@ def committed() -> str:
 
 
 def processor() -> str:
-    """The model of the processor and the machine's kind."""
+    """The processor's model and the machine's architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Published results as CSV: one line for each trial at each place of a figure, and one for the mean over trials."""
+"""Published results as CSV: a line for each trial at each place of a figure, and one for the mean over trials."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ COLUMNS = (
     *("seed", "repetition", "trials", "value", "spread", "spread_of"),
 )
 LARGEST = 2**25
-"""Bytes: 30 trials of ten methods at five epsilons in 24 figures take about 3 MB."""
+"""Largest file in bytes; 30 trials of ten methods at five epsilons in 24 figures take about 3 MB."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?")
 _COUNT = re.compile(r"\d{1,15}")
 _TEXT = re.compile(r"[\w(.-][\x20-\x7e]{0,200}", re.ASCII)
 
 
 def as_csv(rows: Iterable[Measured]) -> str:
-    """The lines with their heads."""
+    """The rows as CSV with a header line."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -39,15 +39,18 @@ def as_csv(rows: Iterable[Measured]) -> str:
 
 
 def write_results(path: Path, rows: Iterable[Measured]) -> None:
-    """Writes the file, which reads back the same. Raises InputError for rows that no file may have."""
+    """Writes the file after it is checked as when read. Raises InputError for invalid rows."""
     text = as_csv(rows)
     _rows(text, path)
     write_atomically(path, text.encode())
 
 
 def read_results(path: Path) -> tuple[Measured, ...]:
-    """The rows of a file. Raises InputError, which names the line, for what no file may have: other columns, texts
-    beyond printable ASCII, numbers that are not finite, a place twice."""
+    """The rows of a file.
+
+    Raises InputError, which names the line, for other columns, texts beyond printable ASCII, numbers that are not
+    finite, and a place twice.
+    """
     try:
         text = read_within(path, LARGEST).decode("ascii")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Published settings: those that a publication chose on simulated silos, by figure, method and place."""
+"""File of published settings, chosen on simulated silos, by figure, method and place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALL = TypeAdapter(tuple[Settings, ...])
 
 
 def settings_of(figure: str, chosen: Iterable[Choice]) -> list[Settings]:
-    """The choices of a figure in the form of the file."""
+    """The choices of a figure as entries of the file."""
     return [
         Settings(figure=figure, method=each.method, place=dict(each.place), settings=dict(each.settings))
         for each in chosen

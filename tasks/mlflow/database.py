@@ -1,4 +1,4 @@
-"""Opening MLflow's store: a SQLite file, a copy of an empty one that is made once per machine."""
+"""Opens MLflow's SQLite store; a missing one is copied from an empty template that is made once per machine."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tasks.tracking.run_writer import FoundRun
 PATIENCE = 300.0
 """Seconds for the migrations, on the slowest disk."""
 SILENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-"""Turns off what MLflow, and its pages in a browser, send to its makers, whatever the user's environment says: a page
-asks its server whether to (`ajax-api/3.0/mlflow/ui-telemetry`)."""
+"""Turns off MLflow's telemetry, in Python and in the browser, whatever the user's environment sets. The pages read the
+setting from their server (`ajax-api/3.0/mlflow/ui-telemetry`)."""
 QUIET = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the writer tries again by itself, and keeps its queue
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the writer itself retries, from its queue
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 
 
 def open_database(uri: str, artifacts: Path) -> MlflowTables:
-    """The store's tables; a missing file is made. Raises OSError, sqlite3.Error, or ValueError for another schema."""
+    """The store's tables; creates a missing file. Raises OSError, sqlite3.Error, or ValueError for another schema."""
     path = sqlite_path(uri)
     if path is None:
         raise ValueError(f"MLflow's store {uri[:100]} is no SQLite file")
@@ -50,7 +50,7 @@ def open_database(uri: str, artifacts: Path) -> MlflowTables:
 
 
 def found_run(uri: str, tags: Mapping[str, str]) -> FoundRun | None:
-    """The first run with these tags; None if there is none, or the store is not there, or not readable."""
+    """The first run with these tags; None if there is none, or the store is missing or not readable."""
     path = sqlite_path(uri)
     if path is None or not path.exists():
         return None
@@ -63,15 +63,15 @@ def found_run(uri: str, tags: Mapping[str, str]) -> FoundRun | None:
 
 
 def pages(uri: str, artifacts: Path) -> Any:
-    """The ASGI application of MLflow's pages and API over this store, which is made or migrated if need be.
+    """The ASGI application of MLflow's pages and API over this store, which is created or migrated if need be.
 
-    Files of artifacts are read where they lie: nothing is uploaded through it. Raises what MLflow raises.
+    It reads artifacts at their paths and takes no uploads. Raises what MLflow raises.
     """
     quieten()
     os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # a queue and its processes that nothing here uses
     from mlflow import server
 
-    # What `mlflow server` hands to its workers, the only way that the application is told.
+    # The variables that `mlflow server` sets for its workers; the application reads nothing else.
     os.environ[server.BACKEND_STORE_URI_ENV_VAR] = uri
     os.environ[server.ARTIFACT_ROOT_ENV_VAR] = str(artifacts)
     from mlflow.server.handlers import initialize_backend_stores
@@ -83,7 +83,7 @@ def pages(uri: str, artifacts: Path) -> Any:
 
 
 def quieten() -> None:
-    """What has to be done before MLflow is imported, so that it says nothing on the terminal and sends nothing."""
+    """Turns off MLflow's terminal output and telemetry. To be called before MLflow is imported."""
     os.environ.update(SILENT)
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
@@ -93,7 +93,7 @@ def quieten() -> None:
 
 
 def _make_database(path: Path, artifacts: Path) -> None:
-    """Puts a copy of the machine's template there, with the store's own folder of artifacts; whole or not at all."""
+    """Copies the machine's template to `path`, atomically, with the store's own folder of artifacts."""
     for left in path.parent.glob(f"{path.name}.making*"):
         left.unlink()
     making = path.with_name(f"{path.name}.making")
@@ -116,7 +116,7 @@ def make_template(path: Path | None = None) -> Path:
         if not path.exists():
             with TemporaryDirectory(dir=path.parent) as folder:
                 made = Path(folder) / "mlflow.db"
-                # A process of its own: the imports would hold up whoever trains meanwhile.
+                # A process of its own: the imports would block the threads that train meanwhile.
                 subprocess.run(
                     [sys.executable, "-P", "-m", "tasks.mlflow.database", str(made)],
                     check=True,
@@ -132,7 +132,7 @@ def make_template(path: Path | None = None) -> Path:
 
 
 def _migrate(path: Path) -> None:
-    """An empty store at `path`, by MLflow itself."""
+    """Creates an empty store at `path` by MLflow's own migrations."""
     quieten()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -146,7 +146,7 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def is_final(error: Exception) -> bool:
-    """True if another attempt cannot succeed: a mistake in an entry, not a store that is away."""
+    """True if another attempt cannot succeed: the entry is wrong, not the store unreachable."""
     return isinstance(error, LookupError | TypeError | ValueError | AttributeError | ImportError)
 
 

@@ -12,7 +12,7 @@ from tasks.mlflow.model_tables import milliseconds
 from tasks.tracking.run_writer import DatasetInput, View
 
 LONGEST_VIEW = 5000
-"""Of a tag of an experiment; MLflow's own limit."""
+"""MLflow's own limit for a tag of an experiment, in characters."""
 LONGEST_SCHEMA = 60_000
 _VIEW = "mlflow.sharedViewState."
 
@@ -24,7 +24,7 @@ class ExperimentTables:
         self._db = db
 
     def of(self, name: str, artifacts: Path, view: View) -> int:
-        """The experiment's id; made, with this view, if it is missing, restored if a person deleted it."""
+        """The experiment's id; creates a missing one with this view, and restores one that a person deleted."""
         found = self._db.execute("SELECT experiment_id FROM experiments WHERE name = ?", (name,)).fetchone()
         if found is not None:
             self._db.execute("UPDATE experiments SET lifecycle_stage = 'active' WHERE experiment_id = ?", found)
@@ -43,15 +43,14 @@ class ExperimentTables:
         return experiment
 
     def offer(self, experiment: int, view: View) -> None:
-        """Has the experiment's page offer a view, in place of one with its key. Columns that find
-        no room are left out."""
+        """Adds a view to the experiment's page, or replaces the one with its key; drops columns beyond the limit."""
         columns, at = list(view.columns), milliseconds()
         while len(text := _as_text(view, columns, at)) > LONGEST_VIEW and columns:
             columns.pop()
         self._tag(experiment, _VIEW + view.key, text)
 
     def add_input(self, experiment: int, run: str, data: DatasetInput) -> None:
-        """Notes that a run was trained on these data, once."""
+        """Records that a run was trained on these data, once."""
         key = (experiment, data.name, data.digest)
         columns = [{"type": "double", "name": name, "required": True} for name in data.columns]
         described = json.dumps({"mlflow_colspec": columns}) if columns else ""

@@ -1,4 +1,4 @@
-"""Keys of MLflow for names that people give: as the names are, where MLflow takes them, and another for each name."""
+"""MLflow keys for users' names: the name itself where MLflow accepts it, and a different key for each name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _ESCAPED = re.compile(r"[^\w -]")
 
 
 def keys_of(names: Iterable[str], form: str = "{}", parts: bool = True) -> dict[str, str]:
-    """By name the key that `form` makes of it, in which {} stands for the name. `parts`: whether a name may have a /.
+    """The key of each name: `form` with the name in place of {}. `parts`: True if a key may contain "/" of a name.
 
-    What MLflow takes in no key is an underscore. Where that is the key of another name too, or no path, the name is
-    written with such characters, dots and colons as their numbers between colons, `<7` as `:3c:7`; where that is
-    taken, or too long, it ends in a digest of the name. No two names have one key, whatever their order.
+    1. Characters that MLflow refuses become underscores.
+    2. If two names then have one key, or it is no path, the name is escaped: `<7` is `:3c:7`. Such characters, dots
+       and colons are hexadecimal code points between colons.
+    3. If that key is taken or too long, it ends in a digest of the name.
+
+    No two names have one key, whatever their order.
     """
     known, room = sorted(set(names)), LONGEST_KEY - len(form) + len("{}")
     plain = {name: _plain(name, parts)[:room] for name in known}
@@ -44,5 +47,5 @@ def _plain(name: str, parts: bool) -> str:
 
 
 def _is_path(key: str) -> bool:
-    """Whether MLflow takes it below a folder of keys: it refuses what another path would name too."""
+    """True if MLflow accepts the key below a folder of keys: it refuses paths that are not normalised."""
     return NAME.fullmatch(key) is not None and posixpath.normpath(f"x/{key}") == f"x/{key}"

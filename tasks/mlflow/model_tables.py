@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 READY = 2
 LATEST, BEST = "latest-private", "best"
-"""Aliases of a registered model's versions: the newest, all of which are private, and the best of its last sweep."""
+"""Aliases of a registered model's versions: the newest one, and the best of its last sweep. All are private."""
 
 
 @dataclass(frozen=True)
 class Logged:
-    """A model of a run: its id, where its files are, and whether they are all there."""
+    """A model of a run. `location`: URI of its files; `ready`: all of them are written."""
 
     id: str
     location: str
@@ -35,20 +35,20 @@ class ModelTables:
         self._db = db
 
     def of(self, run: str, name: str) -> Logged | None:
-        """The model of this name that a run has."""
+        """The run's model of this name; None if it has none."""
         query = "SELECT model_id, artifact_location, status FROM logged_models WHERE source_run_id = ? AND name = ?"
         found = self._db.execute(f"{query} AND lifecycle_stage = 'active'", (run, name)).fetchone()
         return None if found is None else Logged(found[0], found[1], found[2] == READY)
 
     def new(self, experiment: int) -> Logged:
-        """Id and place of a model that is not in the database yet."""
+        """A new model's id and location, not in the database yet."""
         query = "SELECT artifact_location FROM experiments WHERE experiment_id = ?"
         location = self._db.execute(query, (experiment,)).fetchone()[0].rstrip("/")
         made = f"m-{uuid.uuid4().hex}"
         return Logged(made, f"{location}/models/{made}/artifacts", ready=False)
 
     def add(self, experiment: int, run: str, name: str, model: Logged, tags: Mapping[str, str]) -> None:
-        """Notes that the files of a model are there, and that it is what the run made."""
+        """Records that a model's files are written, and that it is an output of the run."""
         now = milliseconds()
         self._db.execute(
             "INSERT INTO logged_models (model_id, experiment_id, name, artifact_location, creation_timestamp_ms, "
@@ -70,7 +70,7 @@ class ModelTables:
         return dict(self._db.execute(query, (model.id,)).fetchall())
 
     def alias(self, name: str, run: str, alias: str) -> None:
-        """Gives the version that a run's model is of the registered model this alias, which another may have had."""
+        """Gives this alias to the version made from a run's model, and takes it from another version."""
         self._db.execute(
             "INSERT OR REPLACE INTO registered_model_aliases (alias, version, name, workspace) "
             "SELECT ?, MAX(version), name, workspace FROM model_versions "
@@ -79,7 +79,7 @@ class ModelTables:
         )
 
     def register(self, name: str, run: str, model: Logged, tags: Mapping[str, str], alias: str | None = None) -> None:
-        """Makes the run's model a version of the registered model `name`, with this alias, unless it is one."""
+        """Makes the run's model a version of the registered model `name`, with this alias, once."""
         query = "SELECT 1 FROM model_versions WHERE name = ? AND run_id = ? AND workspace = 'default'"
         if self._db.execute(query, (name, run)).fetchone() is not None:
             return
@@ -111,5 +111,5 @@ def local_path(uri: str) -> Path:
 
 
 def milliseconds() -> int:
-    """Now, as MLflow counts it."""
+    """The time now in milliseconds since 1970, MLflow's unit."""
     return time.time_ns() // 1_000_000

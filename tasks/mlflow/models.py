@@ -1,8 +1,8 @@
-"""Models in MLflow's scikit-learn flavour, from one template for all models that differ in nothing but their weights.
+"""Models in MLflow's scikit-learn flavour, written from one template for all models that differ only in weights.
 
-The first model of a kind is saved by MLflow itself, with weights that are drawn, and kept as the template: its folder,
-and which of its arrays is which. Of any other, files are copied, and arrays and ids are put in their places: a sweep
-saves thousands of models, and neither scikit-learn nor MLflow has to be imported for the second one.
+MLflow itself saves the first model of a kind, with random weights. Its folder, and a map of the arrays in it, become
+the template. Every other model is a copy of the template's files with its own arrays and ids. A sweep saves thousands
+of models, and imports scikit-learn and MLflow only for the first.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _SIZE = re.compile(r"^model_size_bytes: .*$", re.MULTILINE)
 
 
 class ModelTemplates:
-    """Templates below a folder, which may be deleted at any time; those of other versions stay unused."""
+    """Model templates below a folder, which may be deleted at any time; those of other versions stay unused."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, _Template | None] = {}
 
     def save(self, model: PhaseModel, place: Path, ids: Mapping[str, str]) -> None:
-        """Writes the model as the folder `place`, of which nothing may be there. `ids`: values for all of `IDS`."""
+        """Writes the model to the new folder `place`. `ids`: values for all of `IDS`."""
         kind = kind_of(model)
         if kind not in self._known:
             self._known[kind] = self._template(kind, model)
@@ -65,7 +65,7 @@ class ModelTemplates:
             template.write(model, place, ids)
 
     def _template(self, kind: str, model: PhaseModel) -> _Template | None:
-        """The kept template, or a new one; None if a model's arrays cannot be told apart in its file."""
+        """The stored template, or a new one; None if a model's arrays cannot be distinguished in its file."""
         folder = self._folder / kind
         if not (folder / ARRAYS).exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -112,20 +112,20 @@ class _Template:
 
 
 def kind_of(model: PhaseModel) -> str:
-    """Digest of all that a saved model depends on but its weights and ids: its fields, versions, and the code here."""
-    told: list[Any] = [_versions(), _code()]
+    """Digest of everything that a saved model depends on except weights and ids: its fields, versions and code."""
+    parts: list[Any] = [_versions(), _code()]
     for field in fields(model):
         value = getattr(model, field.name)
         if field.name == "projection" and value is not None:
-            told.append(value.digest)
+            parts.append(value.digest)
         elif field.name != "w":
-            told.append((field.name, value))
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:24]
+            parts.append((field.name, value))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 @cache
 def _versions() -> list[str]:
-    """Of MLflow and of what a model needs: a third of a model's time to look up."""
+    """Versions of MLflow and of the packages of a model, cached: each look-up takes a third of a model's time."""
     return [version(name) for name in ("mlflow", *PACKAGES)]
 
 
@@ -149,7 +149,7 @@ def _as_npy(array: np.ndarray) -> bytes:
 
 
 def _places(saved: Path, fitted: Mapping[str, np.ndarray]) -> dict[str, str] | None:
-    """By member of the file, which of these arrays it is; None unless each is there exactly once."""
+    """The array's name for each member of the file; None unless each array is there exactly once."""
     found: dict[str, str] = {}
     with zipfile.ZipFile(saved) as members:
         for member in members.namelist():
@@ -178,7 +178,7 @@ def save_model(model: PhaseModel, place: Path, identity: Mapping[str, str]) -> N
 
 
 def _signature(model: PhaseModel, example: DataFrame, predicted: Any) -> ModelSignature:
-    """What the model takes: columns with a schema take any cell, empty ones and texts among numbers too."""
+    """The model's signature; with a schema, a column accepts any cell, also an empty one or text among numbers."""
     from mlflow.models import ModelSignature, infer_signature
     from mlflow.types.schema import AnyType, ColSpec, Schema
 
@@ -190,8 +190,8 @@ def _signature(model: PhaseModel, example: DataFrame, predicted: Any) -> ModelSi
 
 @cache
 def _requirements() -> list[str]:
-    """What a model needs, with versions: MLflow would infer it, which takes seconds.
+    """A model's packages with versions; MLflow would take seconds to infer them.
 
-    It looks up each of them again for each model, so packages that these bring along are not named.
+    MLflow looks up each package again for each model, so dependencies of these are not listed.
     """
     return [f"{name}=={version(name)}" for name in PACKAGES]

@@ -1,4 +1,4 @@
-"""A run of MLflow that is written to, and what it has already: nothing is written twice."""
+"""An open run of MLflow with a record of its rows, so that no row is written twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R", bound="OpenRun")
 
 @dataclass
 class OpenRun:
-    """A run that is written to; `last` is step and value of a key's last point, None if MLflow has to be asked."""
+    """An open run. `last`: step and value of each key's last point; None if the database has to be read."""
 
     id: str
     experiment: int
@@ -35,7 +35,7 @@ class OpenRun:
             self.status = "RUNNING"
 
     def doubt(self) -> None:
-        """Forgets what is known of it: a call failed, and may have had its effect, or none."""
+        """Drops the cached record: a call failed, and may or may not have taken effect."""
         self.status, self.params, self.last = "", set(), None
 
     def end(self, tables: MlflowTables, status: Status, at: int) -> None:
@@ -51,7 +51,7 @@ class OpenRun:
         summary: Mapping[str, float] | None = None,
         at: int = 0,
     ) -> None:
-        """Writes what the run lacks: parameters, points after the last step, changed values."""
+        """Writes only new rows: missing parameters, points after the last step, changed values."""
         last = tables.last_points(self.id) if self.last is None else dict(self.last)
         new = {key: value for key, value in flat(params or {}).items() if key not in self.params}
         points = []
@@ -79,16 +79,16 @@ class OpenRun:
 
 @dataclass
 class OpenParent(OpenRun):
-    """A run with its phases, by index; None if MLflow has to be asked."""
+    """A parent run. `phases`: its child runs by index; None if the database has to be read."""
 
     phases: dict[int, OpenRun] | None = None
     ended: bool = False
 
 
-def begun(run: R | None, what: str) -> R:
-    """The run. Raises LookupError if there is none."""
+def begun(run: R | None, name: str) -> R:
+    """The run. Raises LookupError, with this name, if there is none."""
     if run is None:
-        raise LookupError(f"{what} was not begun")
+        raise LookupError(f"{name} was not begun")
     return run
 
 
@@ -98,7 +98,7 @@ def finite_or_nan(value: float) -> float:
 
 
 def flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Texts by key; those of nested mappings under keys joined by dots."""
+    """The parameters as texts; keys of nested mappings are joined by dots."""
     found: dict[str, str] = {}
     for key, value in params.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""MLflow's database, opened when it is first asked for, and runs that are found in it before one is made."""
+"""MLflow's database, opened at its first use; finds a run by its tags before it creates one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ LISTED = View(
         "metrics.`rounds`",
     ),
 )
-"""How a link lists the runs of an experiment, until a person saves this view in another form."""
+"""The view of an experiment's runs that links open; a person may save another form of this view."""
 
 
 class OpenedStore:
-    """The database of one driver's thread. What raises may be called again."""
+    """The database of one driver's thread. A call that raised may be repeated."""
 
     def __init__(self, uri: str, artifacts: Path) -> None:
         self._uri, self._artifacts = uri, artifacts
@@ -42,17 +42,17 @@ class OpenedStore:
         return open_database(self._uri, self._artifacts)
 
     def doubt(self) -> None:
-        """Forgets what is known of the database."""
+        """Drops the cached ids of experiments."""
         self._experiments.clear()
 
     def close(self) -> None:
-        """Lets go of the database, if it was opened."""
+        """Closes the database, if it was opened."""
         tables = self.__dict__.pop("tables", None)
         if tables is not None:
             tables.close()
 
     def find_or_create(self, experiment: str, name: str, tags: dict[str, str], at: int) -> tuple[OpenRun, bool]:
-        """The run with these tags, in whatever experiment it was made, and whether it was made just now."""
+        """The run with these tags, of any experiment, and False; a new one and True if there is none."""
         found = self.tables.runs(tags)
         if found:
             return OpenRun.found(found[0]), False
@@ -69,5 +69,5 @@ class OpenedStore:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a process whose user has no name
+    except (OSError, KeyError):  # the process's user has no name
         return "unknown"

@@ -1,8 +1,8 @@
 """The tracking store that writes MLflow's tables: runs found by tag before one is made, rows and models logged once.
 
-An experiment of MLflow per `name` of a config. In it a parent run for each run (tags `fedcore.run_id`, `fedcore.kind` =
-experiment), a child run per phase (also `fedcore.phase`), and a run per sweep. Every call is one transaction of
-`tables`.
+Each `name` of a config is an experiment of MLflow. Each run is a parent run there, with tags `fedcore.run_id` and
+`fedcore.kind` = experiment. Each phase is a child run, also tagged `fedcore.phase`; each sweep is a run. Every call is
+one transaction of `tables`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from tasks.mlflow.tables import MlflowTables
 from tasks.tracking.run_writer import MISSING, Address, DatasetInput, FoundRun, Kind, LeftBehind, Row, Status
 
 MOST_KNOWN = 64
-"""Parent runs that are kept in mind after their end; the one that was begun first is forgotten first."""
+"""Most ended parent runs that stay cached; the one that was begun first is dropped first."""
 
 
 class MlflowStore:
-    """Every method may be repeated after a failure that left it half done. `sweep`: the run of the sweep around them.
+    """Writes runs to MLflow's tables. Every method may be repeated after a failure that left it half done.
 
-    `run`: fedcore's id of a run that was begun and has not ended, or is one of the last `MOST_KNOWN` that have.
+    `sweep`: the run of the sweep around them. `run`, an argument of many methods: fedcore's id of a run that was begun;
+    of ended runs only the last `MOST_KNOWN` are cached.
     """
 
     def __init__(self, uri: str, artifacts: Path, cache: Path) -> None:
@@ -39,15 +40,15 @@ class MlflowStore:
         self.sweep = SweepRun(self._opened)
 
     def find(self, tags: Mapping[str, str]) -> FoundRun | None:
-        """The first run with these tags, by a connection of its own; a store that is not there is not made."""
+        """The first run with these tags, read by a separate connection; a missing store is not created."""
         return found_run(self._uri, tags)
 
     def is_final(self, error: Exception) -> bool:
-        """True if another attempt cannot succeed: a mistake in an entry, not a store that is away."""
+        """True if another attempt cannot succeed: the entry is wrong, not the store unreachable."""
         return is_final(error)
 
     def doubt(self) -> None:
-        """Forgets what is known of the database: a call failed, and may have had its effect, or none."""
+        """Drops everything cached from the database: a call failed, and may or may not have taken effect."""
         self._opened.doubt()
         self.sweep.doubt()
         for parent in self._parents.values():
@@ -55,11 +56,11 @@ class MlflowStore:
             parent.phases = None
 
     def settle(self) -> None:
-        """Returns when all is on disk."""
+        """Returns when all committed rows are on disk."""
         self._tables.settle()
 
     def close(self) -> None:
-        """Lets go of the database, if it was opened."""
+        """Closes the database, if it was opened."""
         self._opened.close()
 
     def begin(
@@ -94,7 +95,7 @@ class MlflowStore:
             if index not in phases:
                 tags = {"mlflow.parentRunId": parent.id, "fedcore.run_id": run}
                 tags |= {"fedcore.kind": "phase", "fedcore.phase": str(index)}
-                # Of training nobody has to say what is asked.
+                # Training phases have no "asks": the name needs no kind of question.
                 name = f"phase {index}, {params['asks']}" if "asks" in params else f"phase {index}"
                 phases[index] = self._opened.create(parent.experiment, name, tags, at)
             if phases[index].status != "FINISHED":
@@ -111,7 +112,7 @@ class MlflowStore:
             whole = [row._replace(step=row.position) for row in mine if row.position is not None]
             try:
                 written += [(self._phase(run, index), mine), (self._parent(run), whole)]
-            except LookupError as error:  # of one run: the others' rows are none the worse
+            except LookupError as error:  # one run is unknown; the others' rows are written
                 unknown.append(error)
         with self._tables.transaction():
             for each, mine in written:
@@ -163,25 +164,25 @@ class MlflowStore:
 
     def close_stale(self, left: LeftBehind) -> list[str]:
         closed = []
-        for kind, name in dict.fromkeys(_whose(run) for run in self._of_ours({})):
-            # One is held at a time, and judged before the database is: drivers wait for either.
+        for kind, name in dict.fromkeys(_owner(run) for run in self._of_ours({})):
+            # One run is locked at a time, and before the database is: drivers wait for either.
             with left(kind, name) as status:
                 if status is not None and self._ended(kind, name, status):
                     closed.append(name)
         return closed
 
     def _ended(self, kind: Kind, name: str, status: Status) -> bool:
-        """Ends what is RUNNING of a run or sweep that is held; False if there is nothing by now."""
+        """Ends the RUNNING rows of a locked run or sweep; False if there are none by now."""
         with self._tables.transaction():
-            # What is read in here is what is there: a driver that ended before this one was held may have written.
-            running = [run for run in self._of_ours({"fedcore.run_id": name}) if _whose(run) == (kind, name)]
+            # Read again in the transaction: a driver that ended before the lock was taken may have written.
+            running = [run for run in self._of_ours({"fedcore.run_id": name}) if _owner(run) == (kind, name)]
             for run in running:
-                # Of a finished run's phases what is missing is not known: publishing it again writes them too.
+                # A finished run's phase may lack rows: it is KILLED until the run is published again.
                 phase = run.tags["fedcore.kind"] == "phase" and status == "FINISHED"
                 self._tables.set_status(run.id, "KILLED" if phase else status, milliseconds())
                 if status == "FINISHED":
-                    way = f"`fedcore resume {name}` writes what is missing, or says why it cannot"
-                    self._tables.add(run.id, tags={MISSING: way})
+                    remedy = f"`fedcore resume {name}` writes what is missing, or says why it cannot"
+                    self._tables.add(run.id, tags={MISSING: remedy})
         return bool(running)
 
     def _of_ours(self, tags: Mapping[str, str]) -> list[FoundRun]:
@@ -207,7 +208,7 @@ class MlflowStore:
         return parent.phases
 
     def _saved(self, run: OpenRun, model: PhaseModel | None) -> Logged | None:
-        """The run's model, its files written; `add_model` notes it. None if there is none to write."""
+        """The run's model, after its files are written; the caller adds its row. None if there is no model."""
         if model is None:
             return None
         logged = self._tables.models.of(run.id, MODEL)
@@ -215,11 +216,12 @@ class MlflowStore:
             return logged
         if logged is None:
             logged = self._tables.models.new(run.experiment)
-        shutil.rmtree(logged.folder, ignore_errors=True)  # what a killed driver, or a failed attempt, has left there
+        shutil.rmtree(logged.folder, ignore_errors=True)  # files of a killed driver or a failed attempt
         ids = {"model_id": logged.id, "model_uuid": logged.id, "run_id": run.id, "artifact_path": logged.location}
         self._models.save(model, logged.folder, ids)
         return logged
 
 
-def _whose(run: FoundRun) -> tuple[Kind, str]:
+def _owner(run: FoundRun) -> tuple[Kind, str]:
+    """Kind and fedcore's id of the run or sweep to which this row belongs."""
     return "sweep" if run.tags["fedcore.kind"] == "sweep" else "run", run.tags["fedcore.run_id"]

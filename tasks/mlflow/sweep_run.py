@@ -1,4 +1,4 @@
-"""The run of a sweep in MLflow: its table, plot, totals and note, the view of its cells, and the best of them."""
+"""The run of a sweep in MLflow: its table, plot, totals and note, the view of its cells, and the best cell."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class SweepRun:
         self._run: OpenRun | None = None
 
     def doubt(self) -> None:
-        """Forgets what is known of the database."""
+        """Drops the sweep's cached rows."""
         if self._run is not None:
             self._run.doubt()
 
     def begin(
         self, sweep_id: str, name: str, params: Mapping[str, Any], view: View, cells: Sequence[str], at: int
     ) -> None:
-        """`cells`: ids of runs, of which those that MLflow knows already get the sweep's tag."""
-        # fedcore.run_id too, so that a stale sweep is found like a stale run
+        """Opens the sweep's run. `cells`: ids of runs; those that MLflow has already get the sweep's tag."""
+        # The tag fedcore.run_id makes a stale sweep found like a stale run.
         tags = {"fedcore.run_id": sweep_id, "fedcore.sweep": sweep_id, "fedcore.kind": "sweep"}
         self._run = None
         with self._opened.tables.transaction():
@@ -52,14 +52,14 @@ class SweepRun:
         view: View,
         at: int,
     ) -> None:
-        """`tables`: by the names of their files."""
+        """Ends the sweep's run with these files and totals. `tables`: by file name."""
         run = begun(self._run, "a sweep")
         run.log_texts(self._opened.tables, {name: _as_text(table) for name, table in tables.items()})
         for file in files:
             folder = self._opened.tables.artifacts(run.id)
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / file.name)
-        # The tag with which MLflow's own log_table, which can only append, makes the page show tables.
+        # MLflow's log_table sets this tag, which makes the page show tables; log_table itself can only append.
         listed = [{"path": name, "type": "table"} for name in tables]
         tags = {"mlflow.loggedArtifacts": json.dumps(listed), "mlflow.note.content": note}
         with self._opened.tables.transaction():
@@ -69,8 +69,7 @@ class SweepRun:
                 run.end(self._opened.tables, status, at)
 
     def register_best(self, run: str, name: str, tags: Mapping[str, str]) -> None:
-        """Makes the model of a finished run, not necessarily one of this process, a version of
-        `name`, called `best`."""
+        """Makes the model of a finished run, of any process, a version of `name` with the alias `best`."""
         found = self._opened.tables.runs({"fedcore.run_id": run, "fedcore.kind": "experiment"}, "FINISHED")
         saved = self._opened.tables.models.of(found[0].id, MODEL) if found else None
         if saved is None:

@@ -1,9 +1,9 @@
-"""MLflow's database as its writer uses it: runs, points, models and registered versions, as rows.
+"""Direct reads and writes of MLflow's database: runs, points, models and registered versions, as rows.
 
-MLflow's own client takes 5 to 20 ms a call, most of it in SQLAlchemy, and seconds to import; a sweep makes a hundred
-calls a cell. The tables are those of one version of MLflow's schema (`SCHEMA`), and a database of another is refused;
-`tests/tasks/test_tracking.py` reads all of it back with MLflow's client, and compares its rows with the client's.
-The file is on disk when `settle` returns, not before: until then a run is published again from its checkpoint.
+MLflow's own client takes seconds to import and 5 to 20 ms a call, mostly in SQLAlchemy; a sweep makes a hundred calls
+a cell. The tables follow one version of MLflow's schema (`SCHEMA`), and a database of another version is refused.
+`tests/tasks/test_tracking.py` reads everything back with MLflow's client, and compares the rows with the client's.
+Rows are on disk only when `settle` returns; until then a run can be published again from its checkpoint.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tasks.run_file import transaction
 from tasks.tracking.run_writer import FoundRun
 
 SCHEMA = "dc11669786a5"
-"""Of MLflow 3.17: the revision that its migrations end with."""
+"""The last revision of the migrations of MLflow 3.17."""
 LONGEST_PARAM, LONGEST_TAG = 6000, 8000
-"""MLflow's own limits; it cuts longer values."""
+"""MLflow's own limits, in characters; it cuts longer values."""
 LOG_PAGES = 8192
-"""Pages of SQLite's write-ahead log, 32 MB, after which it is copied into the database. That is some hundred cells of a
-sweep: a page that they all write is copied once."""
-MOST_ASKED = 500
-"""Values in a condition."""
+"""Pages of SQLite's write-ahead log, 32 MB, after which the log is copied into the database. The log holds about a
+hundred cells of a sweep; a page that they all write is copied once."""
+MOST_VALUES = 500
+"""Most values in one SQL condition."""
 
 
 class Point(NamedTuple):
@@ -42,13 +42,13 @@ class Point(NamedTuple):
 
 
 class OtherSchema(ValueError):
-    """A database that another version of MLflow made or migrated: trying again does not help."""
+    """A database that another version of MLflow made or migrated. Final: a repeated attempt cannot succeed."""
 
 
 class MlflowTables:
     """A connection to the database, for one thread. Every method may raise sqlite3.Error, and may be called again.
 
-    `experiments`, `models`: other tables, by the same connection.
+    `experiments`, `models`: further tables, over the same connection.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,18 +66,18 @@ class MlflowTables:
         self.experiments, self.models = ExperimentTables(self._db), ModelTables(self._db)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All that is done in the block, or nothing of it."""
+        """Commits the whole block or rolls it back."""
         return transaction(self._db)
 
     def settle(self) -> None:
-        """Returns when all that was committed is on disk."""
+        """Returns when all committed rows are on disk."""
         self._db.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
 
     def close(self) -> None:
         self._db.close()
 
     def runs(self, tags: Mapping[str, str], status: str | None = None) -> list[FoundRun]:
-        """The runs that have all of these tags, oldest first; of this status, where one is given."""
+        """Runs that have all of these tags, oldest first; only of this status, if one is given."""
         conditions, values = ["runs.lifecycle_stage = 'active'"], list[object]()
         for key, value in tags.items():
             conditions.append("runs.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value = ?)")
@@ -95,7 +95,7 @@ class MlflowTables:
         return found
 
     def create_run(self, experiment: int, name: str, tags: Mapping[str, str], at: int) -> str:
-        """A new run, RUNNING since `at` (milliseconds since 1970); its id."""
+        """Creates a run, RUNNING since `at` (milliseconds since 1970), and returns its id."""
         run = uuid.uuid4().hex
         where = "SELECT artifact_location FROM experiments WHERE experiment_id = ?"
         location = f"{self._db.execute(where, (experiment,)).fetchone()[0].rstrip('/')}/{run}/artifacts"
@@ -109,7 +109,7 @@ class MlflowTables:
         return run
 
     def set_status(self, run: str, status: str, end: int | None = None) -> None:
-        """`end` (milliseconds since 1970): None for a run that goes on."""
+        """Sets a run's status. `end`: milliseconds since 1970; None for a run that goes on."""
         self._db.execute("UPDATE runs SET status = ?, end_time = ? WHERE run_uuid = ?", (status, end, run))
 
     def add(
@@ -146,22 +146,22 @@ class MlflowTables:
         self._db.execute("DELETE FROM tags WHERE run_uuid = ? AND key = ?", (run, key))
 
     def tag_known(self, runs: Sequence[str], key: str, value: str) -> None:
-        """Sets a tag of those parent runs that are here, by fedcore's ids."""
-        for first in range(0, len(runs), MOST_ASKED):
-            asked = runs[first : first + MOST_ASKED]
+        """Sets a tag of the parent runs with these fedcore ids; ids that the database lacks are skipped."""
+        for first in range(0, len(runs), MOST_VALUES):
+            ids = runs[first : first + MOST_VALUES]
             self._db.execute(
                 "INSERT OR REPLACE INTO tags (key, value, run_uuid) SELECT ?, ?, known.run_uuid FROM tags AS known "
                 "JOIN tags AS kind ON kind.run_uuid = known.run_uuid AND kind.key = 'fedcore.kind' "
                 "AND kind.value = 'experiment' WHERE known.key = 'fedcore.run_id' "
-                f"AND known.value IN ({', '.join('?' * len(asked))})",
-                (key[:LONGEST_KEY], value, *asked),
+                f"AND known.value IN ({', '.join('?' * len(ids))})",
+                (key[:LONGEST_KEY], value, *ids),
             )
 
     def last_points(self, run: str) -> dict[str, tuple[int, float]]:
-        """By key, step and value of the last point."""
+        """Step and value of each key's last point."""
         rows = self._db.execute("SELECT key, step, value, is_nan FROM latest_metrics WHERE run_uuid = ?", (run,))
         return {key: (step, float("nan") if is_nan else value) for key, step, value, is_nan in rows}
 
     def artifacts(self, run: str) -> Path:
-        """Where the files of a run are."""
+        """The folder of a run's files."""
         return local_path(self._db.execute("SELECT artifact_uri FROM runs WHERE run_uuid = ?", (run,)).fetchone()[0])

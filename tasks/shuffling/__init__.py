@@ -1,1 +1,1 @@
-"""A shuffler as sites and drivers reach it: over HTTP, and as a backend whose rounds end with an anonymous batch."""
+"""Clients of a shuffler: HTTP calls of sites and drivers, and a backend whose rounds end with an anonymous batch."""

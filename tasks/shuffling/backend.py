@@ -1,6 +1,6 @@
-"""A backend whose silos answer through a shuffler: the driver asks them, and collects one anonymous batch a round.
+"""A backend whose silos answer through a shuffler: the driver sends them the query, and collects one anonymous batch.
 
-What stays of a round at the driver is what came of the batch: no answer, no digest of one, no name beside either.
+The driver stores only the fold of each batch: no single answer, no digest of one, no silo's name beside either.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from fedcore.silo.account import SiloAccount
 from tasks.shuffling.calls import Mailbox
 
 ATTEMPTS = 10
-"""Times that a round is opened: a shuffler that was killed has forgotten the messages that waited."""
+"""Times that a round is opened: a shuffler that was killed has lost the messages that waited."""
 
 
 class SendingSites(Backend, Protocol):
-    """Sites that were told the way to the run's shuffler."""
+    """Sites that have the route to the run's shuffler."""
 
     def send(self, query: Query) -> None:
-        """Has the participants send their answers there. Raises SiloError."""
+        """Makes the participants send their answers to the shuffler. Raises SiloError."""
         ...
 
 
 class Shuffled:
-    """The sites of a shuffled run, and its shuffler. `deadline`: seconds that this waits for a round's messages.
+    """The sites of a shuffled run, and its shuffler. `deadline`: seconds to wait for a round's messages.
 
-    `done`: called in the end.
+    `done`: called by `close`.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Shuffled:
         self._sites.restore(run, receipts)
 
     def ask(self, query: Query) -> list[Release]:
-        """Raises SiloError: silos of a shuffled run send the driver no releases."""
+        """Raises SiloError: the sites of a shuffled run send the driver no releases."""
         return self._sites.ask(query)
 
     def batch(self, query: Query) -> Batch:
-        """The round's answers, as the shuffler handed them on and whenever it is asked: those of one committed batch.
+        """The round's answers in the shuffler's order: always the same committed batch, however often this is called.
 
-        Silos are asked unless it is committed already. Raises ShufflerError, or the SiloError that a silo gave, if it
-        comes to no batch of the minimum.
+        Queries the silos unless the batch is already committed. If no batch of the minimum size results, raises
+        ShufflerError, or a silo's SiloError.
         """
         at = Address(self._run, query.phase, query.round)
         shuffle = self._plan.problem.trust.shuffle
@@ -82,7 +82,7 @@ class Shuffled:
             least,
             self._deadline,
             sealed_length(length),
-            _asked(query).hex(),
+            _shared_digest(query).hex(),
             self._key.public.hex(),
             self._key.owner,
         )
@@ -102,7 +102,7 @@ class Shuffled:
         raise ShufflerError(UNKNOWN, f"{at}: its messages were lost {ATTEMPTS} times; see its log, then resume")
 
     def _collected(self, request: Request, failure: SiloError | None) -> SealedBatch | None:
-        """The batch; None if the shuffler does not know the round any more."""
+        """The batch; None if the shuffler has lost the round."""
         while True:
             try:
                 found = self._mailbox.batch(request)
@@ -116,7 +116,7 @@ class Shuffled:
                 return found
 
     def _unsealed(self, query: Query, sealed: SealedBatch, length: int) -> Batch:
-        digest = _asked(query)
+        digest = _shared_digest(query)
         payloads: list[Vector] = []
         for message in sealed.messages:
             with contextlib.suppress(ValueError):
@@ -138,7 +138,7 @@ class Shuffled:
 
     def close_run(self, run: str) -> None:
         self._sites.close_run(run)
-        with contextlib.suppress(ShufflerError):  # what it keeps is sealed and permuted, and the run is complete
+        with contextlib.suppress(ShufflerError):  # its batches are sealed and permuted, and the run is complete
             self._mailbox.end(Request(Address(run, 1, 1), self._key.owner, ends=True))
 
     def close(self) -> None:
@@ -149,13 +149,13 @@ class Shuffled:
                 self._done()
 
 
-def _asked(query: Query) -> bytes:
-    """The digest of what every participant is asked: of a method that may be shuffled the same."""
+def _shared_digest(query: Query) -> bytes:
+    """The digest of a participant's question: methods that may be shuffled put the same question to all."""
     return query.digests(query.participants[:1])[query.participants[0]]
 
 
-def kept_key(path: Path) -> ServerKey:
-    """The run's key pair, made at the first call and kept: readable by the file's owner only. Raises InputError."""
+def stored_key(path: Path) -> ServerKey:
+    """The run's key pair from its file, which the first call creates, readable by its owner only. Raises InputError."""
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Calls to a shuffler over HTTP: a site's of its envelopes, a server's of its rounds and batches."""
+"""Calls to a shuffler over HTTP: a site sends envelopes, a server opens rounds and fetches batches."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from tasks.shuffling.proxies import leave_out_unusable_proxies, unusable_proxy
 CONNECT = 5.0
 """Seconds within which a connection is made."""
 BODY = "application/octet-stream"
-"""What every message is: a web page cannot send it unasked."""
+"""Content type of every message; a browser sends it across origins only after a preflight request."""
 SLOW = 60.0
-"""Seconds after which a shuffler that says nothing is taken to be gone."""
+"""Seconds without an answer after which a call to the shuffler fails."""
 PAUSE = 0.1
 """Seconds between two attempts to reach it."""
 OWN = ("127.0.0.1", "localhost", "::1")
-"""Between a process and its own machine stands no proxy."""
+"""Names of this machine, which is called without a proxy."""
 
 
 @cache
 def _client(address: str) -> Any:
-    """One per address and process: connections are kept. Raises InputError where a proxy stands before the address
-    that cannot be used: a call that went around it would show to the network what is not meant to."""
+    """The HTTP client of an address, one per process, with persistent connections.
+
+    Raises InputError if the environment names an unusable proxy for the address: to bypass it would expose the call
+    to the network.
+    """
     import httpx
 
     direct = urlsplit(address).hostname in OWN
@@ -39,18 +42,17 @@ def _client(address: str) -> Any:
         )
     if not direct:
         leave_out_unusable_proxies()
-    # The machine's own certificates, and those of SSL_CERT_FILE: an institution has an authority of its own.
+    # The machine's own certificates, and those of SSL_CERT_FILE: an institution may have its own authority.
     known = ssl.create_default_context() if urlsplit(address).scheme == "https" else True
     timeout = httpx.Timeout(SLOW, connect=CONNECT)
     return httpx.Client(base_url=address, timeout=timeout, trust_env=not direct, verify=known)
 
 
 def carry(address: str, envelope: bytes, patience: float, secret: str = "") -> None:
-    """Takes a silo's envelope to the shuffler, and tries for `patience` seconds if that cannot be reached.
+    """Sends a silo's envelope to the shuffler; retries for `patience` seconds if that cannot be reached.
 
-    `secret`: what its callers have to know; empty if it asks for none.
-
-    A message that is late is one: its batch is committed, with it or without. Raises ShufflerError.
+    `secret`: the shuffler's secret for its callers, empty if it has none. A late message is no error: its batch is
+    committed, with it or without. Raises ShufflerError.
     """
     try:
         _post(address, "message", envelope, patience, secret)
@@ -60,8 +62,7 @@ def carry(address: str, envelope: bytes, patience: float, secret: str = "") -> N
 
 
 class Mailbox:
-    """A server's side of the shuffler at `address`, which it tries to reach for `patience` seconds. `secret`: as
-    `carry` is told it."""
+    """A server's client of the shuffler at `address`; `patience` (seconds) and `secret` as for `carry`."""
 
     def __init__(self, address: str, patience: float, secret: str = "") -> None:
         self.address, self._patience, self._secret = address, patience, secret
@@ -84,12 +85,12 @@ class Mailbox:
         return found
 
     def end(self, request: Request) -> None:
-        """Lets the shuffler drop what it keeps of the run. Raises ShufflerError."""
+        """Lets the shuffler delete the run's batches. Raises ShufflerError."""
         _post(self.address, "batch", request.to_bytes(), self._patience, self._secret)
 
 
 def check_listening(address: str, secret: str = "") -> None:
-    """Raises InputError unless a shuffler answers at this address whoever knows this secret."""
+    """Raises InputError unless a shuffler at this address accepts this secret."""
     import httpx
 
     refused, client = False, _client(address)
@@ -99,7 +100,7 @@ def check_listening(address: str, secret: str = "") -> None:
             return
         fault = "what answers there is no shuffler"
         refused = found.status_code == 401
-    except ValueError:
+    except ValueError:  # the body is no JSON
         fault = "what answers there is no shuffler"
     except httpx.HTTPError:
         fault = "nobody answers there"
@@ -113,7 +114,7 @@ def _known(secret: str) -> dict[str, str]:
 
 
 def _unknown(secret: str) -> str:
-    """Why a shuffler refuses who tells it this secret, in a sentence."""
+    """The reason, as a sentence, why a shuffler refuses a call with this secret."""
     found = "does not know the secret that it was told" if secret else "asks its callers for a secret"
     return f"the shuffler there {found}; set shuffler.secret to a file with the line of its --secret"
 

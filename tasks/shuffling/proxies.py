@@ -1,7 +1,7 @@
-"""Proxies that the environment names and no client of this project can use: left out where only this machine is called.
+"""Removal of unusable proxies from the environment, for processes that call only this machine.
 
-A client of HTTP is made with all proxies that the environment names, and fails where one of them is of SOCKS without
-the package for it, or is no address; also a client that would ask none of them, such as Prefect's of our own server.
+httpx builds a client with all proxies that the environment names. It fails if one is no address, or is a SOCKS proxy
+whose package is missing. It fails even for a client that would use no proxy, such as Prefect's of our own server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from urllib.request import proxy_bypass
 
 LEFT_OUT = "FEDCORE_PROXIES_LEFT_OUT"
-"""Names of the variables that were left out, for what is started: whoever calls another machine refuses then."""
+"""Variable with the names of the removed variables, for child processes: calls to other machines are refused then."""
 _NAMES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
@@ -22,12 +22,12 @@ def with_usable_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     if not wrong:
         return dict(environment)
     known = [name for name in environment.get(LEFT_OUT, "").split(",") if name]
-    kept = {name: value for name, value in environment.items() if name not in wrong}
-    return kept | {LEFT_OUT: ",".join(dict.fromkeys([*known, *wrong]))}
+    usable = {name: value for name, value in environment.items() if name not in wrong}
+    return usable | {LEFT_OUT: ",".join(dict.fromkeys([*known, *wrong]))}
 
 
 def leave_out_unusable_proxies() -> None:
-    """`with_usable_proxies` for this process."""
+    """Applies `with_usable_proxies` to this process's environment."""
     usable = with_usable_proxies(os.environ)
     for name in set(os.environ) - set(usable):
         del os.environ[name]
@@ -35,7 +35,7 @@ def leave_out_unusable_proxies() -> None:
 
 
 def unusable_proxy(address: str) -> str | None:
-    """The variable that names a proxy for this address which cannot be used; None if there is none."""
+    """The variable that names an unusable proxy for this address; None if there is none."""
     parts = urlsplit(address)
     if parts.hostname and proxy_bypass(parts.hostname):
         return None

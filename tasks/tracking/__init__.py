@@ -1,1 +1,1 @@
-"""Tracking of runs: the interface of a store, and the tracker that writes to one by a thread beside training."""
+"""Tracking of runs: the interface of a store, and the tracker whose thread writes to one beside training."""

@@ -1,8 +1,8 @@
-"""The interface of a tracking store: what is written of runs and sweeps, and how runs are found again.
+"""The interface of a tracking store, which writes runs and sweeps and finds them again.
 
 `tasks.tracking_stores` makes a store; no other module names an implementation. Every method of a writer may be repeated
-after a failure that left it half done: rows that the store has already are not written twice. Times (`at`, `timestamp`)
-are milliseconds since 1970. Any method may raise what the store raises; `TrackingStore.is_final` classifies it.
+after a failure that left it half done; rows that the store already has are not written twice. Times (`at`, `timestamp`)
+are milliseconds since 1970. Any method may raise the store's own errors; `TrackingStore.is_final` classifies them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Table = Mapping[str, Sequence[Any]]
 """Columns by name."""
 Kind = Literal["run", "sweep"]
 LeftBehind = Callable[[Kind, str], AbstractContextManager[Status | None]]
-"""How a run or sweep of this id ended, and keeps drivers from it for the block; None if one has it."""
+"""Gives the final status of the run or sweep of this id, and locks it for the block; gives None if a driver has it."""
 MISSING = "fedcore.missing"
-"""Tag of a finished run whose driver ended before all of it was in the store."""
+"""Tag of a finished run whose driver ended before the store had all its rows."""
 
 
 def cell_tag(sweep: str) -> str:
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 class FoundRun(NamedTuple):
-    """A run as it is in the store. `params`: the keys of its parameters."""
+    """A run in the store. `params`: the keys of its parameters."""
 
     id: str
     experiment: int
@@ -47,9 +47,9 @@ class FoundRun(NamedTuple):
 
 
 class View(NamedTuple):
-    """A way to list an experiment's runs: which of them, in which columns.
+    """A saved view of an experiment's runs: a filter and columns.
 
-    `key`: by which a link names it, `viewStateShareKey=key`; `name`: in the page's list of saved views. `columns`:
+    `key`: names the view in a link, `viewStateShareKey=key`; `name`: in the page's list of saved views. `columns`:
     for instance "metrics.`test_error`". `filter`: in MLflow's language; "" for all runs.
     """
 
@@ -60,10 +60,10 @@ class View(NamedTuple):
 
 
 class DatasetInput(NamedTuple):
-    """A run's data as the page shows them, public facts only.
+    """A run's data for the page, public facts only.
 
-    `digest`: of the version, at most 36 characters; `profile`: numbers by name; `columns`: names of the features, ()
-    for too many.
+    `digest`: of the version, at most 36 characters; `profile`: numbers by name; `columns`: names of the features, or
+    () if there are too many.
     """
 
     name: str
@@ -73,9 +73,9 @@ class DatasetInput(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Values of one round of a run's phase, with the time at which they were known.
+    """Values of one round of a run's phase. `timestamp`: the time at which they were measured.
 
-    `step`: the round of the phase; `position`: of the run, None for rows that its own curve does not have.
+    `step`: the round within the phase; `position`: within the run, None for rows that the run's own curve leaves out.
     """
 
     run: str
@@ -102,13 +102,13 @@ class RunWriter(Protocol):
         data: DatasetInput | None,
         at: int,
     ) -> Address:
-        """Opens the parent run, RUNNING again if it had ended. A parameter that is there keeps its value."""
+        """Opens the parent run, RUNNING again if it had ended. An existing parameter keeps its value."""
 
     def begin_phase(self, run: str, index: int, params: Mapping[str, Any], at: int) -> None:
         """Opens the child run of a phase; one that is FINISHED stays as it is."""
 
     def write_rows(self, rows: list[Row]) -> None:
-        """Appends points to phases, and to their runs; those at steps that a key has already are left out."""
+        """Appends points to phases and to their runs, without those at steps that a key already has."""
 
     def end_phase(self, run: str, index: int, metrics: Mapping[str, float], model: PhaseModel | None, at: int) -> None:
         """Writes final values and the model of a phase, then sets its run to FINISHED."""
@@ -134,7 +134,7 @@ class RunWriter(Protocol):
 
 
 class SweepWriter(Protocol):
-    """Writes the summary run of one sweep, which was begun last, and the best of its cells."""
+    """Writes the summary run of the sweep that was begun last, and registers its best cell."""
 
     def begin(
         self, sweep_id: str, name: str, params: Mapping[str, Any], view: View, cells: Sequence[str], at: int
@@ -165,19 +165,19 @@ class TrackingStore(RunWriter, Protocol):
         """The writer of the sweep around the runs."""
 
     def find(self, tags: Mapping[str, str]) -> FoundRun | None:
-        """The first run with these tags; None if there is none, or the store is not there, or not readable."""
+        """The first run with these tags; None if there is none, or the store is missing or not readable."""
 
     def close_stale(self, left: LeftBehind) -> list[str]:
-        """Ends every run that is RUNNING without a driver as `left` finds that it ended; returns fedcore's ids."""
+        """Ends every RUNNING run without a driver, with the status that `left` gives; returns fedcore's ids."""
 
     def doubt(self) -> None:
-        """Forgets what is known of the store: a call failed, and may have had its effect, or none."""
+        """Drops everything cached from the store: a call failed, and may or may not have taken effect."""
 
     def is_final(self, error: Exception) -> bool:
-        """True if another attempt cannot succeed: a mistake in an entry, not a store that is away."""
+        """True if another attempt cannot succeed: the entry is wrong, not the store unreachable."""
 
     def settle(self) -> None:
-        """Returns when all that was written is on disk."""
+        """Returns when all written rows are on disk."""
 
     def close(self) -> None:
-        """Lets go of the store, if it was opened."""
+        """Closes the store, if it was opened."""

@@ -1,7 +1,7 @@
 """Parameters, budgets, metrics and models of a run in MLflow, written by one thread beside training.
 
-Importing this module costs nothing, and no public call waits for the store. Runs are found by their tags before one is
-made, and rows that MLflow has are not sent again: a resumed driver may repeat every call, and each point is there once.
+The import is cheap, and no public call waits for the store. Runs are found by their tags before one is created, and
+rows that MLflow has are not sent again. So a resumed driver may repeat every call, and each point is written once.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tasks.tracking.write_queue import WriteQueue
 PORTION = 1000
 """Rows that are read and written together."""
 MOST_READS = 60
-"""Attempts at reading rounds, two minutes' worth, after which they are given up."""
+"""Attempts at reading rounds, about two minutes in all, before they are given up."""
 
 
 class Tracker:
     """The MLflow record of runs, several at a time, and of the sweep around them.
 
-    Every call returns at once and is carried out in order by the thread. MLflow being away stops nothing:
-    entries wait and are tried again; `problem` says so in a sentence, and `close` whether all was delivered.
+    Every call returns at once; the thread carries the calls out in order. If MLflow is unreachable, training goes on,
+    and entries wait and are retried. `problem` describes that in a sentence; `close` returns True if all was delivered.
     """
 
     def __init__(self, store: TrackingStore) -> None:
@@ -54,10 +54,10 @@ class Tracker:
         tags: Mapping[str, str],
         data: DatasetInput | None = None,
     ) -> TrackedRun:
-        """Opens the parent run of `run_id`, RUNNING again if it had ended; adds parameters, sets tags, notes the data.
+        """Opens the parent run of `run_id`, RUNNING again if it had ended; adds parameters, sets tags, links the data.
 
-        A run that is new goes into MLflow's `experiment`, and is called `name`. Nested `params` become keys joined by
-        dots. A parameter that is there keeps its value: MLflow never changes one.
+        A new run gets the name `name` in MLflow's `experiment`. Keys of nested `params` are joined by dots. An existing
+        parameter keeps its value: MLflow never changes one.
         """
         run, at = TrackedRun(run_id, self._store, self._queue), _now()
 
@@ -70,9 +70,9 @@ class Tracker:
     def begin_sweep(
         self, sweep_id: str, name: str, params: Mapping[str, Any], view: View, cells: Sequence[str] = ()
     ) -> None:
-        """Opens the summary run of a sweep in the experiment `name`, whose page offers this view of the cells.
+        """Opens the summary run of a sweep in the experiment `name`, and adds this view of the cells to its page.
 
-        A cell has the tag `cell_tag`: those of `cells`, ids of runs, that MLflow knows get it here, others in `begin`.
+        `cells`: ids of runs. Those that MLflow has get the tag `cell_tag` here, the others in `begin`.
         """
         at = _now()
         self._queue.put(lambda: self._store.sweep.begin(sweep_id, name, params, view, cells, at))
@@ -86,8 +86,10 @@ class Tracker:
         totals: Mapping[str, float] | None = None,
         note: str = "",
     ) -> None:
-        """Ends the summary run with tables by the names of their files (each columns by name, shown by the page), other
-        files, totals as metrics, a note, and another form of the view."""
+        """Ends the summary run: writes tables, files, totals as metrics and a note, and replaces the view.
+
+        `tables`: columns by name, by file name; the page shows them.
+        """
         listed, at = tuple(files), _now()
         self._queue.put(lambda: self._store.sweep.finish(status, tables, listed, totals or {}, note, view, at))
 
@@ -96,20 +98,20 @@ class Tracker:
         self._queue.put(lambda: self._store.sweep.register_best(run, name, tags))
 
     def close_stale(self, left: LeftBehind) -> None:
-        """As the function, but in the thread; `left` must be None of what this driver itself begins."""
+        """Closes stale runs in the thread; `left` must give None for those that this driver itself begins."""
         self._queue.put(lambda: self._store.close_stale(left))
 
     def once_delivered(self, act: Callable[[], object]) -> None:
-        """Does `act` once all that was given before is in MLflow, or never will be."""
+        """Calls `act` once all earlier entries are in MLflow or given up."""
         self._queue.put_surely(act)
 
     @property
     def problem(self) -> str | None:
-        """A sentence about what MLflow has not taken; None while all is well."""
+        """A sentence about entries that MLflow has not taken; None if there is no problem."""
         return self._queue.problem
 
     def once_on_disk(self, act: Callable[[], object]) -> None:
-        """Does `act`, in the thread, once all that was given before is in MLflow, on disk; never if some is lost."""
+        """Calls `act`, in the thread, once all earlier entries are on MLflow's disk; never if an entry was lost."""
 
         def job() -> None:
             if not self._queue.lost:
@@ -119,11 +121,11 @@ class Tracker:
         self._queue.put(job)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Waits until all that was given is in MLflow; False after `timeout` seconds."""
+        """Waits until all entries are in MLflow; False after `timeout` seconds."""
         return self._queue.flush(timeout)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Delivers what waits, to the disk, and ends the thread; False if something is not delivered. Never raises."""
+        """Writes waiting entries to disk and ends the thread; False if an entry is not delivered. Never raises."""
         self._queue.put(self._settle)
         return self._queue.close(timeout)
 
@@ -141,7 +143,7 @@ class TrackedRun:
         self._address: Address | None = None
 
     def begun_as(self, address: Address) -> None:
-        """Takes where the parent run is in MLflow, once it is there."""
+        """Records the parent run's ids in MLflow, once it is written."""
         self._address = address
         self._begun.set()
 
@@ -151,19 +153,19 @@ class TrackedRun:
         self._queue.put(lambda: self._store.begin_phase(self._run, index, params, at))
 
     def metrics(self, phase: int, step: int, values: Mapping[str, float], position: int | None = None) -> None:
-        """Appends one round's values, to the phase at this step and to the run at this position, its round of all.
-        Steps of a key must grow; those that MLflow has already are not sent.
+        """Appends one round's values: to the phase at `step`, and to the run at `position`, its round among all.
 
-        A value that is not finite is written as NaN: the store would turn infinity into 1.8e308.
+        Steps of a key must grow; those that MLflow already has are not sent. A value that is not finite is written as
+        NaN: the store would turn infinity into 1.8e308.
         """
         self._queue.put(Row(self._run, phase, step, dict(values), _now(), position))
 
     def metrics_of(
         self, phase: int, rows: Callable[[], Iterable[tuple[int, Mapping[str, float]]]], before: int
     ) -> None:
-        """As `metrics` of many rounds, (step, values) in order, which the thread reads when their turn has come.
+        """Appends many rounds as `metrics` does; the thread calls `rows` for (step, values) in order in its turn.
 
-        `before`: the run's rounds before the phase.
+        `before`: number of the run's rounds before the phase.
         """
         at, failed = _now(), 0
 
@@ -177,7 +179,7 @@ class TrackedRun:
                     failed += 1
                     if failed < MOST_READS:
                         raise
-                    # Other runs wait behind it: their rows are not to be held up by a file that is gone.
+                    # Rows of other runs wait behind these: a missing file must not block them.
                     raise LookupError(f"rounds of run {self._run} cannot be read: {error}") from None
                 if not portion:
                     return
@@ -187,11 +189,11 @@ class TrackedRun:
 
     @property
     def waiting(self) -> int:
-        """How many entries are not written yet, of all runs."""
+        """Number of entries of all runs that are not written yet."""
         return self._queue.waiting
 
     def end_phase(self, index: int, metrics: Mapping[str, float], model: PhaseModel | None = None) -> None:
-        """Final values and the model of a phase, then its run is FINISHED. Repeated, it changes nothing."""
+        """Writes final values and the model of a phase, then sets its run to FINISHED. May be repeated."""
         at = _now()
         self._queue.put(lambda: self._store.end_phase(self._run, index, metrics, model, at))
 
@@ -210,8 +212,8 @@ class TrackedRun:
     ) -> None:
         """Ends the parent run, and with the same status every phase that still runs.
 
-        `artifacts` are texts by file name. The model becomes a version of the registered model `register_as`
-        with `privacy_tags`, at most one per run, however often this is called.
+        `artifacts`: texts by file name. The model becomes a version of the registered model `register_as` with
+        `privacy_tags`, at most one per run, however often this is called.
         """
         at = _now()
         self._queue.put(
@@ -221,7 +223,7 @@ class TrackedRun:
         )
 
     def address(self, timeout: float) -> Address | None:
-        """Where the parent run is in MLflow; None if it is not there within `timeout` seconds."""
+        """The parent run's ids in MLflow; None if it is not written within `timeout` seconds."""
         return self._address if self._begun.wait(timeout) else None
 
 

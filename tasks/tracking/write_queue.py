@@ -1,4 +1,4 @@
-"""A queue of entries for a tracking store, which one thread writes and which loses nothing."""
+"""A queue of entries for a tracking store. One thread writes them; the queue drops only entries that cannot succeed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_PAUSE = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Surely:
-    """A job that is done in its turn, or when the thread ends before that."""
+    """A job that is done in its turn, or at the thread's end if that comes first."""
 
     act: Callable[[], object]
 
@@ -27,11 +27,11 @@ class Surely:
 
 
 class WriteQueue:
-    """One thread that does jobs in the order given, each again and again until it succeeds.
+    """One thread that does jobs in the order given, and retries each until it succeeds.
 
-    Rows that follow each other are written together: once a second, or as soon as a job waits behind them. A
-    job must bear being done twice, since one that failed may have taken effect. `is_final` says of an error
-    that trying again is useless: the job is dropped and its error is in `problem`.
+    Consecutive rows are written together: once a second, or as soon as a job waits behind them. A job must be safe to
+    repeat, since one that failed may have taken effect. If `is_final` holds for an error, the job is dropped and
+    `problem` names its error.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class WriteQueue:
 
     @property
     def lost(self) -> bool:
-        """Whether something that was given will never be written."""
+        """True if an entry will never be written."""
         return bool(self._lost)
 
     @property
     def problem(self) -> str | None:
-        """A sentence about what could not be written, or not yet; None while all is well."""
+        """A sentence about entries that failed or still wait; None if there is no problem."""
         sentences = list(dict.fromkeys(self._lost))
         trouble, waiting = self._trouble, len(self._queue)
         if trouble is None and self._given_up.is_set():  # nothing failed, but the thread was not done in time
@@ -73,7 +73,7 @@ class WriteQueue:
         return len(self._queue)
 
     def put(self, entry: Row | Callable[[], object]) -> bool:
-        """Appends a row or a job and returns at once; False after `close`: it is dropped, `problem` tells."""
+        """Appends a row or a job and returns at once. After `close` drops it, with a line in `problem`: False."""
         with self._changed:
             if self._closing:
                 self._lost.append("an entry came after tracking was closed")
@@ -86,7 +86,7 @@ class WriteQueue:
         return True
 
     def put_surely(self, act: Callable[[], object]) -> None:
-        """Does `act`, once, when all that was given before is written or given up."""
+        """Calls `act` once, when all earlier entries are written or given up."""
         with self._changed:
             if not self._ended:
                 self._queue.append(Surely(act))
@@ -96,12 +96,12 @@ class WriteQueue:
         act()
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Waits until everything given so far is written; False after `timeout` seconds, or after `close`."""
+        """Waits until all entries so far are written; False after `timeout` seconds, or after `close`."""
         reached = threading.Event()
         return self.put(reached.set) and reached.wait(timeout)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Takes nothing more and waits for the thread; False if an entry is not written (see `problem`)."""
+        """Refuses further entries and waits for the thread; False if an entry is not written (see `problem`)."""
         with self._changed:
             self._closing = True
             self._changed.notify()

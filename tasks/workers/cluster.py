@@ -1,6 +1,6 @@
-"""The Dask cluster: a scheduler and workers of this process's own, or a client of one that runs somewhere.
+"""The Dask cluster: a scheduler and workers of this process, or a client of a running scheduler.
 
-This file, `nodes`, `places` and `sites` of this room are the only ones that import dask or distributed.
+Only this module, `nodes`, `places` and `sites` import dask or distributed.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from tasks.workers.nodes import (
     worker_options,
 )
 
-logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what a handshake refused is told in a sentence
+logging.getLogger("distributed").setLevel(logging.CRITICAL)  # a refused handshake becomes an InputError here
 logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
 
 FORKS = sys.platform == "linux"
-"""Whether workers are forks of one process that has imported what they need, two seconds of processor time each
-otherwise, and one that died is back in a tenth of a second."""
+"""True if workers are forks of one process that has done the imports. A fork saves two seconds of processor time for
+each worker, and replaces a dead one within a tenth of a second."""
 
 JOIN_DEADLINE = 60.0
-"""Seconds for the workers of the local cluster to be there once each has joined for the first time."""
+"""Seconds within which all workers of the local cluster are present, once each has joined for the first time."""
 
 
 def _fork_from_a_server() -> None:
-    """Says what the process imports that workers are forked from; it starts with the first of them."""
-    # Dask would have it import all that Dask can use, and import that here to see whether it is there.
+    """Sets the imports of the process that workers are forked from; it starts with the first worker."""
+    # Dask's own list has all packages that Dask can use, and Dask imports them here to see if they are installed.
     distributed.utils._forkserver_preload_set = True
     multiprocessing.get_context("forkserver").set_forkserver_preload(["tasks.workers.cluster", "tasks.workers.holder"])
 
@@ -58,12 +58,12 @@ def _fork_from_a_server() -> None:
 def local_cluster(workers: int) -> Iterator[Client]:
     """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each.
 
-    Raises InputError if a worker fails to start, or is killed `DEATHS` times while it does.
+    Raises InputError if a worker fails to start, or is killed `DEATHS` times while it starts.
     """
     # Workers log at INFO unless they find this when they first import dask.
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
-    keep_working_folder_out()  # `multiprocessing` hands `sys.path` and this environment to what it starts
-    # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
+    keep_working_folder_out()  # `multiprocessing` passes `sys.path` and this environment to its processes
+    # Dask's default drops a worker for good that is not back within 15 s; here cluster.deadline decides.
     timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
     memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
     settings: dict[str, Any] = timeouts | memory | SETTINGS
@@ -72,12 +72,12 @@ def local_cluster(workers: int) -> Iterator[Client]:
         settings["distributed.worker.multiprocessing-method"] = "forkserver"
     keys = temporary()
     with contextlib.ExitStack() as stack:
-        # Dask puts the folders of its servers first on the import path: never one below which others write.
+        # Dask puts its servers' folders first on the import path, so no other account may write there.
         settings["temporary-directory"] = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="fedcore-dask-", ignore_cleanup_errors=True)
         )
         stack.enter_context(dask.config.set(settings))
-        # The process that workers are forked from keeps the environment in which the first cluster began.
+        # The process that workers are forked from has the environment of the first cluster's start.
         environment = safe_environment(os.environ)
         options: dict[str, Any] = worker_options(keys) | {"memory_limit": 0, "env": environment}
         if FORKS:
@@ -87,9 +87,9 @@ def local_cluster(workers: int) -> Iterator[Client]:
         try:
             client = stack.enter_context(_begun(spec, scheduler, keys))
         except (OSError, RuntimeError, TimeoutError) as error:
-            said = list(_causes(error))[-1]
+            cause = list(_causes(error))[-1]
             raise InputError(
-                f"cluster.workers = {workers}: the local cluster did not start ({str(said) or repr(said)}); see what "
+                f"cluster.workers = {workers}: the local cluster did not start ({str(cause) or repr(cause)}); see what "
                 "ends its processes (too little memory?), ask for fewer workers, or set cluster.backend=in-process"
             ) from error
         yield client
@@ -101,9 +101,9 @@ def _begun(workers: dict[str, Any], scheduler: dict[str, Any], keys: Credentials
     with contextlib.ExitStack() as stack:
         made = SpecCluster(workers, scheduler, security=security(keys), silence_logs=logging.CRITICAL)
         cluster = stack.enter_context(made)
-        # Not as this context's current client: who starts the cluster beside other work ends it elsewhere.
+        # Not as this context's current client: a caller may start the cluster in one context and end it in another.
         client = stack.enter_context(contextlib.closing(Client(cluster, direct_to_workers=True)))
-        # Unless it is asked, a nanny does nothing about a death after its worker joined and before it runs itself.
+        # By itself a nanny ignores a death of its worker between the worker's joining and the nanny's own start.
         for nanny in cluster.workers.values():
             cluster.sync(nanny.instantiate)
         client.wait_for_workers(len(workers), timeout=JOIN_DEADLINE)
@@ -111,7 +111,7 @@ def _begun(workers: dict[str, Any], scheduler: dict[str, Any], keys: Credentials
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from, the nearest first."""
+    """The error and its causes, the nearest first."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -121,8 +121,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def own_cluster(config: ClusterConfig, deadline: float = 10.0) -> Iterator[Client]:
     """A client of the scheduler at `config.address`, with the keys that the config names.
 
-    Raises InputError for a scheduler without TLS that the config does not allow, for keys that are missing or wrong,
-    and as `remote_cluster` does.
+    Raises InputError for missing or wrong keys, for a scheduler without TLS that the config does not allow, and as
+    `remote_cluster` does.
     """
     address = config.address or ""
     if address.startswith("tls://"):
@@ -148,8 +148,8 @@ def own_cluster(config: ClusterConfig, deadline: float = 10.0) -> Iterator[Clien
 def remote_cluster(address: str, keys: Credentials | None, deadline: float = 10.0) -> Iterator[Client]:
     """A client of a running scheduler, by TLS if there are keys.
 
-    Raises InputError if nobody answers at `address`, if one side does not accept the other's certificate, or if there
-    is no worker.
+    Raises InputError if no scheduler answers at `address`, one side refuses the other's certificate, or there is no
+    worker.
     """
     secured = None
     try:
@@ -173,9 +173,9 @@ def remote_cluster(address: str, keys: Credentials | None, deadline: float = 10.
 
 
 def _check_handshake(address: str, context: ssl.SSLContext, deadline: float) -> None:
-    """Raises InputError, with the reason, unless both sides accept each other; OSError if nobody answers in time.
+    """Raises InputError, with the reason, unless both sides accept each other; OSError without an answer in time.
 
-    Dask would try again and again, and say only that it did.
+    Dask would only retry, and report no reason.
     """
     scheme, _, place = address.partition("://")
     host, _, port = place.rpartition(":")
@@ -194,23 +194,23 @@ def _check_handshake(address: str, context: ssl.SSLContext, deadline: float) -> 
             raise InputError(f"cluster.address = {address}: no handshake by TLS ({_reason(error)})") from None
         with secured:
             try:
-                # In TLS 1.3 a client hears only afterwards whether it is accepted. Dask's server speaks first.
+                # In TLS 1.3 a refusal of the client arrives after its handshake. Dask's server sends the first byte.
                 answered = secured.recv(1)
             except TimeoutError:
                 raise
             except OSError as error:
-                said = _reason(error)
+                refusal = _reason(error)
             else:
-                said = "" if answered else "it hung up"
-            if said:
+                refusal = "" if answered else "it hung up"
+            if refusal:
                 raise InputError(
-                    f"cluster.address = {address}: the scheduler does not accept cluster.tls.certificate ({said}); it "
-                    "must be signed by the authority that the cluster trusts"
+                    f"cluster.address = {address}: the scheduler does not accept cluster.tls.certificate ({refusal}); "
+                    "it must be signed by the authority that the cluster trusts"
                 )
 
 
 def _connected(host: str, port: int, until: float) -> socket.socket:
-    """A connection, as soon as somebody listens there. Raises OSError if nobody does by then."""
+    """A connection to the address as soon as a process listens there. Raises OSError if none does by `until`."""
     while True:
         left = max(0.05, until - time.monotonic())
         try:
@@ -222,7 +222,7 @@ def _connected(host: str, port: int, until: float) -> socket.socket:
 
 
 def _reason(error: OSError) -> str:
-    """What OpenSSL calls it, in words."""
+    """OpenSSL's name of the error, as words."""
     reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
     return str(reason).replace("_", " ").lower()
 
@@ -238,7 +238,7 @@ def joined(address: str, keys: Credentials) -> int:
 
 def worker_addresses(client: Client) -> dict[str, str]:
     """Address of each worker by its name, in a fixed order of names."""
-    # Asked of the scheduler itself: `client.scheduler_info` reads a field that a periodic callback of the client
+    # Read from the scheduler itself: `client.scheduler_info` reads a field that a periodic callback of the client
     # overwrites every two seconds with an answer without workers.
     scheduler = client.scheduler
     if scheduler is None:

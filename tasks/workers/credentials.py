@@ -1,8 +1,8 @@
-"""Keys and certificates by which the processes of one Dask cluster know each other; whoever has none is refused.
+"""Keys and certificates with which the processes of a Dask cluster authenticate each other.
 
-A cluster of ours trusts one certificate and nothing else: scheduler, workers, nannies and drivers all show it, and only
-who has its key can. That of a run's own cluster exists in memory alone; that of `fedcore up` is a file of the home,
-made anew by each start, so it never runs out. A cluster of one's own has its operator's (`cluster.tls`).
+A cluster of ours trusts one certificate only. Scheduler, workers, nannies and drivers all present it, which requires
+its key. A run's own cluster has its certificate in memory only. `fedcore up` writes one to a file of the home at each
+start, so it never expires. A user's own cluster has its operator's certificates (`cluster.tls`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from fedcore.experiment.config import TlsConfig
 from fedcore.limits import LARGEST_KEY
 
 LIFE = timedelta(days=3650)
-"""Longer than any cluster of ours lives; its key dies with it."""
+"""Validity of a certificate, longer than any cluster of ours runs; its key is lost with the cluster."""
 
 EARLIER = timedelta(days=1)
-"""By how much the machine's clock may be set back while a cluster runs."""
+"""Largest step by which the machine's clock may be set back while a cluster runs."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """The authority whose certificates are accepted, one's own certificate and its key: PEM texts, or paths of such.
+    """The authority whose certificates are accepted, a certificate and its key: PEM texts, or paths of PEM files.
 
-    `ours`: made here, so both ends speak the newest TLS.
+    `ours`: created here, so both ends support the newest TLS.
     """
 
     authority: str
@@ -46,11 +46,11 @@ class Credentials:
     ours: bool = True
 
     def __repr__(self) -> str:
-        return f"Credentials(ours={self.ours})"  # a key has no place in a log
+        return f"Credentials(ours={self.ours})"  # a log must never contain a key
 
 
 def temporary() -> Credentials:
-    """New ones, in memory."""
+    """New credentials, in memory only."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedcore cluster {uuid.uuid4().hex}")])
     now = datetime.now(UTC)
@@ -73,10 +73,10 @@ def temporary() -> Credentials:
 
 
 def write(path: Path) -> Credentials:
-    """New ones in one file, with mode 0600, in a folder of their own, with mode 0700. Raises InputError, OSError."""
+    """New credentials in one file (mode 0600) in a folder of its own (mode 0700). Raises InputError, OSError."""
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)  # that of another account raises
+    folder.chmod(0o700)  # raises for a folder of another account
     made = temporary()
     part = folder / f".{path.name}.{uuid.uuid4().hex}"
     try:
@@ -91,7 +91,7 @@ def write(path: Path) -> Credentials:
 
 
 def read(path: Path) -> Credentials:
-    """Those that `write` made. Raises InputError unless they are there, and nobody's but this account's."""
+    """The credentials that `write` stored. Raises InputError unless only this account owns and can open them."""
     again = "run `fedcore down`, then `fedcore up`, which makes new ones"
     try:
         found, folder = path.lstat(), path.parent.lstat()
@@ -105,12 +105,15 @@ def read(path: Path) -> Credentials:
 
 
 def named(tls: TlsConfig) -> Credentials:
-    """Those of a cluster of one's own. Raises InputError, with the key of the config and the file, unless the files
-    can be read, fit together, are valid today, and the private key is hidden from other accounts."""
+    """The credentials of a user's own cluster.
+
+    Raises InputError, with config key and file, for files that cannot be read, do not match, or are not valid today.
+    Also raises it for a private key that every account can read.
+    """
     authorities = _parsed("ca", tls.ca, x509.load_pem_x509_certificates)
     chain = _parsed("certificate", tls.certificate, x509.load_pem_x509_certificates)
     key = _parsed("key", tls.key, lambda data: serialization.load_pem_private_key(data, None))
-    # Groups are an operator's own affair; every account of the machine is not.
+    # A group may be trusted, as its operator decides; all accounts of the machine may not.
     if os.stat(tls.key).st_mode & 0o007:
         raise InputError(f"cluster.tls.key = {tls.key}: every account of this machine can open it; chmod 600 {tls.key}")
     _check_dates("ca", tls.ca, authorities[0])
@@ -129,7 +132,7 @@ def _parsed(field: str, path: str, parse: Callable[[bytes], Any]) -> Any:
         raise InputError(
             f"cluster.tls.{field} = {path} is encrypted; Dask's processes need it without a pass phrase"
         ) from error
-    except Exception as error:  # what cryptography raises for a file of something else is of many classes
+    except Exception as error:  # cryptography raises many classes for a file of another kind
         raise InputError(f"cluster.tls.{field} = {path} is no PEM file of a {_KINDS[field]}") from error
 
 
@@ -139,5 +142,5 @@ _KINDS = {"ca": "certificate", "certificate": "certificate", "key": "private key
 def _check_dates(field: str, path: str, certificate: x509.Certificate) -> None:
     now, first, last = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not first <= now <= last:
-        what, when = ("expired on", last) if now > last else ("is not valid before", first)
-        raise InputError(f"cluster.tls.{field} = {path}: this certificate {what} {when:%Y-%m-%d %H:%M} UTC")
+        fault, when = ("expired on", last) if now > last else ("is not valid before", first)
+        raise InputError(f"cluster.tls.{field} = {path}: this certificate {fault} {when:%Y-%m-%d %H:%M} UTC")

@@ -1,6 +1,6 @@
-"""The Dask processes that `fedcore up` keeps: `python -m tasks.workers.dask_services scheduler|workers ...`.
+"""The Dask processes that `fedcore up` starts: `python -m tasks.workers.dask_services scheduler|workers ...`.
 
-Their keys are named by a path, for arguments are read by every account of a machine.
+An argument gives the path of their keys, not the keys: every account of a machine can read arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tasks.workers.nodes import serve_scheduler, serve_workers
 
 
 def main() -> None:
-    """Runs what the arguments name until SIGTERM or SIGINT."""
+    """Runs the scheduler or the workers, as the arguments choose, until SIGTERM or SIGINT."""
     begin()
     parser = argparse.ArgumentParser(prog="python -m tasks.workers.dask_services", description=__doc__)
     parser.add_argument("--keys", type=Path, required=True)
@@ -27,12 +27,14 @@ def main() -> None:
     workers.add_argument("--workers", type=int, required=True)
     workers.add_argument("--folder", type=Path, required=True)
     workers.add_argument("--death-timeout", type=float, required=True)
-    asked = parser.parse_args()
-    keys = read(asked.keys)
-    if asked.kind == "scheduler":
-        asyncio.run(serve_scheduler(keys, asked.port))
+    arguments = parser.parse_args()
+    keys = read(arguments.keys)
+    if arguments.kind == "scheduler":
+        asyncio.run(serve_scheduler(keys, arguments.port))
     else:
-        asyncio.run(serve_workers(keys, asked.scheduler, asked.workers, asked.folder, asked.death_timeout))
+        asyncio.run(
+            serve_workers(keys, arguments.scheduler, arguments.workers, arguments.folder, arguments.death_timeout)
+        )
 
 
 if __name__ == "__main__":

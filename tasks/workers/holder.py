@@ -1,4 +1,4 @@
-"""What a driver has opened at Dask workers: holders, each with the site of its worker, and the pool that keeps them."""
+"""Holders: Dask actors that open a site at their worker for a driver; and the driver's pool of open holders."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from tasks.workers import open_sites
 from tasks.workers.open_sites import OpenSite
 
 SITE_CALLS = ("answer", "simulated", "accounts", "end_run")
-"""What the runs of a driver may ask of a site in one call."""
+"""Operations of a site that several runs may batch into one message."""
 
-# Of driver and workers: both import this file, and would print what Dask has to say of lost connections.
+# Driver and workers both import this module; Dask would print lost connections in either.
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
 
 
-def whose_ledgers(folders: LedgerFolders) -> str:
-    """How a process tells the runs of homes apart that it opens sites for: by their ledgers' folders."""
+def home_key(folders: LedgerFolders) -> str:
+    """Key of a home among those that a worker opens sites for: its ledgers' folders."""
     return "\n".join(str(folder) for folder in folders)
 
 
 def let_go(folders: LedgerFolders, run: str, lease: int) -> int:
-    """Ends what drivers with older leases of the run have open in this process (`open_sites.let_go`)."""
-    return open_sites.let_go((whose_ledgers(folders), run), lease)
+    """Ends the sites in this process that drivers with older leases of the run opened (`open_sites.let_go`)."""
+    return open_sites.let_go((home_key(folders), run), lease)
 
 
 def site_key(spec: bytes) -> bytes:
-    """How a driver names the site of this spec at a worker: its SHA-256."""
+    """A driver's key for the site of this spec at a worker: the SHA-256 of the spec."""
     return hashlib.sha256(spec).digest()
 
 
 class Holder:
-    """The actor: a site opened at the worker where its silos' files are, by the bytes of a `SiteSpec`.
+    """The Dask actor: opens a site from the bytes of a `SiteSpec`, at the worker where its silos' files are.
 
-    `driver` is the id of whoever asks. A driver that lost the connection to a worker, and not the worker, makes its
-    holder a second time; the second takes over the site that the first has open, with the ledgers it holds. A site
-    lets one call at a time at its silos. `run`, `lease`: for which run it is opened first, and under which lease.
-    `kept`: whether the engine still keeps this holder for its driver; None: it is kept as long as it is referred to.
+    `driver`: id of the driver. A driver that lost only the connection to a worker makes its holder a second time. The
+    second holder takes over the site that the first has open, with its ledgers. A site handles one call at a time.
+    `run`, `lease`: the run for which it is opened first, and the driver's lease. `is_alive`: True while Dask keeps
+    this holder for its driver; None: alive as long as it is referenced.
     """
 
     def __init__(
-        self, spec: bytes, driver: str, run: str = "", lease: int = 0, kept: Callable[[Holder], bool] | None = None
+        self, spec: bytes, driver: str, run: str = "", lease: int = 0, is_alive: Callable[[Holder], bool] | None = None
     ) -> None:
         wanted = SiteSpec.from_bytes(spec)
-        self._name, whose, first = (driver, site_key(spec)), whose_ledgers(wanted.ledgers), wanted.sources[0].name
-        self._opened, self._turn = open_sites.claim(self._name, whose, wanted.ledger == "sqlite", self, kept)
+        self._name, home, first = (driver, site_key(spec)), home_key(wanted.ledgers), wanted.sources[0].name
+        self._opened, self._turn = open_sites.claim(self._name, home, wanted.ledger == "sqlite", self, is_alive)
         try:
             self._note(first, run, lease)
             with self._opened.opening:
@@ -86,15 +86,17 @@ class Holder:
         self._site.send(query, lease)
 
     def each(self, calls: list[tuple[bytes, str, tuple[Any, ...]]]) -> list[Any]:
-        """What several runs ask at once, of this or another site that their driver has open in this process
-        (`site_key`): of each call, one of `SITE_CALLS`, its answer, or a refusal as silo, code and sentence, which is
-        that run's alone."""
+        """Carries out a batch of calls: site key, operation of `SITE_CALLS`, arguments.
+
+        A call may address another site that the driver has open in this process. The list has the answer to each call;
+        a refusal is the tuple (silo, code, sentence), and concerns that call only.
+        """
         found = []
         for key, method, arguments in calls:
             if method not in SITE_CALLS:
                 raise SiloError(self._site.silos[0], "call", "its site is asked for something else together")
             try:
-                found.append(self._asked(self._other(key), method, arguments))
+                found.append(self._called(self._other(key), method, arguments))
             except SiloError as error:
                 found.append((error.silo, error.code, error.sentence))
         return found
@@ -119,7 +121,7 @@ class Holder:
 
     def end_run(self, run: str, lease: int = 0) -> None:
         """`close_run`, then `forget_run`."""
-        self._asked(self._opened, "end_run", (run, lease))
+        self._called(self._opened, "end_run", (run, lease))
 
     def close(self) -> None:
         """Closes the site, unless a later holder has taken it over."""
@@ -130,8 +132,8 @@ class Holder:
             open_sites.note_run(self._opened, silo, run, lease)
 
     @staticmethod
-    def _asked(opened: OpenSite, method: str, arguments: tuple[Any, ...]) -> Any:
-        """What the site answers to a call of `SITE_CALLS`."""
+    def _called(opened: OpenSite, method: str, arguments: tuple[Any, ...]) -> Any:
+        """The site's answer to a call of `SITE_CALLS`."""
         site = opened.site
         if method != "end_run" or site is None:
             return getattr(site, method)(*arguments)
@@ -140,8 +142,8 @@ class Holder:
 
 
 @dataclass
-class _Kept:
-    """An open holder and how many runs use it."""
+class _Pooled:
+    """An open holder and the number of runs that use it."""
 
     future: Any
     actor: Any
@@ -149,36 +151,35 @@ class _Kept:
 
 
 class HolderPool:
-    """Holders that stay open between the runs of one driver, so that a sweep reads each silo once; several runs that go
-    on side by side share one.
+    """Holders that stay open between the runs of one driver, so that a sweep reads each silo once.
 
-    At most `limit` that nobody uses are kept; the one that was used longest ago is closed first.
+    Concurrent runs share a holder. At most `limit` unused holders stay open; the least recently used is closed first.
     """
 
     def __init__(self, limit: int = 8) -> None:
         self._limit = limit
-        self._held: dict[tuple[str, bytes], _Kept] = {}
+        self._held: dict[tuple[str, bytes], _Pooled] = {}
 
     def take(self, worker: str, spec: bytes) -> tuple[Any, Any] | None:
-        """Future and actor of an open holder, to be given back; None if there is none that lives."""
-        kept = self._held.pop((worker, spec), None)
-        if kept is None or kept.future.status != "finished":
+        """Future and actor of an open holder, to be returned with `give`; None if there is none alive."""
+        pooled = self._held.pop((worker, spec), None)
+        if pooled is None or pooled.future.status != "finished":
             return None
-        self._held[worker, spec] = kept  # the newest now
-        kept.users += 1
-        return kept.future, kept.actor
+        self._held[worker, spec] = pooled  # the most recently used now
+        pooled.users += 1
+        return pooled.future, pooled.actor
 
     def add(self, worker: str, spec: bytes, future: Any, actor: Any) -> None:
-        """Takes note of a holder that its maker uses, for others to share, unless there is one already."""
+        """Adds a holder, used by one run, for others to share, unless there is one already."""
         if self._limit > 0:
-            self._held.setdefault((worker, spec), _Kept(future, actor, 1))
+            self._held.setdefault((worker, spec), _Pooled(future, actor, 1))
 
     def give(self, worker: str, spec: bytes, future: Any, actor: Any) -> None:
-        """Takes a holder back from a run that does not use it any more."""
-        kept = self._held.setdefault((worker, spec), _Kept(future, actor, 1))
-        if kept.actor is not actor:
-            return  # made again after a loss, as the one that is kept was: both have the same site, and that stays open
-        kept.users -= 1
+        """Takes back a holder from a run that has finished with it."""
+        pooled = self._held.setdefault((worker, spec), _Pooled(future, actor, 1))
+        if pooled.actor is not actor:
+            return  # a second holder of the same site, made after a loss; the pooled one keeps the site open
+        pooled.users -= 1
         idle = [key for key, each in self._held.items() if each.users < 1]
         for key in idle[: max(0, len(idle) - self._limit)]:
             _close(self._held.pop(key).actor)

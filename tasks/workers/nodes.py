@@ -1,6 +1,7 @@
 """Scheduler, nannies and workers of our Dask clusters: they listen on loopback, by TLS, and serve no page.
 
-Dask's pages know no secret: whoever reaches one reads what runs where. None is served, with bokeh installed or not.
+Dask's pages have no authentication: everyone who reaches one reads which task runs where. So none is served, with
+bokeh installed or not.
 """
 
 from __future__ import annotations
@@ -33,23 +34,27 @@ SETTINGS: dict[str, Any] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
-"""Of what Dask does all the time beside a round: samples of all stacks every 10 ms, which show frames of silos' code to
-whoever asks the scheduler, looks for tasks to move, where every actor stays, measures of each process and its event
-loop, a third of what a loop does, and pages that nobody is served."""
+"""Dask settings that turn off background work beside the rounds:
+
+- stack samples every 10 ms, which the scheduler shows to every caller, frames of silos' code included;
+- searches for tasks to move between workers, although every actor stays;
+- measures of each process and its event loop, a third of the loop's work;
+- HTTP pages.
+"""
 
 _PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux's <sys/prctl.h>."""
 
 DEATHS = 3
-"""After as many deaths before it has joined, a worker of the local cluster is given up."""
+"""Deaths of a local cluster's worker before it has joined, after which the start fails."""
 
 FORK_AGAIN = 0.1
-"""Seconds after which a worker is forked again that could not be: a process that was killed refuses for a moment before
-`multiprocessing` sees that it is dead and starts another."""
+"""Seconds before a failed fork of a worker is repeated. A killed fork server refuses for a moment, until
+`multiprocessing` finds it dead and starts another."""
 
 
 def security(credentials: Credentials) -> Security:
-    """What Dask needs to speak by TLS alone, and with those alone who have a certificate of the same authority."""
+    """Dask's security settings: TLS only, and only with peers that have a certificate of the same authority."""
     roles = ("client", "scheduler", "worker")
     files = {f"tls_{role}_cert": credentials.certificate for role in roles}
     files |= {f"tls_{role}_key": credentials.key for role in roles}
@@ -58,7 +63,7 @@ def security(credentials: Credentials) -> Security:
 
 
 class _NoPage:
-    """A process of Dask that starts no HTTP server."""
+    """Mixin for a Dask process that starts no HTTP server."""
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
         """Does nothing."""
@@ -73,25 +78,27 @@ class QuietWorker(_NoPage, Worker):
 
 
 class ForkedWorker(QuietWorker):
-    """A worker that ends with the process it was forked from: to its nanny it has, and another takes its name."""
+    """A worker that ends with the process it was forked from; its nanny takes it for ended, and starts another."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if not _is_fork_server(os.getppid()):
-            os._exit(1)  # it died before that
+            os._exit(1)  # the fork server died before this process set its signal
         super().__init__(*args, **kwargs)
 
 
 def _is_fork_server(pid: int) -> bool:
-    """Whether this is a process that `multiprocessing` forks others from."""
+    """True if this is the process from which `multiprocessing` forks others."""
     with contextlib.suppress(psutil.Error):
         return "multiprocessing.forkserver" in " ".join(psutil.Process(pid).cmdline())
     return False
 
 
 class PatientNanny(Nanny):
-    """A nanny that makes its worker again if it dies while it starts, or if whom it is forked from does; Dask's own
-    gives up, and the cluster with it."""
+    """A nanny that restarts its worker if the worker, or its fork server, dies during the start.
+
+    Dask's own nanny gives up, and the cluster with it.
+    """
 
     _patient = False
 
@@ -101,12 +108,12 @@ class PatientNanny(Nanny):
             self._patient = attempt < DEATHS
             try:
                 status = await super().instantiate()
-            except Exception:  # EOFError, or what Dask makes of an OSError when it ends a process that never began
+            except Exception:  # EOFError, or Dask's error when it ends a process that never began
                 if not self._patient:
                     raise
                 status = Status.failed
             if status == Status.failed:
-                self.process = None  # what was half made is never started again
+                self.process = None  # a half-created process is never started again
                 await asyncio.sleep(FORK_AGAIN)
             elif status != Status.stopped or not starting:
                 return status
@@ -121,12 +128,12 @@ class PatientNanny(Nanny):
 
 
 def scheduler_options(credentials: Credentials, port: int = 0) -> dict[str, Any]:
-    """What a scheduler is made with."""
+    """Arguments of a scheduler's constructor."""
     return {"host": LOOPBACK, "port": port, "protocol": "tls", "security": security(credentials), "dashboard": False}
 
 
 def worker_options(credentials: Credentials) -> dict[str, Any]:
-    """What a nanny and its worker are made with."""
+    """Arguments of the constructor of a nanny, with those for its worker."""
     return {
         "host": LOOPBACK,
         "protocol": "tls",
@@ -178,7 +185,7 @@ async def _serve(nodes: Sequence[Any]) -> None:
 
 
 def _allow_files() -> None:
-    """Lets this process have as many connections as half of what its operator allows, as Dask's own command does."""
+    """Raises this process's limit of open files to half of the hard limit, as Dask's own command does."""
     if sys.platform == "linux":
         import resource
 

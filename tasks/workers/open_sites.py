@@ -1,7 +1,7 @@
-"""The sites that this process has open for drivers elsewhere: for which runs, under which leases, and until when.
+"""The sites that a worker process has open for remote drivers, with their runs and leases, and their ends.
 
-A site outlives the driver that had it opened by about a second (`EVERY`), and no newer lease of its run: the driver
-that took that calls `let_go`, which ends it at once, in the middle of an answer too: that is not committed any more.
+A site outlives its driver by about a second (`EVERY`), and never a newer lease of its run. The driver that took the
+newer lease calls `let_go`, which ends the site at once, even during an answer; that answer is not committed.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from fedcore.ledger.refusals import LEASE, refuse_older
 from fedcore.silo.site import Site
 
 EVERY = 1.0
-"""Seconds between two looks at who still has holders of sites."""
+"""Seconds between two checks for holders that still claim sites."""
 FIRST = 60.0
-"""Seconds for a holder that was made to be seen at its engine for the first time."""
+"""Seconds within which Dask first lists a new holder among its actors."""
 MOST_KNOWN = 10_000
-"""Runs of which the newest lease is remembered here; durable ledgers know it too."""
+"""Most runs whose newest lease is cached here; durable ledgers store it too."""
 
 Name = tuple[str, bytes]
-"""A driver, and how it names a site."""
+"""A driver's id, and its key for a site."""
 Run = tuple[Hashable, str]
-"""Whose ledgers, and a run's id: two homes may have the same run."""
+"""A home's key and a run's id: two homes may have the same run."""
 
 
 @dataclass
 class Claim:
-    """A holder: while it lives, and while `kept` says that its engine keeps it for its driver, its site stays open."""
+    """A holder's claim to a site, which stays open while the holder exists and `is_alive` returns True for it."""
 
     holder: weakref.ref[Any]
-    kept: Callable[[Any], bool] | None
+    is_alive: Callable[[Any], bool] | None
     made: float
     seen: bool = False
 
     def stands(self) -> bool:
         holder = self.holder()
-        if holder is None or self.kept is None:
+        if holder is None or self.is_alive is None:
             return holder is not None
-        if self.kept(holder):
+        if self.is_alive(holder):
             self.seen = True
             return True
         return not self.seen and time.monotonic() < self.made + FIRST
@@ -52,12 +52,13 @@ class Claim:
 
 @dataclass
 class OpenSite:
-    """A site and how many holders have taken it; the last of them may close it.
+    """A site and the number of holders that have claimed it; the last of them may close it.
 
-    `whose`: which home's ledgers it opens, `durable` ones or none. `runs`: those it is open for, with their leases.
+    `home`: key of the home whose ledgers it opens; `durable`: those ledgers are files. `runs`: the runs for which it is
+    open, with their leases.
     """
 
-    whose: Hashable
+    home: Hashable
     durable: bool
     opening: threading.Lock = field(default_factory=threading.Lock)
     site: Site | None = None
@@ -67,15 +68,15 @@ class OpenSite:
     claims: list[Claim] = field(default_factory=list)
 
     def fence(self, run: str, lease: int) -> bool:
-        """Refuses older leases of the run from now on; returns whether the whole site has to end for that.
+        """Refuses older leases of the run from now on; returns True if the whole site has to end for that.
 
-        One with ledgers in memory goes on for its driver's other runs: it keeps nothing from anybody.
+        A site with ledgers in memory goes on for its driver's other runs: it locks no ledger that others need.
         """
         alone = self.durable and set(self.runs) == {run}
         if self.site is not None and alone:
             self.site.leases.fence(run, lease)
         elif self.site is not None:
-            with contextlib.suppress(SiloError):  # it is closed, or its ledger cannot be written: nothing is answered
+            with contextlib.suppress(SiloError):  # a closed site, or an unwritable ledger, answers no call anyway
                 self.site.fence(run, lease)
         return alone
 
@@ -92,14 +93,14 @@ _watching = False
 
 
 def claim(
-    name: Name, whose: Hashable, durable: bool, holder: Any, kept: Callable[[Any], bool] | None
+    name: Name, home: Hashable, durable: bool, holder: Any, is_alive: Callable[[Any], bool] | None
 ) -> tuple[OpenSite, int]:
     """The driver's site of this name, which may be open already, and the number of this claim to it."""
     global _watching
     with _lock:
-        found = _open.setdefault(name, OpenSite(whose, durable))
+        found = _open.setdefault(name, OpenSite(home, durable))
         found.taken += 1
-        found.claims.append(Claim(weakref.ref(holder), kept, time.monotonic()))
+        found.claims.append(Claim(weakref.ref(holder), is_alive, time.monotonic()))
         if not _watching:
             _watching = True
             threading.Thread(target=_watch, name="fedcore-sites", daemon=True).start()
@@ -107,9 +108,9 @@ def claim(
 
 
 def note_run(opened: OpenSite, silo: str, run: str, lease: int) -> None:
-    """Takes note that the site is opened for a run. Raises SiloError if a newer lease of it is known here."""
+    """Records that the site is open for a run. Raises SiloError if a newer lease of the run is cached here."""
     with _lock:
-        refuse_older(silo, run, _newest.get((opened.whose, run), 0), lease)
+        refuse_older(silo, run, _newest.get((opened.home, run), 0), lease)
         opened.runs[run] = lease
 
 
@@ -119,12 +120,12 @@ def find(name: Name) -> OpenSite | None:
 
 
 def let_go(run: Run, lease: int) -> int:
-    """Ends what older drivers of the run have open here; returns how many sites. Waits for no answer."""
+    """Ends the sites that older drivers of the run have open here; returns their number. Waits for no answer."""
     with _lock:
         _newest[run] = max(lease, _newest.pop(run, 0))
         while len(_newest) > MOST_KNOWN:
             del _newest[next(iter(_newest))]
-        mine = [(name, each) for name, each in _open.items() if each.whose == run[0]]
+        mine = [(name, each) for name, each in _open.items() if each.home == run[0]]
         older = [(name, each) for name, each in mine if each.runs.get(run[1], lease) < lease]
     for name, each in older:
         if each.fence(run[1], lease):
@@ -143,8 +144,10 @@ def end(name: Name, opened: OpenSite) -> None:
 
 
 def end_if_of(name: Name, opened: OpenSite, run: str) -> None:
-    """Ends the site of a run whose driver was refused for good, unless it is open for others: it would keep the ledgers
-    from the newest one."""
+    """Ends the site of a run whose driver was refused for good, unless it is open for other runs.
+
+    Left open, it would lock the ledgers against the newest driver.
+    """
     with _lock:
         opened.runs.pop(run, None)
         alone = opened.durable and not opened.runs
@@ -153,7 +156,7 @@ def end_if_of(name: Name, opened: OpenSite, run: str) -> None:
 
 
 def close(name: Name, opened: OpenSite, number: int) -> None:
-    """Closes the site once nobody uses it, unless there is a later claim to it."""
+    """Closes the site for the claim of this number, unless there is a later claim to it."""
     with _lock:
         if number != opened.taken:
             return

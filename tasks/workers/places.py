@@ -1,4 +1,4 @@
-"""Where a driver's sites are on Dask: holders made at workers by name, awaited, called, and found to be lost."""
+"""A driver's sites on Dask: creates holders at workers by name, waits for them, calls them, and detects lost ones."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Place:
 
     @cached_property
     def key(self) -> bytes:
-        """What its site is called at the worker."""
+        """Key of its site at the worker."""
         return site_key(self.spec)
 
 
 MOST_AT_ONCE = 2.0
-"""Seconds that one look at the clock may add to what was waited; looks come at least every second."""
+"""Most seconds that one reading of the clock adds to the time waited; it is read at least every second."""
 
 
 class Patience:
-    """So many seconds of waiting. Those in which this process was stopped do not count: an answer may have come."""
+    """A time limit that excludes the time while this process was stopped: an answer may have come meanwhile."""
 
     def __init__(self, seconds: float) -> None:
         self._left, self._at = seconds, time.monotonic()
@@ -52,51 +52,51 @@ class Patience:
 
 
 TAKEN_OVER = 10.0
-"""Seconds for workers to say that they have let go of an older driver's sites."""
+"""Seconds for workers to confirm that they have ended an older driver's sites."""
 
 
 def held(spec: bytes, driver: str, run: str, lease: int) -> Holder:
-    """The holder, made at the worker where this is called: for as long as Dask keeps it for the driver."""
+    """A holder at the worker that runs this function, alive as long as Dask keeps it for the driver."""
     actors = get_worker().state.actors
 
-    def kept(holder: Holder) -> bool:
+    def is_alive(holder: Holder) -> bool:
         return any(actor is holder for actor in list(actors.values()))
 
-    return Holder(spec, driver, run, lease, kept)
+    return Holder(spec, driver, run, lease, is_alive)
 
 
 class Places:
-    """Makes and calls the holders of places for a run under a lease, each within `deadline` seconds."""
+    """Creates and calls the holders of places for a run under a lease, each within `deadline` seconds."""
 
     def __init__(self, client: Client, deadline: float, run: str = "", lease: int = 0) -> None:
         self.client = client
         self._deadline = deadline
         self._run, self._lease = run, lease
-        self._asked: list[Future] = []
+        self._takeovers: list[Future] = []  # referenced so that Dask carries them out at workers that are late
 
     def take_over(self, ledgers: LedgerFolders) -> list[str]:
-        """Has every worker let go of what older drivers of the run opened; returns the names of those that have.
+        """Makes every worker end the sites of the run's older drivers; returns the names of workers that have.
 
-        One that says nothing, because it is stopped or was lost, will do so when it goes on: until this driver ends.
+        A stopped or lost worker does so when it goes on, if this driver still runs.
         """
         self.workers()
-        asked: dict[str, Future] = {}
+        takeovers: dict[str, Future] = {}
         for name, address in worker_addresses(self.client).items():
-            asked[name] = self.client.submit(
+            takeovers[name] = self.client.submit(
                 let_go, ledgers, self._run, self._lease, workers=[address], allow_other_workers=False, pure=False
             )
-        self._asked = list(asked.values())
+        self._takeovers = list(takeovers.values())
         patience = min(TAKEN_OVER, self._deadline)
         for seconds, enough in ((patience, "ALL_COMPLETED"), (self._deadline, "FIRST_COMPLETED")):
             with contextlib.suppress(TimeoutError):
-                wait_for(self._asked, timeout=seconds, return_when=enough)
+                wait_for(self._takeovers, timeout=seconds, return_when=enough)
                 break
-            if any(future.status == "finished" for future in self._asked):
+            if any(future.status == "finished" for future in self._takeovers):
                 break
-        return [name for name, future in asked.items() if future.status == "finished"]
+        return [name for name, future in takeovers.items() if future.status == "finished"]
 
     def workers(self) -> list[str]:
-        """Names of the workers: of a local cluster all, once those that died are back, or what is there by then."""
+        """Names of the workers: in a local cluster all, once dead ones are back, or those present at the deadline."""
         expected = 0 if self.client.cluster is None else len(self.client.cluster.workers)
         patience = Patience(self._deadline)
         while len(found := worker_addresses(self.client)) < expected and not patience.is_over():
@@ -104,7 +104,7 @@ class Places:
         return list(found)
 
     def start(self, place: Place, method: str, args: tuple[Any, ...]) -> Any:
-        """A call that goes out now, for `result`; None where there is no holder to call."""
+        """Sends a call and returns its future for `result`; None without a holder to call."""
         if place.actor is None:
             return None
         try:
@@ -113,7 +113,7 @@ class Places:
             return None
 
     def result(self, place: Place, waiting: Any) -> Any:
-        """What the call returned. Raises what it raised, Lost, or SiloError at the deadline."""
+        """The call's result. Raises the call's own error, Lost, or SiloError at the deadline."""
         if waiting is None:
             raise Lost
         patience = Patience(self._deadline)
@@ -121,7 +121,7 @@ class Places:
             try:
                 return _within(waiting.result, min(1.0, self._deadline))
             except TimeoutError:
-                # Dask never answers a call whose actor vanished before it arrived; the future's state tells.
+                # Dask never answers a call whose actor vanished before it arrived; the future's status shows it.
                 if place.future.status not in ("finished", "pending"):
                     raise Lost from None
                 if patience.is_over():
@@ -130,14 +130,14 @@ class Places:
                 raise Lost from error
 
     def submit(self, place: Place) -> str:
-        """Places the holder at the worker of this name, as soon as there is one; returns the worker's address."""
+        """Creates the holder at the place's worker as soon as there is one; returns the worker's address."""
         patience = Patience(self._deadline)
         while (address := worker_addresses(self.client).get(place.worker)) is None:
             # A call pinned to a missing worker would wait for ever.
             if patience.is_over():
                 raise self._late(place)
             time.sleep(0.05)
-        # Not by name: a name that the scheduler has just lost is a host to it, and later any worker of that host.
+        # Not by name: the scheduler takes a name that it has just lost for a host, and allows any worker of that host.
         place.future = self.client.submit(
             held,
             place.spec,
@@ -152,10 +152,10 @@ class Places:
         return address
 
     def await_actor(self, place: Place, address: str) -> None:
-        """Waits for the holder, and makes its handle here.
+        """Waits for the holder, and creates its handle here.
 
-        To ask Dask for the handle is to gather: if time is up while a client gathers, it can never gather again, and
-        each later attempt ends at once with an UnboundLocalError.
+        Dask's own way to the handle gathers the future. A client that times out while it gathers can never gather
+        again: each later attempt ends at once with an UnboundLocalError.
         """
         patience = Patience(self._deadline)
         while True:
@@ -166,7 +166,7 @@ class Places:
                 with self.client.as_current():
                     place.actor = Actor(Holder, address, place.future.key)
                 return
-            # The worker of this address may have died in between, or with the new holder, of which Dask says so.
+            # The worker of this address may have died meanwhile, or with the new holder; Dask reports the latter.
             gone = worker_addresses(self.client).get(place.worker) != address
             if status == "error":
                 error = place.future.exception()
@@ -187,10 +187,10 @@ class Places:
 
 
 def _within(call: Callable[..., Any], seconds: float) -> Any:
-    """What a call of a future of Dask returns. Raises TimeoutError if it has not by this time, and what it raises.
+    """The result of a call of a Dask future. Raises TimeoutError after `seconds`, or the call's own error.
 
-    If time is up in the very moment in which the call comes to its end, distributed finds neither a result nor an
-    error and stumbles over the missing one (its issue 8514); that is a time-out as well.
+    If the time runs out just as the call ends, distributed has neither result nor error and raises UnboundLocalError
+    (its issue 8514). That is a time-out as well.
     """
     try:
         return call(timeout=seconds)
@@ -199,7 +199,7 @@ def _within(call: Callable[..., Any], seconds: float) -> Any:
 
 
 _LOST = "Worker holding Actor was lost"
-"""What a RuntimeError of Dask says."""
+"""Text of Dask's RuntimeError for an actor whose worker is gone."""
 
 
 class Lost(Exception):

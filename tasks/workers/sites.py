@@ -1,8 +1,8 @@
-"""Dask carries queries to the silos: one holder per worker, one call per holder and round.
+"""The Dask backend: one holder per worker, one call per holder and round.
 
-A holder (`tasks.workers.holder`) is a Dask actor that keeps its silos open; Dask does not make a lost actor again, so
-`DaskSites` does, at the worker of the same name, from silo disk and ledger, and asks again. Records are opened at the
-worker by name and never scattered or returned.
+A holder (`tasks.workers.holder`) is a Dask actor that keeps its silos open. Dask does not replace a lost actor.
+`DaskSites` creates another at the worker of the same name, from the silos' disk and ledgers, and repeats the call. The
+worker opens records by name; they are never scattered or returned.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
-from fedcore.messages import Query, Receipt, Release, kept, portions, unbundled
+from fedcore.messages import Query, Receipt, Release, packed_receipts, portions, unbundled
 from fedcore.silo.account import SiloAccount
 from tasks.workers.holder import HolderPool
 from tasks.workers.places import Lost, Place, Places
 
 
 class DaskSites:
-    """The backend on Dask. `recovered` counts holders made again after a worker, or the connection to it, was lost.
+    """The backend on Dask. `recovered`: holders created again after a worker, or the connection to it, was lost.
 
-    `route`: of a shuffled run, the bytes of its `Route`. `lease`: the driver's, of the run (`fedcore.silo.lease`): what
-    older drivers have open at the workers is ended first. `first`: there was none.
+    `route`: the bytes of a shuffled run's `Route`. `lease`: the driver's lease of the run (`fedcore.silo.lease`); sites
+    of older drivers at the workers are ended first. `first`: there was no older driver.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DaskSites:
         self._lengths = experiment.agreement.lengths
         self._receipts: Iterable[Receipt] = ()
         self.recovered = 0
-        self._ended = False  # whether the run was ended, and forgotten, at all its sites
+        self._ended = False  # True once all sites have closed and forgotten the run
         silos = [silo.name for silo in experiment.plan.problem.silos]
         found = self._at.workers() if first or not lease else self._at.take_over(ledgers)
         workers = found[: len(silos)]
@@ -63,7 +63,7 @@ class DaskSites:
             self._places.append(Place(worker, spec, tuple(block)))
 
     def open(self) -> None:
-        """Makes the holders and has their silos approve the run. Raises SiloError."""
+        """Creates the holders and lets their silos approve the run. Raises SiloError."""
         submitted = []
         for place in self._places:
             place.future, place.actor = self._pool.take(place.worker, place.spec) or (None, None)
@@ -78,19 +78,21 @@ class DaskSites:
         self._receipts = receipts
         for portion in portions(receipts):
             mine = [(place, [receipt for receipt in portion if receipt.silo in place.names]) for place in self._places]
-            self._gather([(place, "restore", (run, kept(theirs), self._lease)) for place, theirs in mine if theirs])
+            self._gather(
+                [(place, "restore", (run, packed_receipts(theirs), self._lease)) for place, theirs in mine if theirs]
+            )
 
     def ask(self, query: Query) -> list[Release]:
-        """All sites are asked at once; the answers come back in the order of `query.participants`."""
-        asked = set(query.participants)
-        places = [place for place in self._places if not asked.isdisjoint(place.names)]
+        """Sends the query to all sites at once; the releases are in the order of `query.participants`."""
+        participants = set(query.participants)
+        places = [place for place in self._places if not participants.isdisjoint(place.names)]
         answers = self._gather([(place, *self._question(place, "ask", query)) for place in places])
         return self._in_order(query, places, answers)
 
     def send(self, query: Query) -> None:
-        """Has the participants send their answers to the run's shuffler; all sites are waited for. Raises SiloError."""
-        asked, failures = set(query.participants), list[SiloError]()
-        places = [place for place in self._places if not asked.isdisjoint(place.names)]
+        """Makes the participants send their answers to the run's shuffler; waits for all sites. Raises SiloError."""
+        participants, failures = set(query.participants), list[SiloError]()
+        places = [place for place in self._places if not participants.isdisjoint(place.names)]
         self._gather([(place, "send", (query.at(place.names).to_bytes(), self._lease)) for place in places], failures)
         if failures:
             raise failures[0]
@@ -105,22 +107,22 @@ class DaskSites:
         self._of_all("close_run", run)
 
     @property
-    def company(self) -> tuple[Any, ...]:
-        """What backends have in common whose runs can be asked together: their workers."""
+    def batch_group(self) -> tuple[Any, ...]:
+        """Key of the backends whose runs' calls can be batched: they share a client and its workers."""
         return (id(self._at.client), *(place.worker for place in self._places))
 
     @staticmethod
-    def batched(asked: Sequence[tuple[DaskSites, str, tuple[Any, ...]]]) -> Callable[[], list[Any]]:
-        """Asks what several runs ask of sites at the same workers (`company`): one message per worker goes out.
+    def batched(calls: Sequence[tuple[DaskSites, str, tuple[Any, ...]]]) -> Callable[[], list[Any]]:
+        """Sends calls of several runs to sites at the same workers (`batch_group`), as one message per worker.
 
-        The function that it returns waits: of each call (`ask`, `simulated`, `accounts`, `close_run`) it returns the
-        answer, or what the call raises.
+        The returned function waits; its list has the answer to each call (`ask`, `simulated`, `accounts`,
+        `close_run`), or the exception that it raised.
         """
-        first = asked[0][0]
+        first = calls[0][0]
         started = []
         for at, place in enumerate(first._places):
             questions = []
-            for sites, method, arguments in asked:
+            for sites, method, arguments in calls:
                 theirs = sites._places[at]
                 questions.append((theirs.key, *sites._question(theirs, method, *arguments)))
             started.append((place, len(questions), first._at.start(place, "each", (questions,))))
@@ -128,17 +130,17 @@ class DaskSites:
         def answers() -> list[Any]:
             try:
                 found = first._at_once(started)
-            except SiloError as error:  # a site is silent: for all of them
-                return [SiloError(error.silo, error.code, error.sentence) for _ in asked]
+            except SiloError as error:  # a site does not answer: every call fails
+                return [SiloError(error.silo, error.code, error.sentence) for _ in calls]
             return [
                 sites._answered(method, arguments, None if found is None else [each[number] for each in found])
-                for number, (sites, method, arguments) in enumerate(asked)
+                for number, (sites, method, arguments) in enumerate(calls)
             ]
 
         return answers
 
     def _question(self, place: Place, method: str, *arguments: Any) -> tuple[str, tuple[Any, ...]]:
-        """The call of the holder at this place, with what it needs."""
+        """The holder's method for a call at this place, and its arguments."""
         if method == "ask":
             return "answer", (arguments[0].at(place.names).to_bytes(), self._lease)
         if method == "simulated":
@@ -146,10 +148,10 @@ class DaskSites:
         return "end_run" if method == "close_run" else method, (*arguments, self._lease)
 
     def _answered(self, method: str, arguments: tuple[Any, ...], answers: Sequence[Any] | None) -> Any:
-        """What the call returns for these answers of all sites, or what it raises.
+        """The call's result from these answers of all sites, or the exception that it raises.
 
-        Where a site was lost (None), or refuses, the run asks by itself, and opens it again: a site that was lost while
-        this run did not need it has not approved the run since. A refusal that was meant comes again.
+        If a site was lost (`answers` is None) or refuses, the run repeats the call by itself, and opens the site again.
+        A site that was lost while this run did not need it has not approved the run since. A real refusal is repeated.
         """
         try:
             if answers is None or any(type(answer) is tuple for answer in answers):
@@ -162,7 +164,7 @@ class DaskSites:
             return error
 
     def _at_once(self, started: list[tuple[Place, int, Any]]) -> list[list[Any]] | None:
-        """Of each place the answers to so many questions; None if one was lost, or says something else."""
+        """The list of answers of each place; None if a place was lost or sent another number of answers."""
         answers = []
         for place, count, waiting in started:
             try:
@@ -176,7 +178,7 @@ class DaskSites:
     def _in_order(self, query: Query, places: Sequence[Place], answers: Sequence[Any]) -> list[Release]:
         answered: dict[str, Release] = {}
         for place, answer in zip(places, answers, strict=True):
-            # Of its own silos alone: one site does not speak for another's.
+            # `_releases` accepts a site's own silos only: no site answers for another's.
             answered.update((release.silo, release) for release in self._releases(place, answer))
         missing = [name for name in query.participants if name not in answered]
         if missing:
@@ -184,7 +186,7 @@ class DaskSites:
         return [answered[name] for name in query.participants]
 
     def close(self) -> None:
-        """Ends the run at its sites. Holders go back to the pool, or are closed if there is none or they are silent."""
+        """Ends the run at its sites and returns holders to the pool; without one, or without an answer, closes them."""
         for place in self._places:
             if place.actor is not None:
                 try:
@@ -193,11 +195,11 @@ class DaskSites:
                     self._pool.give(place.worker, place.spec, place.future, place.actor)
                 except Exception:
                     with contextlib.suppress(Exception):
-                        place.actor.close()  # not waited for: its site may be in the middle of a long answer
+                        place.actor.close()  # without waiting: its site may be busy with a long answer
             place.actor = place.future = None
 
     def _releases(self, place: Place, answer: bytes) -> list[Release]:
-        """The releases in a site's answer. Raises SiloError unless they are of its own silos, one each, well-formed."""
+        """The releases in a site's answer. Raises SiloError unless they are well-formed, one each of its own silos."""
         try:
             found = unbundled(answer, *self._lengths)
         except (ValueError, TypeError, AttributeError):
@@ -215,9 +217,9 @@ class DaskSites:
     def _gather(
         self, calls: list[tuple[Place, str, tuple[Any, ...]]], failures: list[SiloError] | None = None
     ) -> list[Any]:
-        """Results of all calls, made at once; a site that is lost is opened again and asked again.
+        """Results of all calls, sent at once; a lost site is opened again and its call repeated.
 
-        `failures`: takes the errors of single sites, which are raised otherwise.
+        `failures`: receives the errors of single sites, which are raised otherwise.
         """
         started = [self._at.start(*call) for call in calls]
         results = []
@@ -250,7 +252,9 @@ class DaskSites:
             self._at.await_actor(place, self._at.submit(place))
             self._at.result(place, self._at.start(place, "approve", self._agreement))
             for portion in portions(receipt for receipt in self._receipts if receipt.silo in place.names):
-                self._at.result(place, self._at.start(place, "restore", (self._run, kept(portion), self._lease)))
+                self._at.result(
+                    place, self._at.start(place, "restore", (self._run, packed_receipts(portion), self._lease))
+                )
         except Lost:
-            # It may live, its connection lost, without approval or receipts: not to be asked. The caller counts.
+            # The holder may live, but without approval or receipts, so it must not be called. The caller counts losses.
             place.actor = None

@@ -1,4 +1,4 @@
-"""Small plans to audit, one of each kind that answers differently."""
+"""Small plans to audit, one for each kind of answer, sampling and method."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def problem(n=20, dim=32, epsilon=2.0, delta=None, clip=1.0, mechanism="gaussian
 
 
 def make(seed, method="mbsgd", hyper=None, loss=None, opener=PrivateSilo, plain=None, **sizes):
-    """A audited whose key follows from the seed."""
+    """An audited silo whose key follows from the seed."""
     chosen = ALGORITHMS[method](**({"rounds": 120} if hyper is None else hyper))
     key = np.random.default_rng([seed, 77]).bytes(32)
     return AuditedSilo(chosen.plan(problem(**sizes)), chosen, loss or Logistic(), NAME, key, opener, plain)
 
 
 def estimate(seed, kind="gradient-difference", hyper=None, **rest):
-    """One kind of DIFF2's rounds: restarts, or differences of gradients between them."""
+    """An audited silo for one kind of DIFF2's rounds: restarts, or differences of gradients between them."""
     hyper = {"rounds": 120, "period": 6} if hyper is None else hyper
     return replace(make(seed, method="diff2", hyper=hyper, **rest), kind=kind)
 
 
 def moments(seed, opener=PrivateSilo, plain=None, features=7, bound=1.5, **sizes):
-    """The release of statistics before a run."""
+    """An audited silo for the release of statistics before a run."""
     method = SecondMoments(features, bound)
     asked = problem(dim=length(features), clip=half_diameter(bound), **sizes)
     return AuditedSilo(
@@ -52,7 +52,7 @@ def moments(seed, opener=PrivateSilo, plain=None, features=7, bound=1.5, **sizes
 
 
 def evaluations(seed, opener=PrivateSilo, plain=PrivateSilo, n=40, held=15, dim=6, loss=None, classes=2, **sizes):
-    """Histograms of held-out records at the end of a training."""
+    """An audited silo for histograms of held-out records at the end of a training."""
     chosen = ALGORITHMS["mbsgd"](rounds=2)
     asked = problem(n=n, dim=dim, **sizes)
     evaluation = Evaluation(asked.budget.epsilon, "end", classes)
@@ -64,7 +64,7 @@ def evaluations(seed, opener=PrivateSilo, plain=PrivateSilo, n=40, held=15, dim=
 
 
 def column_moments(seed, opener=PrivateSilo, plain=None, columns=16, **sizes):
-    """Another of them."""
+    """An audited silo for the release of columns' means and squares before a run."""
     method = ColumnMoments(columns)
     asked = problem(dim=method.numbers, clip=method.half_diameter, **sizes)
     return AuditedSilo(
@@ -73,7 +73,7 @@ def column_moments(seed, opener=PrivateSilo, plain=None, columns=16, **sizes):
 
 
 def eigenvalue(seed, opener=PrivateSilo, plain=None, bound=1.5, **sizes):
-    """The third of them, whose answers are no plain sums."""
+    """An audited silo for the release of the largest eigenvalue, whose answers are no plain sums."""
     method = LargestEigenvalue(bound)
     asked = problem(dim=1, clip=method.half_diameter, **sizes)
     return AuditedSilo(
@@ -82,7 +82,7 @@ def eigenvalue(seed, opener=PrivateSilo, plain=None, bound=1.5, **sizes):
 
 
 def as_planned(name, seed, opener=PrivateSilo):
-    """The plan in which a bug of `foreign_bugs` is active, by who planted it."""
+    """An audited silo in the plan in which the named bug of `foreign_bugs` is active."""
     method, hyper, n, dim = PLANS[name]
     return make(seed, method=method, hyper=hyper, opener=opener, n=n, dim=dim, delta=1e-5)
 
@@ -124,4 +124,4 @@ KINDS = {
     "guarded largest eigenvalue": partial(eigenvalue, **GUARDED),
 }
 PLANNED = {f"plan of {name}": partial(as_planned, name) for name in FOREIGN}
-"""Those in which the bugs of `foreign_bugs` are active."""
+"""Plans in which the bugs of `foreign_bugs` are active."""

@@ -1,4 +1,4 @@
-"""What a planted bug is, for whoever plants one: a name, what it breaks, and the product's code changed for a while."""
+"""A planted bug: its name, the guarantee that it breaks, and a temporary change of the product's code."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Change = tuple[str, Callable[[Any], Any]]
 
 @dataclass(frozen=True)
 class Bug:
-    """`plant()` is entered before the plan is made and left after the audit; `kind`: a key of `audited_silos.KINDS`,
-    or of `audited_silos.PLANNED`, in which the bug shows. `opener`, if there is one, opens the silos instead of
-    `PrivateSilo`.
+    """A planted bug. `plant()` is entered before the plan is made and left after the audit.
+
+    `kind`: a key of `audited_silos.KINDS` or `audited_silos.PLANNED`, in which the bug shows. `opener`: opens the silos
+    in place of `PrivateSilo`, if given.
     """
 
     name: str
@@ -33,10 +34,11 @@ class Bug:
 
 @contextmanager
 def as_if(*changes: Change) -> Iterator[None]:
-    """The product as if its source said so: each change is ("package.module:Name.attribute", new), new(old) the value.
+    """Replaces names of the product in the block: each change is ("package.module:Name", new).
 
-    A function is replaced in every loaded module that has imported it, a method or an attribute at its class;
-    properties, static and class methods as they stand there. Raises AttributeError for a name that is not there.
+    new(old) makes the value.
+    A function is replaced in every loaded module that has imported it, a method or an attribute at its class.
+    Properties, static and class methods are replaced as such. Raises AttributeError for a missing name.
     """
     with ExitStack() as changed:
         for target, new in changes:
@@ -59,11 +61,12 @@ def as_if(*changes: Change) -> Iterator[None]:
         yield
 
 
-def said(target: str, *edits: tuple[str, str]) -> Change:
-    """A change for `as_if`: the function at `target` ("package.module:Class.name") with each text in place of another.
+def edit(target: str, *edits: tuple[str, str]) -> Change:
+    """A change for `as_if`: the function at `target` with each text replaced by another.
 
-    Raises AttributeError for a text that is not there exactly once. Texts are those of the function by itself, without
-    the indentation of its class.
+    `target`: "package.module:Class.name".
+    Raises AttributeError for a text that does not occur exactly once. Texts are those of the function by itself,
+    without the indentation of its class.
     """
 
     def new(old: Any) -> Any:
@@ -91,7 +94,7 @@ def said(target: str, *edits: tuple[str, str]) -> Change:
 
 
 def new_at(target: str, new: Callable[[Any], Any]) -> Change:
-    """The pair that `as_if` takes."""
+    """A change for `as_if`: `new` makes the value at `target` from the old one."""
     return target, new
 
 

@@ -11,8 +11,8 @@ from tests.audit.audited_silos import make
 
 
 @pytest.fixture
-def audited_silo():
-    """audited_silo(seed, bug=None, method="mbsgd", hyper={...}, loss=Logistic(), n=, dim=, ...): what is audited."""
+def make_audited():
+    """Factory of audited silos: make_audited(seed, bug=None, method="mbsgd", hyper={...}, n=, dim=)."""
 
     def made(seed, bug=None, hyper=None, **rest) -> AuditedSilo:
         opener = PrivateSilo if bug is None else planted_noise.OLD[bug].opener

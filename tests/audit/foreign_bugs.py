@@ -1,19 +1,18 @@
-"""Silos with one planted privacy bug each, by somebody who has not read the audit: what it must find.
+"""Silos with one planted privacy bug each, by authors who have not read the audit.
 
 How to plant one more. Write a module in `tests/audit/foreign/` with a tuple `BUGS` of `tests.audit.bug.Bug`:
 
     Bug("half of the clip", "clipping: a record moves a sum by twice the bound",
         lambda: as_if(("fedcore.models.linear:row_norms", lambda right: lambda X: right(X) / 2)), kind="full batches")
 
-`as_if` (same module) is the product as if its source said so: functions are replaced wherever they were imported,
-methods by "module:Class.method"; new(old) makes the new one. Any context manager does; or `opener=`, as below.
-Change any code of fedcore but `fedcore.audit`; nothing that an audit could be told by (its names, a constant key).
+`as_if` (same module) replaces names of the product: functions wherever they were imported, methods by
+"module:Class.method"; new(old) makes the new one. Any context manager works, or `opener=`, as below. Change any code of
+fedcore except `fedcore.audit`. Do not change what an audit could recognise, such as names or a constant key.
 `kind` is a plan in which the bug breaks the guarantee: a key of `KINDS` in tests/audit/audited_silos.py. The plan is
-made with the bug planted, so bugs of planning and accounting are welcome, as are those of ledgers and of how a silo
-fails.
-Say in `breaks` the class and what is lost. A bug must break the guarantee: for some neighbours, or for some plan, more
-is released than the silo charges, or charged less than was agreed. It should do so in every run, not one in 10,000.
-Each is audited in a process of its own:  .venv/bin/python -m tests.audit.foreign_runner [NAME ...]
+made with the bug planted, so bugs of planning, accounting, ledgers and failures are welcome.
+`breaks` names the class and the loss. A bug must break the guarantee for some neighbours or for some plan. It releases
+more than the silo charges, or charges less than was agreed. It should do so in every run, not one in 10,000. Each is
+audited in a process of its own:  .venv/bin/python -m tests.audit.foreign_runner [NAME ...]
 
 The eight below have the older form: an opener takes (name, records, keys, ledger) and returns a `PrivateSilo` that is
 not guarded. Each breaks the plan's guarantee, which holds for every position of the split, whatever the split is. mu is
@@ -58,12 +57,12 @@ class _TiledGaussian(KeyedGaussian):
 
 
 def noise_repeated_over_halves(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """Half as many normals as coordinates are drawn, and used twice: coordinates j and j + d/2 share their noise.
+    """Half as many normals as coordinates are drawn, and used twice: j and j + d/2 share their noise.
 
-    Each coordinate by itself has noise of the planned variance. One release tells: coordinate 0 minus coordinate d/2
-    is exact, so two data sets of which one record differs along coordinate 0 are told apart for sure: epsilon infinite.
-    Shows in all plans with two coordinates or more (with local steps too: the steps' mean has the same two halves; the
-    difference is exact while samples are not, so there the sample's own chance remains).
+    Each coordinate by itself has noise of the planned variance. Coordinate 0 minus coordinate d/2 of one release is
+    exact. It distinguishes two data sets whose one different record differs along coordinate 0: epsilon infinite. Shows
+    in all plans with two coordinates or more. With local steps the steps' mean has the same two halves; the samples are
+    not exact, so the sample's own chance remains there.
     """
     silo = PrivateSilo(name, records, keys, ledger)
     silo._noise = _TiledGaussian()
@@ -79,12 +78,11 @@ class _BoundsOfTheFile(PrivateSilo):
 
 
 def clips_by_bounds_of_other_records(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """Bounds are computed in the order of the file, and records are summed in that of the split: each is clipped by
-    another's norm.
+    """Each record is clipped by another's norm: bounds are in the file's order, records in the split's.
 
-    A record of norm 1000 among records of norm 1 moves the sum by 500 where 1 is allowed: one release tells its sign,
-    epsilon in the thousands, for all splits that do not leave it in its place (all but one in n). Records that are all
-    of one norm hide it. Shows in all plans, wherever norms of records differ and some are above clip / residual.
+    A record of norm 1000 among records of norm 1 moves the sum by 500 where 1 is allowed. One release reveals its sign,
+    epsilon in the thousands, for all splits that move it from its place (all but one in n). Records that all have one
+    norm hide the bug. Shows in all plans, wherever norms of records differ and some are above clip / residual.
     """
     return _BoundsOfTheFile(name, records, keys, ledger)
 
@@ -97,12 +95,12 @@ class _Scaled(PrivateSilo):
 
 
 def scales_by_longest_record(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """All rows are divided by the norm of the longest one when the silo opens, a constant that records choose.
+    """All rows are divided by the norm of the silo's longest one, a constant that records choose.
 
-    Neighbours: n records of norm 1 that agree, and the same with one replaced by a record of norm 1e6, which shrinks
-    the gradients of all others to nothing. The sum moves by about n / 2 instead of 2 clip at most: with n = 100 and six
+    Neighbours: n equal records of norm 1, and the same with one replaced by a record of norm 1e6. It shrinks the
+    gradients of all others almost to zero. The sum moves by about n / 2 instead of 2 clip at most. With n = 100 and six
     full batches (noise 9.8 on a sum) mu is 12 where 0.5 is charged, epsilon above 100. Shows in all plans; more with
-    more records in an answer. Where the longest record has norm 1 nothing can be seen.
+    more records in an answer. It is invisible where the longest record has norm 1.
     """
     return _Scaled(name, records, keys, ledger)
 
@@ -142,7 +140,7 @@ class _OtherSamples(PrivateSilo):
 
 
 def public_sample(question: RoundQuestion, asked: int, shard: Shard) -> np.ndarray:
-    """The sample of `samples_without_run_key`: anybody who knows the question can draw it."""
+    """The sample of `samples_without_run_key`, which anyone with the question can draw."""
     stream = sample_stream(b"", question.digest + asked.to_bytes(8, "little"))
     if shard.event.sampling == "poisson":
         return poisson_sample(stream, shard.event.rate, len(shard.y))
@@ -155,11 +153,12 @@ class _PublicSamples(_OtherSamples):
 
 
 def samples_without_run_key(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """The key of a sample follows from the question alone: two silos draw the same places, and the asker knows them.
+    """The key of a sample follows from the question alone: two silos draw the same places.
 
-    Amplification is void. The asker even chooses: it varies the model until the place it is after is in the sample,
-    some 1 / rate tries, in each round. Two records at that place are then told apart with mu sqrt(20) 1.12 = 5.0,
-    epsilon 33, where 2 is charged for a rate of 4/41; 8.2 for a record whose place in the secret split nobody knows.
+    The asker knows these places.
+    Amplification is void. The asker can even choose: it varies the model until a certain place is in the sample, some 1
+    / rate tries, in each round. Two records at that place are then distinguished with mu sqrt(20) 1.12 = 5.0. Epsilon
+    is 33 where 2 is charged for a rate of 4/41. It is 8.2 for a record whose place in the secret split is unknown.
     Shows in plans that sample (Poisson, and fixed-size samples of local steps); the more, the lower the rate and the
     more answers.
     """
@@ -174,14 +173,15 @@ class _FirstPiece(PrivateSilo):
 
 
 def pieces_all_start_at_zero(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """A shard is cut by its length and not by its start: each fresh block is the first one, each phase's shard too.
+    """A shard is cut by its length and not by its start: each fresh block is the first one.
 
-    What is charged in parallel composes in sequence: a record of the first block is in all R rounds, mu grows by
-    sqrt(R). With 100 blocks mu is 5.0 and epsilon 33 instead of 2 for a record that stands there, and 5.7 for one whose
-    place in the secret split nobody knows; with three phases at their own full epsilon each, 3.7. Below 40 blocks, and
-    with three phases, only the place that is known breaks the bound: the accountant composes by place, and nothing in
-    its proof is owed to the split. Shows with fresh blocks and in several phases (from the second round or phase on),
-    nowhere else.
+    So is each phase's shard.
+    Answers charged in parallel compose in sequence: a record of the first block is in all R rounds, and mu grows by
+    sqrt(R). With 100 blocks mu is 5.0 and epsilon 33 instead of 2 for a record in that block. For a record at an
+    unknown place of the secret split epsilon is 5.7; with three phases at their own full epsilon each, 3.7. Below 40
+    blocks, and with three phases, only a known place breaks the bound. (The accountant composes by place, and its proof
+    does not use the secrecy of the split.) Shows only with fresh blocks and in several phases, from the second round or
+    phase on.
     """
     return _FirstPiece(name, records, keys, ledger)
 
@@ -214,13 +214,13 @@ class _NoiseByRound(PrivateSilo):
 
 
 def noise_shared_by_phases(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """Noise is keyed by run key, model and number of the round within its phase; the phase is forgotten.
+    """Noise is keyed by run key, model and number of the round within its phase, but not by the phase.
 
-    The asker sends one model in round r of two phases: both sums carry the same normals, each times its own standard
-    deviation. The difference of the two, each divided by its own, is exact: any record of either phase whose gradient
-    is not zero is told from another for sure, epsilon infinite. Shows in plans of several phases only, and only where
-    one model is asked about twice (a server that plays fair after round 1 hardly does). Variances, coordinates, and
-    all noise within one phase are as planned.
+    The asker sends one model in round r of two phases: both sums have the same normals, each times its own standard
+    deviation. The difference of the two, each divided by its own, is exact. It distinguishes any record of either phase
+    whose gradient is not zero: epsilon infinite. Shows only in plans of several phases, and only where one model is
+    asked about twice; an honest server hardly does so after round 1. Variances, coordinates, and all noise within one
+    phase are as planned.
     """
     return _NoiseByRound(name, records, keys, ledger)
 
@@ -242,11 +242,12 @@ class _LastAlways(_OtherSamples):
 
 
 def last_of_odd_records_always_sampled(name: str, records: Records, keys: Keys, ledger: Ledger) -> PrivateSilo:
-    """A word of 64 bits makes two coins of 32, and an odd number of records leaves the last coin at zero: always heads.
+    """A word of 64 bits makes two coins of 32; an odd number of records leaves the last coin at zero.
 
+    That coin always shows heads.
     The record at the last place of the split is in every sample, and its answers are charged as if by chance. With 20
-    rounds at rate 4/41, mu is 5.0 and epsilon 33 for that place, 8.2 for a record whose place in the secret split
-    nobody knows. All other places are sampled as they should (of fixed-size samples, one less). Shows in plans that
+    rounds at rate 4/41, mu is 5.0 and epsilon 33 for that place. Epsilon is 8.2 for a record whose place in the secret
+    split is unknown. All other places are sampled correctly (of fixed-size samples, one less). Shows in plans that
     sample, Poisson or fixed-size, where the shard has an odd number of records.
     """
     return _LastAlways(name, records, keys, ledger)
@@ -266,8 +267,8 @@ def one_sample_for_all_local_steps(name: str, records: Records, keys: Keys, ledg
 
     Charged: K samples by coins of their own. Answered: a record is in all K steps or in none. The mean of the steps is
     a sampled Gaussian mechanism with sqrt(K) times less noise. For 3 rounds of 20 steps at rate 0.1 the exact curve of
-    that pair gives epsilon 11.3 where 2 is charged. It is a loss of rare events: about 1 in 10 rounds has the record
-    at all. Shows with local steps (K > 1) on samples, nowhere else; the more, the more steps and the fewer rounds.
+    that pair gives epsilon 11.3 where 2 is charged. The loss is rare: about 1 in 10 rounds has the record at all. Shows
+    only with local steps (K > 1) on samples; the more, the more steps and the fewer rounds.
     """
     return _OneSamplePerTurn(name, records, keys, ledger)
 
@@ -293,7 +294,7 @@ FIVE: tuple[str, ...] = (
     "samples_without_run_key",
     "pieces_all_start_at_zero",
 )
-"""Those that an audit must find."""
+"""Bugs that an audit must find."""
 
 _ALL = frozenset({"full", "blocks", "poisson", "local", "phases"})
 
@@ -307,8 +308,7 @@ SHOWS: dict[str, frozenset[str]] = {
     "last_of_odd_records_always_sampled": frozenset({"poisson", "local"}),
     "one_sample_for_all_local_steps": frozenset({"local"}),
 }
-"""Kinds of plans in which each shows: full batches, fresh blocks, Poisson samples, local steps on samples of fixed
-size, several phases."""
+"""Kinds of plans in which each bug shows."""
 
 Setup = tuple[str, dict[str, Any], int, int]
 
@@ -327,4 +327,4 @@ PLANS: dict[str, Setup] = {
         16,
     ),
 }
-"""A plan in which each is active: name of the method, hyperparameters, records, dimension."""
+"""Plan in which each bug is active: name of the method, hyperparameters, records, dimension."""

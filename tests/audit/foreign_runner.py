@@ -1,4 +1,4 @@
-"""Audits every bug of `tests/audit/foreign/`, each in its own process; prints found or missed, by what, and the time.
+"""Audits every bug of `tests/audit/foreign/` in its own process; prints what found it, and times.
 
 .venv/bin/python -m tests.audit.foreign_runner [--seed N] [NAME ...]
 """
@@ -27,7 +27,7 @@ from tests.audit.bug import Bug
 
 @dataclass(frozen=True)
 class Outcome:
-    """One audit: the instruments that alarmed; `error`: what stopped it, which is no alarm."""
+    """Result of one audit: the instruments that alarmed; `error`: an exception, which is no alarm."""
 
     bug: Bug
     alarmed: tuple[str, ...]
@@ -36,13 +36,13 @@ class Outcome:
 
     @property
     def line(self) -> str:
-        said = "found " if self.alarmed else ("ERROR " if self.error else "MISSED")
+        verdict = "found " if self.alarmed else ("ERROR " if self.error else "MISSED")
         by = ", ".join(self.alarmed) or self.error or self.bug.breaks
-        return f"{said} {self.seconds:5.1f} s  {self.bug.name}  [{self.bug.kind}]  {by}"
+        return f"{verdict} {self.seconds:5.1f} s  {self.bug.name}  [{self.bug.kind}]  {by}"
 
 
 def collected() -> list[Bug]:
-    """All bugs of the package, by module. Raises ValueError for a name that is there twice, and an unknown kind."""
+    """All bugs of the package, by module. Raises ValueError for a repeated name and for an unknown kind."""
     folder = Path(__file__).parent / "foreign"
     modules = sorted(found.name for found in iter_modules([str(folder)]))
     bugs = [bug for name in modules for bug in import_module(f"tests.audit.foreign.{name}").BUGS]
@@ -54,7 +54,7 @@ def collected() -> list[Bug]:
 
 
 def audited(job: tuple[Bug, int]) -> Outcome:
-    """A whole audit with this bug planted, in this process."""
+    """Runs a whole audit with this bug planted, in this process."""
     bug, seed = job
     chosen = {} if bug.opener is None else {"opener": bug.opener}
     began, alarmed, error = time.perf_counter(), [], ""
@@ -62,12 +62,12 @@ def audited(job: tuple[Bug, int]) -> Outcome:
         try:
             planted.enter_context(bug.plant())
             made = {**KINDS, **PLANNED}[bug.kind](seed, **chosen)
-            # As the command does it: every kind of answer of the plan, by itself.
+            # Each kind of answer of the plan is audited by itself, as the command does it.
             for kind in made.kinds if len(made.kinds) > 1 else (made.kind,):
                 bench = Bench(replace(made, kind=kind), np.random.default_rng(seed), audits=max(1, len(made.kinds)))
                 found = [each.name for each in INSTRUMENTS if not look(each, bench).passed]
                 alarmed += [name for name in found if name not in alarmed]
-        except Exception as raised:  # the bug's own failure: told, and no alarm
+        except Exception as raised:  # the bug's own failure is reported and is no alarm
             error = f"{type(raised).__name__}: {raised}"[:200]
     return Outcome(bug, tuple(alarmed), error, time.perf_counter() - began)
 
@@ -79,7 +79,7 @@ def _audit_at(job: tuple[int, int]) -> tuple[int, tuple[str, ...], str, float]:
 
 
 def outcomes(bugs: Sequence[Bug], seed: int, processes: int = 1) -> Iterator[Outcome]:
-    """As they are done, in order; nothing that a bug leaves behind, as in a cache, reaches the next one."""
+    """Yields the outcomes in order, each from a process without the caches of other bugs."""
     place = {bug.name: at for at, bug in enumerate(collected())}
     with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
         jobs = [(place[bug.name], seed) for bug in bugs]

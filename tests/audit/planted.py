@@ -1,4 +1,4 @@
-"""What a planted bug is: a way to open a silo, and functions of the silo's code that are replaced while it lives."""
+"""A planted bug: an opener of silos, and replaced functions of the silo's code."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.audit.audited_silos import KINDS, PLANNED
 
 SILO = "fedcore.silo.private_silo."
 VIEW = "fedcore.silo.round_view."
-"""Where names of the silo's code are replaced."""
+"""Module whose names most bugs replace."""
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A bug in the silos of a plan of this kind. `ledger` makes the one whose addresses are probed."""
+    """A bug in the silos of a plan of this kind. `ledger` makes the ledger whose addresses are probed."""
 
     kind: str = "full batches"
     opener: Callable[..., PrivateSilo] | None = None
@@ -28,7 +28,7 @@ class Planted:
 
     @contextmanager
     def audited(self, seed):
-        """What is audited; the bug is planted as long as the context lasts."""
+        """The audited silo; the bug is planted while the context lasts."""
         chosen = {} if self.opener is None else {"opener": self.opener}
         with ExitStack() as planted:
             for target, replaced in self.patches.items():

@@ -14,9 +14,9 @@ from tests.audit.planted import VIEW, Planted
 
 
 class Noise(KeyedGaussian):
-    """Noise that `bent(z, total, number)` changes: z the right one, `number` that of the draw in its run.
+    """Noise that `bent(z, total, number)` changes: z is the right one, `number` the draw's in its run.
 
-    A question that is asked again gets the number that it had.
+    A repeated question gets its earlier number.
     """
 
     def __init__(self, bent=None, keyed=None):
@@ -25,8 +25,8 @@ class Noise(KeyedGaussian):
 
     def draw(self, run_key, context, total):
         mine = self.numbers.setdefault(run_key, {})
-        asked = hashlib.sha256(context + total.tobytes()).digest()
-        number = mine.setdefault(asked, len(mine))
+        digest = hashlib.sha256(context + total.tobytes()).digest()
+        number = mine.setdefault(digest, len(mine))
         if self.keyed is not None:
             z = super().draw(*self.keyed(run_key, context, total, number))
         else:
@@ -56,11 +56,11 @@ def with_noise(noise, guarded=False):
 
 
 def after_the_last(change):
-    """Every second draw is made of the one before it."""
+    """Every second draw is made of the one before."""
 
     def made(noise, z, total, number):
-        kept = noise.last.setdefault(number // 2, z) if number % 2 == 0 else noise.last.get(number // 2, z)
-        return z if number % 2 == 0 else change(kept, z)
+        first = noise.last.setdefault(number // 2, z) if number % 2 == 0 else noise.last.get(number // 2, z)
+        return z if number % 2 == 0 else change(first, z)
 
     return lambda: Noise(bent=made)
 

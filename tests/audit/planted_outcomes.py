@@ -1,4 +1,4 @@
-"""Silos with one bug each in what they charge over a ledger's life, how they fail, and what their keys decide."""
+"""Silos with one bug each: in charges over a ledger's life, in failures, or in what their keys decide."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _note, _open_run = RegisteredLedger._note, RegisteredLedger.open_run
 
 
 class FailsAtLongRecords(PrivateSilo):
-    """A silo that does not answer about records that are longer than it expects."""
+    """A silo that fails to answer about records longer than it expects."""
 
     def answer(self, question, phase):
         if np.abs(self._finite).max() > 1e100:
@@ -31,22 +31,22 @@ class FailsAtLongRecords(PrivateSilo):
 
 
 class OfItsFingerprint(PrivateSilo):
-    """A silo whose coins follow from what a manifest tells of its key, and from the public address: no run key."""
+    """A silo whose coins follow from its key's public fingerprint and the address, not from a run key."""
 
     def __init__(self, name, records, key, *rest, **more):
         super().__init__(name, records, key, *rest, **more)
-        self.told = hashlib.sha256(name.encode() + hashlib.sha256(key.secret).digest()).digest()
+        self.fingerprint = hashlib.sha256(name.encode() + hashlib.sha256(key.secret).digest()).digest()
 
     def answer(self, question, phase):
-        _told["now"] = self.told
+        _fingerprint["now"] = self.fingerprint
         return super().answer(question, phase)
 
 
-_told = {"now": b""}
+_fingerprint = {"now": b""}
 
 
-def of_what_is_told(key, context):
-    return sample_stream(_told["now"], context)
+def stream_of_fingerprint(key, context):
+    return sample_stream(_fingerprint["now"], context)
 
 
 def cut(sampler, stream, n):
@@ -56,7 +56,7 @@ def cut(sampler, stream, n):
 
 
 def halved(ledger, kind, body, *before):
-    """A register that takes half of what a run is charged."""
+    """A register that records half of a run's charge."""
     if kind == "reserved":
         body = body | {"charge": body["charge"] | {"mu_squared": body["charge"]["mu_squared"] / 2}}
     _note(ledger, kind, body, *before)
@@ -68,7 +68,7 @@ def alone(account, version):
 
 
 def capped_alone(ledger, *rest, **more):
-    """A cap over the runs of the version that is open; the account itself has all versions."""
+    """A cap over the runs of the open version only; the account itself has all versions."""
     with patch.object(Account, "sharing", alone):
         return _open_run(ledger, *rest, **more)
 
@@ -86,10 +86,10 @@ NAMED = {
     "a cap over one version of the data": Planted(patches={REGISTERED + "open_run": capped_alone}),
     "a silo that fails at long records": Planted(opener=FailsAtLongRecords),
     "coins of a public fingerprint and address": Planted(
-        "coins", OfItsFingerprint, {"fedcore.silo.keys.secret.sample_stream": of_what_is_told}
+        "coins", OfItsFingerprint, {"fedcore.silo.keys.secret.sample_stream": stream_of_fingerprint}
     ),
     "samples of a public fingerprint and address": Planted(
-        "local steps", OfItsFingerprint, {"fedcore.silo.keys.secret.sample_stream": of_what_is_told}
+        "local steps", OfItsFingerprint, {"fedcore.silo.keys.secret.sample_stream": stream_of_fingerprint}
     ),
     "noise on the grid cut at 3.5 sigma": Planted(
         "guarded", patches={"fedcore.mechanisms.discrete_gaussian.DiscreteGaussian.draw": cut}

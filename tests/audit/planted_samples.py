@@ -1,4 +1,4 @@
-"""Silos with one bug each in whom they draw, how often they answer, and what they write down."""
+"""Silos with one bug each in their samples, in the number of their answers, or in their rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAM = "fedcore.silo.keys.secret.sample_stream"
 
 
 class Forgetful(MemoryLedger):
-    """Answers some addresses as if for the first time, and keeps the last answer."""
+    """A ledger without some of its rows: the silo answers those addresses as if for the first time."""
 
     part = 1
 
@@ -58,18 +58,18 @@ class ForgetfulSilo(PrivateSilo):
 
 
 class OfOneAnswer(PrivateSilo):
-    """A silo that computes its first answer of a run, and sends it in every round."""
+    """A silo that computes the first answer of a run, and sends it in every round."""
 
     def answer(self, question, *rest):
-        kept = self.__dict__.setdefault("kept", {})
-        if question.run not in kept or question.round == 1:
-            kept[question.run] = super().answer(question, *rest)
-            return kept[question.run]
-        return kept[question.run]._replace(phase=question.phase, round=question.round)
+        first = self.__dict__.setdefault("first", {})
+        if question.run not in first or question.round == 1:
+            first[question.run] = super().answer(question, *rest)
+            return first[question.run]
+        return first[question.run]._replace(phase=question.phase, round=question.round)
 
 
 def with_commit(change):
-    """A silo that writes another row than it should, or none: `change(row)`."""
+    """A silo that commits another row than it should, or none: `change(row)`."""
 
     class Silo(PrivateSilo):
         def __init__(self, name, records, key, ledger, *rest, **more):
@@ -84,7 +84,7 @@ _streams = {"run": b"", "empty": False}
 
 
 class AsksWithDigest(PrivateSilo):
-    """Coins keyed by what a question brings and by the run key, not by its address: what a forged digest does."""
+    """Coins keyed by the question's digest and the run key, not by the address, as by a forged digest."""
 
     def answer(self, question, *rest):
         _streams["run"] = pack(question.arrays)
@@ -92,7 +92,7 @@ class AsksWithDigest(PrivateSilo):
 
 
 def epochs(stream, size, records):
-    """Samples that go round: who was in the last one is not in the next."""
+    """Samples that go round: records of the last sample are not in the next."""
     _streams["turn"] = (_streams.get("turn", -1) + 1) % 3
     order = np.random.default_rng(9).permutation(records)
     start = _streams["turn"] * size
@@ -121,7 +121,7 @@ def one_stream(key, context):
 
 
 class _Held:
-    """A stream that gives the same words for ever."""
+    """A stream that repeats the same words for ever."""
 
     def __init__(self, key, context):
         self.key, self.context = key, context

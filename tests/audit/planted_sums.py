@@ -1,4 +1,4 @@
-"""Silos with one bug each in what they add up."""
+"""Silos with one bug each in their sums."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from tests.audit.planted import Planted
 
 
 def with_bounds(change):
-    """A silo that clips by `change(bounds, X, y)`: what bounds each record's residual."""
+    """A silo that clips by `change(bounds, X, y)` in place of the bounds of its records' residuals."""
 
     class Silo(PrivateSilo):
         def approve(self, run, *terms):
             super().approve(run, *terms)
-            kept, answers = self._runs[run], self._runs[run].answers
-            bounds = change(answers["gradient"].bounds.copy(), kept.X, kept.y)
+            opened, answers = self._runs[run], self._runs[run].answers
+            bounds = change(answers["gradient"].bounds.copy(), opened.X, opened.y)
             answers["gradient"] = replace(answers["gradient"], bounds=bounds)
 
     return Silo
 
 
 def with_rows(change):
-    """A silo that holds other rows than it should: `change(X, y)` in the run's order."""
+    """A silo that has other rows than it should: `change(X, y)` in the run's order."""
 
     class Silo(PrivateSilo):
         def approve(self, run, *terms):
             super().approve(run, *terms)
-            kept = self._runs[run]
-            X, y = change(kept.X.copy(), kept.y.copy())
-            answer = kept.answers["gradient"]
-            answer = replace(answer, bounds=answer.model.bounds(X, y, kept.plan.problem.objective.clip))
-            self._runs[run] = replace(kept, X=X, y=y, answers={"gradient": answer})
+            opened = self._runs[run]
+            X, y = change(opened.X.copy(), opened.y.copy())
+            answer = opened.answers["gradient"]
+            answer = replace(answer, bounds=answer.model.bounds(X, y, opened.plan.problem.objective.clip))
+            self._runs[run] = replace(opened, X=X, y=y, answers={"gradient": answer})
 
     return Silo
 
@@ -58,8 +58,8 @@ class BiasOfHalfAgain(PrivateSilo):
 
 
 class Heavier(Histogram):
-    def sum(self, phase, shard, chosen, draw, *asked):
-        return 1.5 * super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase, shard, chosen, draw, *arrays):
+        return 1.5 * super().sum(phase, shard, chosen, draw, *arrays)
 
 
 class HalfAgainInHistograms(PrivateSilo):
@@ -71,7 +71,7 @@ class HalfAgainInHistograms(PrivateSilo):
 
 
 class TrueSize(Gradient):
-    """Divides by the size of the sample that it drew, not by what is expected of it."""
+    """Divides by the size of the sample that it drew, not by the expected size."""
 
     def clipped_sum(self, w, shard, chosen=None, shifts=None):
         total = super().clipped_sum(w, shard, chosen, shifts)
@@ -98,21 +98,21 @@ class OfLargeModels(PrivateSilo):
 
 
 class BoundsOfTheFirstRun(PrivateSilo):
-    """Keeps the bounds of its first run, whose order of records is another, for all later ones."""
+    """Uses the bounds of its first run, whose order of records is another, in all later ones."""
 
     def approve(self, run, *terms):
         super().approve(run, *terms)
         answers = self._runs[run].answers
-        self.kept = getattr(self, "kept", answers["gradient"].bounds)
-        answers["gradient"] = replace(answers["gradient"], bounds=self.kept)
+        self.first_bounds = getattr(self, "first_bounds", answers["gradient"].bounds)
+        answers["gradient"] = replace(answers["gradient"], bounds=self.first_bounds)
 
 
 def of_differences(change):
     """A silo whose sums of differences are `change(answer, phase, shard, w, before)`."""
 
     class Differences(GradientDifference):
-        def sum(self, phase, shard, chosen, draw, *asked):
-            return change(self, phase, shard, *asked)
+        def sum(self, phase, shard, chosen, draw, *arrays):
+            return change(self, phase, shard, *arrays)
 
     class Silo(PrivateSilo):
         def approve(self, run, *terms):
@@ -133,15 +133,15 @@ def summed(factor):
 
 
 def before_subtraction(answer, phase, shard, w, before):
-    """Both gradients of a record are clipped at C_2, and their difference is not: it does not shrink with the step."""
+    """Clips both gradients of a record at C_2, not their difference, which does not shrink with the step."""
     bounds = answer.model.bounds(shard.X, shard.y, phase.question.clip)
     return answer.model.clipped_gradient_sum(w, shard.X, shard.y, bounds) - answer.model.clipped_gradient_sum(
         before, shard.X, shard.y, bounds
     )
 
 
-def kept(answer, phase, shard, w, before):
-    """The silo takes the model that it was last asked about for the one before."""
+def from_last_model(answer, phase, shard, w, before):
+    """The silo takes the model of its last question as the previous one."""
     last = getattr(answer, "last", before)
     object.__setattr__(answer, "last", w)
     bound = phase.question.clip * np.linalg.norm(w - last)
@@ -185,7 +185,7 @@ def eigenvalue_too_long(X, bound, weights, places):
 
 
 def trace(X, bound, weights, places):
-    """All eigenvalues, which n records of norm B move no farther, but another number than was agreed."""
+    """The sum of all eigenvalues: n records of norm B move it no farther, but it is not the agreed number."""
     return np.array([np.square(shortened(X, bound)).sum()])
 
 
@@ -213,7 +213,7 @@ OWN = {
     "differences clipped at twice the bound": Planted("differences", summed(lambda step: 2.0 * step)),
     "differences clipped without the step": Planted("differences", summed(lambda step: 1.0)),
     "gradients clipped before subtraction": Planted("differences", of_differences(before_subtraction)),
-    "differences from a model that the silo kept": Planted("differences", of_differences(kept)),
+    "differences from a model that the silo kept": Planted("differences", of_differences(from_last_model)),
     "no clipping, restarts": Planted("restarts", with_bounds(at(lambda bounds, X, y: slice(None), np.inf))),
     "moments of records that are too long": Planted(
         "moments", patches={"fedcore.silo.answers.moments.moment_sum": moments_too_long}

@@ -1,4 +1,4 @@
-"""The table of an audit's power: planted bugs, which instruments find them in how many of the seeds, clean alarms."""
+"""Table of an audit's power: planted bugs, the instruments that find them, and false alarms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMED = {**planted_noise.NAMED, **planted_samples.NAMED, **planted_outcomes.NAME
 OLD = {**planted_noise.OLD, **planted_sums.OLD, **planted_samples.OLD}
 OWN = {**planted_noise.OWN, **planted_sums.OWN, **planted_samples.OWN}
 BLIND = {f"blind: {name}": Planted(f"plan of {name}", opener) for name, opener in FOREIGN.items()}
-"""Planted by somebody who has not read the audit."""
+"""Bugs planted by authors who have not read the audit."""
 ALL = {**CLEAN, **OLD, **NAMED, **BLIND, **OWN}
 
 
@@ -39,7 +39,10 @@ def _job(job: tuple[str, int]) -> list[str]:
 
 
 def counted(names: Iterable[str], seeds: range, pool) -> Iterator[tuple[str, Counter]]:
-    """For each bug, in how many of the seeds each instrument alarms, and `any` of them; as rows are complete."""
+    """Yields each bug with the number of seeds in which each instrument, and `any`, alarms.
+
+    Rows come as they are complete.
+    """
     jobs = [(name, seed) for name in names for seed in seeds]
     by_name = groupby(zip(jobs, pool.imap(_job, jobs), strict=True), key=lambda done: done[0][0])
     for name, alarmed in by_name:
@@ -55,6 +58,6 @@ def pool():
 
 
 def row(name: str, found: Counter, seeds: range) -> str:
-    """A line of the table: bug, found by any instrument, and by each that found it more than once in ten."""
+    """A line of the table: bug, any instrument, and each one that found it in more than a tenth of seeds."""
     by = ", ".join(f"{key} {many}" for key, many in found.most_common() if key != "any" and 10 * many > len(seeds))
     return f"| {name} | {found['any']} | {by or '-'} |"

@@ -1,4 +1,4 @@
-"""The synthetic silos that feed the instruments: what the auditor knows of their answers is so."""
+"""Audit sessions: the auditor's own computation of a synthetic silo's answers agrees with the silo."""
 
 import math
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_moments_of_records_are_those_of_the_silo():
 
 @pytest.mark.parametrize("method", [name for name in with_trait("several_answers") if ALGORITHMS[name].sends_sums])
 def test_a_message_of_local_steps_is_a_weighted_sum_of_answers(method):
-    """Against the sums written out: ridge and proximal terms repeat what earlier answers did to the model."""
+    """Against the sums written out: ridge and proximal terms repeat earlier answers' effect on the model."""
     steps = {} if method == "fedsgd" else {"local_steps": 3}
     audited = make(0, method=method, hyper={"rounds": 4, "sampling_rate": 0.34, "step": 0.7, **steps})
     audited = replace(audited, plan=audited.method.plan(changed(audited.plan.problem, ridge=0.2)))
@@ -83,7 +83,7 @@ def test_a_method_whose_message_cannot_be_read_is_refused():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_exact_means_are_exact_whatever_is_asked(kind):
-    """Without noise every residual vanishes, of samples, local steps and drawn points too: who asks plays no part."""
+    """Without noise every residual vanishes, also of samples, local steps and drawn points."""
     audited = KINDS[kind](0).without_noise()
     records = mixed_records(audited, np.random.default_rng(0))
     session = AuditSession(audited, records)
@@ -110,7 +110,7 @@ def test_known_means_are_exact_in_a_whole_training(method, answer):
 
 
 def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
-    """A site may refuse what no server of the method would send: other names, or models outside of the plan's ball."""
+    """A site may refuse queries that no server of the method sends: other names, models too far away."""
     seen = []
     ask = AuditSession.ask
 
@@ -138,19 +138,19 @@ def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
 def test_order_of_rows_is_that_of_the_silos_split():
     audited = make(3, n=30, dim=4)
     records = Records(np.random.default_rng(0).standard_normal((30, 4)), np.arange(30.0))
-    kept = []
+    silos = []
 
     def opened(name, records, key, ledger):
-        kept.append(PrivateSilo(name, records, key, ledger))
-        return kept[-1]
+        silos.append(PrivateSilo(name, records, key, ledger))
+        return silos[-1]
 
     AuditSession(replace(audited, open=opened), records).still("run", 1)
-    np.testing.assert_array_equal(kept[0]._runs["run"].y, records.y[row_order(audited, "run")])
+    np.testing.assert_array_equal(silos[0]._runs["run"].y, records.y[row_order(audited, "run")])
 
 
 @pytest.mark.parametrize("loss", [*sorted(LOSSES), "softmax"])
 @pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd", "localized-mbsgd"])
-def test_scores_tell_signs_as_well_as_the_plan_allows(method, loss):
+def test_scores_separate_signs_as_well_as_the_plan_allows(method, loss):
     """Real-valued labels keep canaries at the full sensitivity: scores have the planned separation, mu^2."""
     hyper = {"rounds": (4, 2), "lam": 0.1} if method == "localized-mbsgd" else {"rounds": 4}
     audited = make(0, method=method, hyper=hyper, n=200, dim=60, loss=OBJECTIVES[loss])
@@ -171,11 +171,11 @@ def test_scores_tell_signs_as_well_as_the_plan_allows(method, loss):
         assert flat.std() == pytest.approx(mu, rel=5 / math.sqrt(2 * flat.size))
 
 
-def test_what_cannot_be_audited_is_refused_and_what_does_not_apply_is_said():
+def test_plans_without_an_audit_are_refused_and_instruments_that_do_not_apply_give_a_reason():
     with pytest.raises(InputError, match="nothing to audit"):
         auditable(make(0, epsilon=None))
-    said = {kind: no_canaries(KINDS[kind](0)) for kind in KINDS}
-    assert {kind for kind, why in said.items() if why is None} == {
+    reasons = {kind: no_canaries(KINDS[kind](0)) for kind in KINDS}
+    assert {kind for kind, reason in reasons.items() if reason is None} == {
         "full batches",
         "shards",
         "disjoint blocks",
@@ -183,13 +183,13 @@ def test_what_cannot_be_audited_is_refused_and_what_does_not_apply_is_said():
         "guarded",
         "restarts",
     }
-    assert "both models" in said["differences"]
-    assert "hidden units" in said["network"] and "secret samples" in said["coins"]
+    assert "both models" in reasons["differences"]
+    assert "hidden units" in reasons["network"] and "secret samples" in reasons["coins"]
 
 
 @pytest.mark.parametrize("kind", ["gradient", "histogram"])
 def test_one_silo_of_several_can_be_trained_with_an_evaluation_of_every_phase(kind):
-    """A server keeps the histograms of all silos, and only one of three is there to be asked."""
+    """The server stores the histograms of all three silos, but only one silo answers."""
     method = ALGORITHMS["localized-mbsgd"](rounds=2)
     asked = problem(n=40, dim=5, others=(40, 40))
     silos = tuple(replace(silo, held=8) for silo in asked.silos)
@@ -198,13 +198,13 @@ def test_one_silo_of_several_can_be_trained_with_an_evaluation_of_every_phase(ki
     audited = AuditedSilo(plan, method, OBJECTIVES["logistic"], NAME, b"k" * 32, kind=kind)
     session = AuditSession(audited, mixed_records(audited, np.random.default_rng(0)))
     assert session.train("run").addresses == tuple(audited.addresses)
-    # Of 32 records in training there are five phases, each with an evaluation after it.
+    # With 32 records in training there are five phases, each with an evaluation after it.
     odd = kind == "gradient"
     assert {phase for phase, _ in audited.addresses} == {2 * at - odd for at in range(1, 6)}
 
 
 def test_rounds_of_several_kinds_are_looked_at_kind_by_kind():
-    """Together they are all rounds of the plan; a plan of which nobody says the kind is refused."""
+    """The kinds' rounds are all rounds of the plan; a plan of several kinds is refused without a kind."""
     restarts, differences = (KINDS[kind](0) for kind in ("restarts", "differences"))
     assert restarts.kinds == differences.kinds == ("gradient", "gradient-difference")
     assert sorted(restarts.addresses + differences.addresses) == differences.walked
@@ -256,7 +256,7 @@ def test_a_silo_that_has_a_weight_is_audited_in_company():
     audited = make(0, others=(30, 10))
     weights = dict(zip((facts.name for facts in audited.plan.problem.silos), (0.5, 1.0, 1.5), strict=True))
     silos = tuple(replace(facts, weight=weights[facts.name]) for facts in audited.plan.problem.silos)
-    weighted = replace(audited, plan=audited.asking.plan(replace(audited.plan.problem, silos=silos)))
+    weighted = replace(audited, plan=audited.run_method.plan(replace(audited.plan.problem, silos=silos)))
     beside = weighted.beside("more").plan.problem
     assert [facts.weight for facts in beside.silos] == [0.5, 1.0, 1.5, 1.0]
     finding = company(weighted, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""The tests of chance keep to their level: p-values of right noise are at least uniform, and say what they mean."""
+"""Level of the exact tests: p-values of correct noise are at least uniform."""
 
 import math
 
@@ -14,7 +14,7 @@ RNG = np.random.default_rng
 
 
 def held(p, level):
-    """Whether p-values fall below `level` no more often than they may; wrong with probability below 1e-4."""
+    """True if p-values fall below `level` no more often than they may; wrong with probability below 1e-4."""
     p = np.asarray(p)
     return (p < level).sum() <= stats.binom.isf(1e-4, p.size, level)
 
@@ -89,12 +89,12 @@ def test_what_samples_share_has_the_distribution_of_many_pairs():
     assert np.mean(drawn) == pytest.approx(np.arange(16) @ total, abs=0.15)
 
 
-def test_the_worst_family_decides_and_says_which():
+def test_the_worst_family_decides_and_is_named():
     families = {"a": np.array([[0.5, 0.2], [0.9, 0.4]]), "b": np.array([0.03]), "empty": np.array([])}
-    finding = least("x", families, 0.01, "said")
+    finding = least("x", families, 0.01, "sentence")
     assert finding.statistic == pytest.approx(0.06) and finding.passed and "least likely is b" in finding.detail
-    finding = least("x", {"a": np.array([[0.5, 1e-5], [0.9, 0.4]])}, 0.01, "said", {"a": ("one", "two")})
+    finding = least("x", {"a": np.array([[0.5, 1e-5], [0.9, 0.4]])}, 0.01, "sentence", {"a": ("one", "two")})
     assert finding.statistic == pytest.approx(4e-5) and not finding.passed and "a one, 1" in finding.detail
-    assert not least("x", {"a": np.array([0.5, np.nan])}, 0.01, "said").passed
+    assert not least("x", {"a": np.array([0.5, np.nan])}, 0.01, "sentence").passed
     with pytest.raises(ValueError, match="make no test"):
-        least("x", {"a": np.array([])}, 0.01, "said")
+        least("x", {"a": np.array([])}, 0.01, "sentence")

@@ -1,4 +1,4 @@
-"""Audits of the bugs that others planted: each in a process of its own, as docs/explanation/audits.md counts them."""
+"""Audits of outside authors' bugs, each in its own process, as docs/explanation/audits.md counts them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ ONCE_MISSED = {
     "a shard for all runs": "company",
     "a run's name in every version": "accounts",
 }
-"""Some of the second and the third outsider, with what finds them now."""
+"""Some outsiders' bugs that an earlier audit missed, with the instruments that find them now."""
 MISSED = 3
 
 

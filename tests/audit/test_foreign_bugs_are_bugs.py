@@ -1,9 +1,9 @@
 """Each planted silo breaks its plan's guarantee; on a plain silo the same attack shows nothing.
 
-No part of the audit is used. An attack guesses which of two neighbouring data sets a silo holds, over many keys. If it
-is right at rate p on one and wrong at rate q on the other, then epsilon >= ln((p - delta) / q) for every mechanism that
-keeps to (epsilon, delta); Clopper and Pearson's limits stand in for p and q. The place of the record that differs is
-given to the attacker: the guarantee holds for each place of the split.
+No part of the audit is used. An attack guesses which of two neighbouring data sets a silo has, over many keys. Let it
+be right at rate p on one and wrong at rate q on the other. Then epsilon >= ln((p - delta) / q) for every mechanism that
+is (epsilon, delta)-DP. Clopper and Pearson's limits replace p and q. The attacker knows the place of the record that
+differs: the guarantee holds for each place of the split.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tests.selection import some_in_make_test
 
 EPSILON, DELTA = 2.0, 1e-5
 SURE = 0.99
-"""Of each of the two limits."""
+"""Confidence of each of the two limits."""
 Pair = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
@@ -73,13 +73,13 @@ def constant(bug: str) -> tuple[RoundQuestion, ...]:
 
 @cache
 def ground(bug: str) -> tuple[RoundQuestion, ...]:
-    """Models next to 0 of which the public draw of `samples_without_run_key` has place 0 in its sample, always."""
+    """Models next to 0 for which `samples_without_run_key` always has place 0 in its sample."""
     plan = agreed(bug)[1]
     event, found = plan.phases[0].event("ash", 1), []
     for round in range(1, plan.rounds + 1):
         for number in range(10_000):
             asked = question(plan, 1, round, np.full(plan.problem.objective.dim, 1e-12 * number))
-            # An attacker's own copy of the draw, which takes nothing from the silo.
+            # The attacker's own copy of the draw, without the silo.
             sample = poisson_sample(sample_stream(b"", asked.digest + (1).to_bytes(8, "little")), event.rate, 41)
             if 0 in sample:
                 found.append(asked)
@@ -109,7 +109,7 @@ def order(bug: str, number: int) -> np.ndarray:
 
 
 def one_record(bug: str, number: int, place: int, length: float = 4.0, others: float = 0.0) -> Pair:
-    """Neighbours that differ in the record at `place` of the split: `length` along coordinate 0, or against it."""
+    """Neighbours that differ in the record at `place` of the split: `length` along coordinate 0, or back."""
     n, dim = PLANS[bug][2:]
     X = np.zeros((n, dim))
     X[:, 1] = others
@@ -121,7 +121,7 @@ def one_record(bug: str, number: int, place: int, length: float = 4.0, others: f
 
 
 def outlier(bug: str, number: int) -> Pair:
-    """n records that agree; the same, one of them 1e6 times as long."""
+    """n equal records; and the same, one of them 1e6 times as long."""
     n, dim = PLANS[bug][2:]
     X = np.zeros((n, dim))
     X[:, 0] = 1.0
@@ -136,7 +136,7 @@ def noise_on_sum(plan: Plan, phase: int) -> float:
 
 
 def halves(plan: Plan, seen: list[Vector]) -> float:
-    """Largest where the record goes along coordinate 0: its gradient at 0 is minus the record, times a half."""
+    """Score, largest where the record goes along coordinate 0: its gradient at 0 is half of minus it."""
     return -(seen[0][0] - seen[0][plan.problem.objective.dim // 2]) * plan.phases[0].batch
 
 
@@ -177,7 +177,7 @@ ATTACKS: dict[str, tuple[Callable[[str, int], Pair], Any, Any, float, int]] = {
 
 
 def guesses(bug: str, opener: Callable[..., PrivateSilo]) -> tuple[int, int, int]:
-    """How often the first data set is guessed, of so many keys: where it is held, and where its neighbour is."""
+    """Numbers of guesses of the first data set, among all keys: with it, and with its neighbour."""
     neighbours, asked, score, threshold, keys = ATTACKS[bug]
     plan, questions = agreed(bug)[1], asked(bug)
     count = [0, 0]
@@ -200,7 +200,7 @@ def test_attack_shows_more_than_the_charge_and_nothing_of_a_plain_silo(bug):
 def without_noise(
     bug: str, opener: Callable[..., PrivateSilo], number: int, place: int, asked: RoundQuestion
 ) -> tuple[float, PrivateSilo]:
-    """In how many of the answers to `asked` the record at `place` takes part, by one answer without noise; the silo."""
+    """Number of the answers to `asked` with the record at `place`, by one without noise; and the silo."""
     plan = agreed(bug)[1]
     (X, y), _ = one_record(bug, number, place)
     silo = opened(bug, opener, number, X, y)
@@ -259,7 +259,7 @@ def test_a_record_is_in_all_local_steps_or_in_none():
 
 
 def test_the_samples_of_local_steps_are_as_wrong(monkeypatch):
-    """Poisson samples are attacked above; here the two that show in samples of fixed size, with 41 records."""
+    """Attacks the two bugs that show in samples of fixed size, with 41 records; Poisson samples are above."""
     setup = ("fedavg", {"rounds": 3, "local_steps": 20, "sampling_rate": 0.1, "step": 1e-3}, 41, 16)
     bug = "local steps"
     monkeypatch.setitem(PLANS, bug, setup)
@@ -284,13 +284,13 @@ def test_a_record_of_the_first_phase_is_in_all_phases(monkeypatch):
     for opener, seen in ((FOREIGN["pieces_all_start_at_zero"], [1, 1, 1]), (PrivateSilo, [1, 0, 0])):
         assert [without_noise(bug, opener, 1, 0, asked)[0] for asked in firsts] == seen
     # Each phase is charged the whole of epsilon, for records of its own: on the same ones they compose.
-    together = [replace(phase.events("ash")[0], start=0, stop=1) for phase in plan.phases]
-    assert spent(together, DELTA) > 1.5 * EPSILON
+    composed = [replace(phase.events("ash")[0], start=0, stop=1) for phase in plan.phases]
+    assert spent(composed, DELTA) > 1.5 * EPSILON
 
 
 @pytest.mark.parametrize("bug", sorted(FOREIGN))
 def test_a_planted_silo_goes_through_a_site_like_any_other(bug):
-    """All rounds are answered, charged as planned, and the last one is sent again with the same bytes."""
+    """All rounds are answered and charged as planned, and the last one is sent again with the same bytes."""
     method, plan = agreed(bug)
     n, dim = PLANS[bug][2:]
     draws = np.random.default_rng(3)
@@ -307,7 +307,7 @@ def test_a_planted_silo_goes_through_a_site_like_any_other(bug):
 
 
 def epsilon_of_hits(weights: np.ndarray, shift: float, answers: int) -> float:
-    """Least epsilon at DELTA of a sum of answers, in its standard deviations: j hits, of these weights, either way."""
+    """Least epsilon at DELTA of a sum of answers, in its deviations: j hits, of these weights, either way."""
     v, step = np.linspace(-20.0, 20.0, 80_001, retstep=True)
     means = shift * np.arange(len(weights))[:, None] / math.sqrt(answers)
     one, other = (weights @ norm.pdf(v, sign * means, 1.0) for sign in (1, -1))
@@ -319,7 +319,7 @@ def epsilon_of_hits(weights: np.ndarray, shift: float, answers: int) -> float:
     [("samples_without_run_key", 8.2), ("last_of_odd_records_always_sampled", 8.2), ("pieces_all_start_at_zero", 5.7)],
 )
 def test_a_secret_split_does_not_mend_it(bug, epsilon):
-    """A record at a random place is hit by all R answers if it stands where the bug is, else as it was planned."""
+    """A record at a random place is hit by all R answers if the place is the bug's, else as planned."""
     plan = agreed(bug)[1]
     phase, event, R = plan.phases[0], plan.phases[0].event("ash", 1), plan.rounds
     places = plan.problem.n if event.sampling == "poisson" else R
@@ -330,7 +330,7 @@ def test_a_secret_split_does_not_mend_it(bug, epsilon):
     assert epsilon_of_hits(weights, shift, R) == pytest.approx(epsilon, abs=0.06)
     if event.sampling == "poisson":
         assert epsilon_of_hits(chance, shift, R) <= EPSILON
-    # One whose place is known: all answers are about it.
+    # A record at a known place: all answers are about it.
     assert epsilon_of(2 * shift * math.sqrt(R), DELTA) == pytest.approx(33, abs=0.5)
 
 

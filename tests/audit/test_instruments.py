@@ -16,12 +16,12 @@ from fedcore.audit.instruments.reuse import ROWS, reuse
 
 
 def frequency(alarms, trials, claimed):
-    """Whether a count of alarms fits a claimed probability; wrong with probability below 1e-4."""
+    """True if a count of alarms fits a claimed probability; wrong with probability below 1e-4."""
     low, high = stats.binom.ppf([5e-5, 1 - 5e-5], trials, claimed)
     return low <= alarms <= high
 
 
-def test_variance_alarms_as_often_as_it_says():
+def test_variance_alarms_at_its_stated_rate():
     rng, count, level = np.random.default_rng(0), 300, 0.02
     noise = rng.standard_normal((1500, count))
     for ratio in (1.0, 0.9, 1.1):
@@ -36,7 +36,7 @@ def test_variance_needs_the_least_number_of_residuals():
     assert 2000 < needed < 3000
 
 
-def test_clipping_alarms_as_often_as_it_says():
+def test_clipping_alarms_at_its_stated_rate():
     rng, level, answers = np.random.default_rng(1), 0.02, 4
     direction = np.array([0.6, 0.8, 0.0])
     sensitivity, noise = np.array([2.0, 2.0, 1.0, 1.0]), np.array([3.0, 1.0, 1.0, 2.0])
@@ -57,14 +57,14 @@ def test_reuse_alarms_at_a_shared_vector_in_any_pair_and_seldom_else():
     for width in (1, 2, 200):
         rows = rng.standard_normal((40, width))
         assert reuse(rows, 1e-4).passed
-        rows[31] = rows[7] + 1e-15  # the rounding that taking known inputs away leaves
+        rows[31] = rows[7] + 1e-15  # rounding left by the subtraction of known inputs
         assert not reuse(rows, 1e-4).passed
     assert "79800 pairs" in reuse(rng.standard_normal((3 * ROWS, 8)), 1e-4).detail
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_numbers_that_a_grid_makes_equal_are_no_reused_noise(width):
-    """Chance makes releases of one number equal on a grid, and seldom longer ones; noise that is shared is found."""
+    """On a grid chance often makes releases of one number equal, longer ones seldom; shared noise is found."""
     rng, step = np.random.default_rng(4), 2.0**-12
     rows = np.rint(rng.standard_normal((300, width)) / step) * step
     assert reuse(rows, 1e-6, step).passed
@@ -77,12 +77,15 @@ def test_numbers_that_a_grid_makes_equal_are_no_reused_noise(width):
 
 
 def test_in_the_plane_rounding_is_no_common_direction():
-    """Of two million pairs of directions in the plane some are nearer than double precision can tell, in space none."""
+    """Of two million pairs of directions in the plane some are closer than double precision resolves.
+
+    In space none are.
+    """
     assert math.comb(2000, 2) * cosine(np.ones(1), 2)[0] > 1e-2
     assert cosine(np.ones(1), 3)[0] * math.comb(2000, 2) < 1e-6
 
 
-def test_sampling_alarms_as_often_as_it_says():
+def test_sampling_alarms_at_its_stated_rate():
     rng, rate, level = np.random.default_rng(3), 0.1, 0.05
     for factor in (1.0, 1.5):
         counts = rng.binomial(400, factor * rate, size=1000)
@@ -92,7 +95,7 @@ def test_sampling_alarms_as_often_as_it_says():
     assert sampling.power(sampling.trials_needed(0.01, 1e-4), 0.01, 2.0, 1e-4) >= 0.999
 
 
-def test_addresses_tell_repeats_from_second_releases():
+def test_addresses_separate_repeats_from_second_releases():
     first = Sent("a", "run", 1, 1, b"x")
     others = [Sent("b", "run", 1, 1, b"y"), Sent("a", "run2", 1, 1, b"y"), Sent("a", "run", 1, 2, b"y")]
     assert second_release([first, first, *others]).passed
@@ -124,12 +127,12 @@ def test_nothing_observed_is_refused():
 
 
 def test_a_finding_is_plain_json():
-    plain = Finding("x", True, math.nan, math.inf, 0.0, "said").as_json()
+    plain = Finding("x", True, math.nan, math.inf, 0.0, "sentence").as_json()
     assert plain == {
         "instrument": "x",
         "passed": True,
         "statistic": None,
         "threshold": None,
         "false_alarm": 0.0,
-        "detail": "said",
+        "detail": "sentence",
     }

@@ -1,4 +1,4 @@
-"""The bound of one training: against the formula written out, by hand, and its coverage; what it can show at best."""
+"""Bound of one training: against the formula written out, by hand, its coverage, and its best result."""
 
 import math
 import re
@@ -53,7 +53,10 @@ def test_bound_and_p_value_are_those_of_the_formula(m, r, v, delta, level):
 
 
 def test_bound_of_the_papers_example():
-    """Steinke, Nasr, Jagielski 2023, Appendix D: 75 of 100 guesses on 1,000 examples, delta 1e-4, 95 %: 0.673."""
+    """Steinke, Nasr, Jagielski 2023, Appendix D: 75 of 100 guesses on 1,000 examples, delta 1e-4: 0.673.
+
+    At 95 % confidence.
+    """
     assert lower_bound(1000, 100, 75, 1e-4, 0.05) == pytest.approx(0.673, abs=5e-4)
 
 
@@ -68,7 +71,7 @@ def test_bound_of_all_right_by_hand(m):
 
 
 def test_bound_of_randomised_response_holds_at_its_level():
-    """Randomised response is the worst case at delta 0: the bound is wrong about as often as it may be, not more."""
+    """Randomised response is the worst case at delta 0: the bound is wrong about as often as it may be."""
     epsilon, m, level, tries = 1.0, 80, 0.05, 4000
     right = stats.binom.rvs(m, 1 / (1 + math.exp(-epsilon)), size=tries, random_state=np.random.default_rng(0))
     bounds = {v: lower_bound(m, m, int(v), 0.0, level) for v in np.unique(right)}
@@ -95,7 +98,7 @@ def test_guesses_are_the_top_and_the_bottom():
     assert not finding.passed and "replace-one" in finding.detail and "confidence 0.8" in finding.detail
 
 
-# What can be shown
+# Best possible results
 
 
 def test_a_silo_of_56_records_promises_none():
@@ -110,7 +113,7 @@ def test_a_silo_of_56_records_promises_none():
     assert 0 < generous.ceiling < 2 and generous.epsilon is None
 
 
-def test_table_of_the_docs_is_what_the_code_says():
+def test_table_of_the_docs_is_that_of_the_code():
     page = (Path(__file__).parents[2] / "docs" / "explanation" / "audits.md").read_text()
     rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     assert [int(row[0].replace(",", "")) for row in rows] == [56, 141, 200, 500, 1000, 10_000]
@@ -152,10 +155,10 @@ def test_the_promised_bug_is_found_in_the_best_case():
     assert found >= 0.9 * trials
 
 
-def test_lower_bounds_of_clean_trainings_stay_below_accounted_and_can_be_positive(audited_silo):
+def test_lower_bounds_of_clean_trainings_stay_below_accounted_and_can_be_positive(make_audited):
     bounds = []
     for seed in range(10):
-        audited = audited_silo(seed, n=600, dim=600, epsilon=4.0)
+        audited = make_audited(seed, n=600, dim=600, epsilon=4.0)
         finding = check_one_run(audited, np.random.default_rng(seed), plan_one_run(audited))
         assert finding.passed and finding.threshold == pytest.approx(4.0)
         bounds.append(finding.statistic)

@@ -1,6 +1,6 @@
-"""Each bug of `tests/audit/foreign/` changes what a silo does and lets it run, and breaks what is charged.
+"""Each bug of `tests/audit/foreign/` changes a silo, lets it run, and breaks its charge.
 
-Looked at from outside of the audit: silos are opened, asked, closed and asked again, with and without the bug.
+The tests stay outside of the audit: silos are opened, asked, closed and asked again, with and without the bug.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEYS = {bug.name: bug for bug in BUGS}
 
 @contextmanager
 def planted(bug):
-    """The product with the bug, and nothing that was computed before or stays after."""
+    """The product with the bug, without caches from before, and without leaving any."""
     _forget()
     try:
         if bug is None:
@@ -77,7 +77,7 @@ def features_of(audited):
 
 
 def records(audited, seed=0):
-    """Labels of all kinds of losses at once: 0 and 1 are classes, numbers, and of the rest -1 and 1 are."""
+    """Records with labels of all kinds of losses: 0 and 1 are classes and numbers; -1 and 1 are the rest."""
     generator = np.random.default_rng(seed)
     n, p = audited.plan.problem.sizes[NAME], features_of(audited)
     X = generator.standard_normal((n, p)) * 0.6
@@ -87,7 +87,7 @@ def records(audited, seed=0):
 
 
 def neighbours(audited, factor=1.0):
-    """Data sets that differ from the first in one record, or from each other: unusual ones."""
+    """Unusual data sets that differ from the first in one record, or from each other."""
     X, y = records(audited)
     X = X * factor
     p = X.shape[1]
@@ -127,11 +127,11 @@ def addresses(plan):
                 yield phase.index, round
 
 
-def asked(silo, audited, phase, round, seed=0, shape=0.4):
+def ask(silo, audited, phase, round, seed=0, shape=0.4):
     return silo.answer(question(audited, phase, round, seed, shape), audited.plan.phases[phase - 1].at(round))
 
 
-def said(act):
+def outcome_of(act):
     try:
         return act()
     except Exception as error:
@@ -139,7 +139,7 @@ def said(act):
 
 
 def trace(kind, everything=True):
-    """All that is seen of silos of this kind: plan, charge, answers, refusals, refunds, warnings and log."""
+    """All that is visible of silos of this kind: plan, charge, answers, refusals, refunds, log."""
     audited = KINDS[kind](1)
     seen = [audited.plan.digest, audited.plan.epsilon_accounted]
     lines = []
@@ -151,7 +151,7 @@ def trace(kind, everything=True):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for number, (X, y) in enumerate(neighbours(audited) if everything else neighbours(audited)[:1]):
-                found = said(lambda X=X, y=y, number=number: _life(audited, X, y, number == 0))
+                found = outcome_of(lambda X=X, y=y, number=number: _life(audited, X, y, number == 0))
                 if number == 0 and isinstance(found, tuple):
                     raise AssertionError(f"a silo with common records does not answer: {found}")
                 seen.append(found)
@@ -160,7 +160,9 @@ def trace(kind, everything=True):
                 silo = opened(audited, X * factor, y)
                 first = list(addresses(audited.plan))[:2]
                 seen += [
-                    said(lambda at=at, silo=silo, shape=shape: asked(silo, audited, *at, shape=shape).payload.tobytes())
+                    outcome_of(
+                        lambda at=at, silo=silo, shape=shape: ask(silo, audited, *at, shape=shape).payload.tobytes()
+                    )
                     for at in first
                 ]
             seen += [str(each.message) for each in caught if each.category is RuntimeWarning]
@@ -181,21 +183,21 @@ def _life(audited, X, y, whole):
     seen = [silo.ledger.charges()]
     order = list(addresses(audited.plan))
     for phase, round in order if whole else order[:1]:
-        seen.append(asked(silo, audited, phase, round).payload.tobytes())
+        seen.append(ask(silo, audited, phase, round).payload.tobytes())
     if not whole:
         return [*seen, account(silo, audited.plan, "run")]
     rows = silo.ledger.rows("run")
     seen += [row.event for row in rows]
     phase, round = order[0]
-    seen.append(said(lambda: asked(silo, audited, phase, round, seed=5).payload.tobytes()))
+    seen.append(outcome_of(lambda: ask(silo, audited, phase, round, seed=5).payload.tobytes()))
     silo.approve("run", audited.plan, audited.method, audited.loss, lease=1)
-    seen += [said(lambda each=each: asked(silo, audited, *each).payload.tobytes()) for each in order[:3]]
+    seen += [outcome_of(lambda each=each: ask(silo, audited, *each).payload.tobytes()) for each in order[:3]]
     tenth = next((each for each in order if each[1] == 10), order[0])
-    seen += [said(lambda: asked(silo, audited, *tenth, seed=6).payload.tobytes())]
+    seen += [outcome_of(lambda: ask(silo, audited, *tenth, seed=6).payload.tobytes())]
     silo.close_run("run")
     seen += [silo.ledger.charges(), silo.ledger.is_closed("run")]
     left = [each for each in ((1, round) for round in range(1, audited.plan.phases[0].rounds)) if each not in order]
-    seen += [said(lambda each=each: asked(silo, audited, *each).payload.tobytes()) for each in left[:1]]
+    seen += [outcome_of(lambda each=each: ask(silo, audited, *each).payload.tobytes()) for each in left[:1]]
     other = opened(audited, X, y)
     other.ledger.restore("run", [(Receipt(NAME, *row[:3], row.payload_digest), row.event) for row in rows])
     return [*seen, len(other.ledger.rows("run")), account(silo, audited.plan, "run")]
@@ -223,7 +225,7 @@ def test_long_records_take_longer():
         for factor in (0.1, 1e3):
             silo = opened(audited, X * factor, y)
             began = time.perf_counter()
-            asked(silo, audited, 1, 1)
+            ask(silo, audited, 1, 1)
             took.append(time.perf_counter() - began)
     assert took[1] >= 0.002 * len(y)
 
@@ -231,7 +233,7 @@ def test_long_records_take_longer():
 def exact(audited, X, y, phase, round, shape):
     """The sum before noise, and the event that was committed for it."""
     silo = opened(audited, X, y)
-    release = asked(silo, audited, phase, round, shape=shape)
+    release = ask(silo, audited, phase, round, shape=shape)
     count = audited.plan.phases[phase - 1].at(round).by_silo[NAME].batch
     return release.payload * count, silo.ledger.rows("run")[-1].event, count
 
@@ -248,9 +250,9 @@ def silent():
 
 
 BUILT = {"bound from the median", "disagreement damped", "rows over the median length", "missing labels by majority"}
-"""Those that only records of a certain mixture show."""
+"""Bugs that only records of a certain mixture show."""
 BY_CONSTRUCTION = {"first tenth of rows wider", "differences a fifth longer"}
-"""Those whose bound is plainly longer, and whose worst pair of records is not among those that are tried here."""
+"""Bugs whose bound is plainly longer, and whose worst pair of records is not among those tried here."""
 
 MOVES = [
     bug
@@ -263,7 +265,7 @@ MOVES = [
 
 
 def moved(kind, planted_bug):
-    """How far one record moves an exact sum, over what the committed event charges for it: at most 1 if all is well."""
+    """Largest movement of an exact sum by one record over the event's charge: at most 1 without a bug."""
     with planted(planted_bug), silent():
         audited, worst = KINDS[kind](1), 0.0
         address = next(iter(addresses(audited.plan)))
@@ -280,7 +282,7 @@ def moved(kind, planted_bug):
                 sets = neighbours(audited, factor)
             sums = []
             for X, y in sets:
-                total = said(lambda X=X, y=y, shape=shape: exact(audited, X, y, *address, shape))
+                total = outcome_of(lambda X=X, y=y, shape=shape: exact(audited, X, y, *address, shape))
                 if not isinstance(total[0], str):
                     sums.append(total)
             scale = 1.0
@@ -362,7 +364,7 @@ def test_the_right_accountant_finds_more_than_was_charged(bug):
         silo = opened(audited, *records(audited))
         asked_for = list(addresses(audited.plan))
         for address in asked_for:
-            asked(silo, audited, *address)
+            ask(silo, audited, *address)
         approved = silo.ledger.charges()["run"]
         silo.close_run("run")
         closed = silo.ledger.charges()["run"]
@@ -393,13 +395,13 @@ def context(phase, round, number=1, query=b"q" * 32):
 
 
 def normals(draws=400, size=32):
-    """Of so many rounds, each of a sum of its own (draws, size)."""
+    """Noise of `draws` rounds, each of a sum of its own (draws, size)."""
     noise = KeyedGaussian()
     return np.array([noise.draw(b"k" * 32, context(1, round), np.full(size, float(round))) for round in range(draws)])
 
 
 def alike(first, second):
-    """Whether two (key, context, sum) have one noise."""
+    """True if two (key, context, sum) have one noise."""
     noise = KeyedGaussian()
     return bool((noise.draw(*first).copy() == noise.draw(*second)).all())
 
@@ -457,7 +459,7 @@ def test_normals_are_not_those_that_are_charged(name):
 
 
 def samples(draws=3000, records=20):
-    """Who is in Poisson samples at a rate of 1/4, and in samples of 6 (draws, records) each."""
+    """Membership in Poisson samples at a rate of 1/4, and in samples of 6 (draws, records) each."""
     coins, fixed = np.zeros((2, draws, records), dtype=bool)
     for number in range(draws):
         coins[number, secret_sample.poisson_sample(Keystream(number.to_bytes(32, "little")), 0.25, records)] = True

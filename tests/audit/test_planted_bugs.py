@@ -1,4 +1,4 @@
-"""Planted bugs are found, clean audits pass: a few seeds here, 100 of each in `test_table.py` (`make slow`)."""
+"""Planted bugs are found, clean audits pass: a few seeds here, 100 each in `test_table.py`."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ MEANT = {
     "a cap over one version of the data": "accounts",
     "noise on the grid cut at 3.5 sigma": "tails",
 }
-"""Which instrument each of the bugs that issues named was made for; others may find it too."""
+"""Instrument that each named bug was planted for; others may find the bug too."""
 
 ONE_EACH = {
     "one number in 1,000 without noise": "distribution",
@@ -63,11 +63,11 @@ ONE_EACH = {
     "clipping at twice the bound": "sensitivity",
     "bounds kept for all runs": "company",
 }
-"""One for each instrument that no named bug is for."""
+"""One bug for each instrument without a named one."""
 
 
 def finds(name, bug, seed):
-    """Whether this instrument alarms at this bug."""
+    """True if this instrument alarms at this bug."""
     (instrument,) = [one for one in suite.INSTRUMENTS if one.name == name]
     with ALL[bug].audited(seed) as audited:
         return not suite.look(instrument, Bench(audited, np.random.default_rng(seed), ALL[bug].ledger)).passed
@@ -132,17 +132,17 @@ def test_both_ledgers_pass_the_probe(tmp_path, monkeypatch):
 
 
 def test_a_noise_plan_that_guarded_silos_refuse_is_opened_as_a_simulation():
-    """Sums are checked without noise, and a guarded silo has no such plan: its code is opened without the guard."""
+    """Sums are checked without noise; a guarded silo has no such plan, so its code is opened unguarded."""
     with Planted("guarded").audited(0) as audited:
         finding = exact_sums(audited, np.random.default_rng(0))
     assert finding.passed and finding.statistic < 1e-12
 
 
 @pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd"])
-def test_a_training_without_noise_is_found_by_one_run(audited_silo, method):
+def test_a_training_without_noise_is_found_by_one_run(make_audited, method):
     """480 canaries can show more than epsilon 1: without noise every guess is right."""
     for seed in range(10):
-        audited = audited_silo(seed, "no noise", method=method, n=480, dim=480, epsilon=1.0)
+        audited = make_audited(seed, "no noise", method=method, n=480, dim=480, epsilon=1.0)
         power = plan_one_run(audited)
         finding = check_one_run(audited, np.random.default_rng(seed), power)
         assert not finding.passed and finding.statistic > 1.0 == pytest.approx(finding.threshold)

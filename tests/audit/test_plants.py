@@ -1,4 +1,4 @@
-"""Each bug that is planted finds the code that it changes: a bug whose place is gone would show nothing."""
+"""Each planted bug finds the code that it changes; a bug whose place is gone would change nothing."""
 
 from __future__ import annotations
 

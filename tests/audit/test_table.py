@@ -1,4 +1,4 @@
-"""Every planted bug is found in 95 or more of 100 whole audits, and no clean audit of 100 alarms, for all plans.
+"""Planted bugs are found in 95 or more of 100 audits, and no clean audit of 100 alarms, for all plans.
 
 AUDIT_SEEDS=100 takes more than an hour on two cores; `make slow` takes 3 of each, of which one may be missed, and CI
 takes 1. Printed with `-s`; docs/reference/audit-trials.md has the table as it was measured.
@@ -24,7 +24,7 @@ def test_planted_bugs_are_found_and_clean_audits_are_silent():
         for name, found[name] in counted(ALL, SEEDS, processes):
             print(row(name, found[name], SEEDS), flush=True)
     assert {name: many["any"] for name, many in found.items() if name in CLEAN and many["any"]} == {}
-    # Of a few seeds one may miss by chance what is found in 99 of 100; not in more than one row of 20.
+    # With few seeds one may miss by chance a bug that is found in 99 of 100; not in more than one row of 20.
     most = max(1, len(SEEDS) // 20)
     missed = {name: len(SEEDS) - many["any"] for name, many in found.items() if name not in CLEAN}
     assert {name: many for name, many in missed.items() if many > most} == {}

@@ -1,4 +1,7 @@
-"""Events and epsilon of a plan, from its shares' public numbers and dp-accounting or closed formulas alone."""
+"""Events and epsilon of a plan, from its shares' public numbers and independent formulas.
+
+Those are dp-accounting's, or closed.
+"""
 
 import functools
 import math
@@ -11,9 +14,9 @@ from tests import gaussian_curve
 
 
 def events_by_hand(plan, silo):
-    """(phase, round, first position, last + 1, K, sigma) of every planned round, from the shares' public numbers.
+    """(phase, round, first position, last + 1, K, sigma) of every planned round, from public numbers.
 
-    Of differences sigma is per unit of the step. Rounds that are another silo's turn are left out.
+    For differences sigma is per unit of the step. Rounds that are another silo's turn are left out.
     """
     names = [facts.name for facts in plan.problem.silos]
     for whole in plan.phases:
@@ -31,8 +34,9 @@ def events_by_hand(plan, silo):
 
 
 def epsilon_by_hand(plan, silo, n, delta):
-    """Epsilon of the worst position. Full batches: composition of mu = 2 C / (K sigma), and the plain formula.
+    """Epsilon of the worst position.
 
+    Full batches: composition of mu = 2 C / (K sigma), and the plain formula.
     Samples: dp-accounting's own composition, whose Poisson mechanism takes noise relative to C / K under REPLACE_ONE.
     """
     if any(kind.schedule.in_turn for phase in plan.phases for kind in phase.kinds):
@@ -54,8 +58,7 @@ def _library(z, rate, rounds, delta):
 
 
 def _mixed_epsilon(plan, silo, delta):
-    """Full batches and local steps about samples of a fixed size: the distribution of the ones composed with those of
-    the others."""
+    """Full batches composed with local steps about samples of a fixed size, as loss distributions."""
     mu_squared, samples = 0.0, {}
     for index, round, _, _, K, sigma in events_by_hand(plan, silo):
         phase = plan.phases[index - 1].at(round)
@@ -76,7 +79,7 @@ def _library_of_fixed_size(z, rate, answers, delta):
 
 @functools.cache
 def _fixed_size(z, rate):
-    """Balle, Barthe, Gaboardi 2018, Theorem 9, made symmetric, as points of dp-accounting's own distribution."""
+    """Balle, Barthe, Gaboardi 2018, Theorem 9, made symmetric, as points of dp-accounting's distribution."""
 
     def hockey_stick(e):
         at = abs(e)
@@ -90,7 +93,7 @@ def _fixed_size(z, rate):
 
 
 def _library_epsilon(plan, phase, silo, delta):
-    """Of one phase: shards are disjoint, which another test looks at."""
+    """Epsilon of one phase, whose shards are disjoint (another test checks that)."""
     share = phase.by_silo[silo]
     if phase.schedule.sampling == "without-replacement":
         z = share.sigma * share.batch / (2 * plan.problem.objective.clip * (1 + 1e-6))

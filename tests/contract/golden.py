@@ -1,15 +1,15 @@
-"""Golden bits: what every method, mechanism and draw computes, of small runs, kept in `golden-bits.json`.
+"""Golden bits in `golden-bits.json`: results of every method, mechanism and draw in small runs.
 
     python -m tests.contract.golden
 
-writes the file anew, once ARITHMETIC or FORMAT of `fedcore/experiment/stored/binding.py` is raised for what has
-changed; new methods need no raise. Stopped runs are bound to these versions, so a bit that changes under the same
-version would let a run go on to something that no version computes.
+writes the file anew, once ARITHMETIC or FORMAT of `fedcore/experiment/stored/binding.py` is raised for the change; new
+methods need no raise. Stopped runs are bound to these versions. If a bit changed under the same version, a run could
+continue to a result that no version computes.
 
-Other processors round sums and exponentials otherwise, and guarded noise is keyed by exact sums. So bits are compared
-only of what is exact everywhere: draws at given addresses, and a run's first answers, about records and models whose
-sums are dyadic numbers. Whole courses of simulated silos, whose draws depend on addresses alone, are compared as
-numbers, to `CLOSE`; a changed formula moves them by more.
+Other processors round sums and exponentials otherwise, and guarded noise is keyed by exact sums. Bits are therefore
+compared only where results are exact everywhere. These are draws at given addresses, and a run's first answers about
+records and models whose sums are dyadic numbers. Whole courses of simulated silos, whose draws depend on addresses
+alone, are compared as numbers, to `CLOSE`; a changed formula moves them by more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fedcore.losses import LOSSES, Absolute, Convolution, Hinge, Logistic, Morea
 from fedcore.mechanisms.gaussian import KeyedGaussian, SeededGaussian
 from fedcore.mechanisms.grid import Grid, GridGaussian
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
-from fedcore.messages import Receipt, kept
+from fedcore.messages import Receipt, packed_receipts
 from fedcore.models import model_of
 from fedcore.models.network import OneHiddenLayer
 from fedcore.models.regression_network import RegressionNetwork
@@ -61,18 +61,18 @@ from tests.problems import problem_of
 FILE = Path(__file__).with_name("golden-bits.json")
 COMMAND = "python -m tests.contract.golden"
 CLOSE = 1e-7
-"""Of numbers of a course, relative to the largest of it: far above what processors differ by, 1e-13 or so."""
+"""Tolerance relative to a course's largest number; processors differ by about 1e-13."""
 SILOS = {"ash": 16, "birch": 32, "cedar": 16}
 PLAN = "9" * 64
 """Digest of every plan here: a plan's own numbers may differ in a last bit of a logarithm."""
 _KEYS: dict[bool, Keys] = {True: SecretKeys(b"s" * 32), False: SeededKeys(5)}
-"""Of guarded silos, and of simulated ones."""
+"""Keys of guarded silos, and of simulated ones."""
 SQUARED, SOFTMAX = Squared(), SoftmaxRegression(3)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One small run. `dyadic`: of records and labels whose sums are exact at the model 0."""
+    """One small run. `dyadic`: with records and labels whose sums are exact at the model 0."""
 
     method: Any
     loss: Any = SQUARED
@@ -99,7 +99,7 @@ class Case:
         )
 
     def records(self, dyadic: bool) -> dict[str, Records]:
-        """Rows no longer than 1, so that no gradient here is clipped at the model 0, where that would round."""
+        """Rows no longer than 1: no gradient is clipped at the model 0, where clipping would round."""
         found, draws = {}, np.random.Generator(np.random.Philox(key=11))
         for name, n in SILOS.items():
             X = draws.integers(-7, 8, size=(n, self.dim)) / (16.0 if dyadic else 15.0)
@@ -117,23 +117,23 @@ class Case:
         ]
 
     def played(self, silos: list[PrivateSilo], problem: Problem) -> Iterator[tuple[Any, list[Any], Any]]:
-        """Queries, releases and states, from the model 0; of networks from weights that put no unit on its corner."""
-        asking = evaluated(self.method, problem)
-        plan = asking.plan(problem)
+        """Queries, releases and states, from the model 0; networks start with no unit on its corner."""
+        method = evaluated(self.method, problem)
+        plan = method.plan(problem)
         loss = self.loss if self.method.trains else None
         backend = InProcess(Site(silos), Agreement("golden", problem, self.method, loss, PLAN))
         backend._site.agree(backend._agreement)
         start = np.zeros(problem.objective.dim)
         if isinstance(self.loss, OneHiddenLayer | RegressionNetwork):
             start = 0.4 * np.random.Generator(np.random.Philox(key=12)).standard_normal(problem.objective.dim)
-        context = RunContext("golden", plan, asking, driver_key(5, 0, "golden"))
+        context = RunContext("golden", plan, method, driver_key(5, 0, "golden"))
         yield from rounds(context, context.method.init(start), backend.ask)
 
 
 def cases() -> dict[str, Case]:
-    """Every registered method, and one run for what methods do not choose: losses, models, evaluation, aggregator."""
+    """Every registered method, and one run for each other choice: losses, models, evaluation, aggregator."""
     found = {name: Case(quick(name)) for name in ALGORITHMS}
-    # Which of its points is the drawn one follows from the last bits of a question.
+    # The choice of the drawn point depends on the last bits of a question.
     found["diff2-bvr"] = Case(replace(quick("diff2-bvr"), model="last"))
     found |= {f"{name} of samples": Case(replace(quick(name), batch=3)) for name in ("mbsgd", "localized-mbsgd")}
     found |= {
@@ -165,7 +165,7 @@ def first_answers(case: Case, guarded: bool) -> str:
 
 
 def course(case: Case) -> list[float]:
-    """The last model, or what was released of statistics, to 12 digits, of simulated silos."""
+    """The last model, or the released statistics, to 12 digits, of simulated silos."""
     problem = case.problem()
     for _, _, state in case.played(case.silos(False), problem):  # noqa: B007
         pass
@@ -179,23 +179,26 @@ def rounded(values: Any) -> list[float]:
 
 
 def is_exact(case: Case) -> bool:
-    """Whether the first answer is the only one of its round, about the model 0 or a statistic: a second is about models
-    that are rounded. Softmax and networks take exponentials, and eigenvalues are found by steps."""
+    """True if the first answer is the only one of its round, about the model 0 or a statistic.
+
+    A second answer is about a rounded model. Softmax and networks take exponentials, and eigenvalues are found by
+    steps.
+    """
     if not isinstance(case.loss, Squared | Logistic) or case.method.name == "largest-eigenvalue":
         return False
     return evaluated(case.method, case.problem()).plan(case.problem()).phases[0].at(1).schedule.answers == 1
 
 
 def one_step(case: Case) -> Case:
-    """With one local step where that is allowed, so that a round's first answer is its only one."""
+    """The case with one local step, where that is allowed, so that a round's first answer is its only one."""
     try:
         return replace(case, method=replace(case.method, local_steps=1))
-    except (TypeError, ValueError):  # it has none, or more at least
+    except (TypeError, ValueError):  # the method has no local steps, or at least two
         return case
 
 
 def draws() -> dict[str, str]:
-    """Bits of draws at addresses that are written here."""
+    """Bits of draws at the addresses given here."""
     key, context, total = b"r" * 32, b"an address", np.array([0.5, -0.25, 8.0, 0.0, -1.0])
     grid = Grid.of(3.0, 1.0, 64, 5)
     stream = sample_stream(key, context)
@@ -236,18 +239,18 @@ def formulas() -> dict[str, list[float]]:
 
 
 def forms() -> dict[str, str]:
-    """How a checkpoint is written: tables, receipts, and by method its first state and question."""
+    """Digests of a checkpoint's form: tables, receipts, and by method its first state and question."""
     receipts = [Receipt("ash", 1, 2, b"q" * 32, b"p" * 32), Receipt("birch", 1, 2, b"r" * 32, b"s" * 32)]
     found = {
         "tables": hashlib.sha256(run_store._SCHEMA.encode()).hexdigest(),
-        "receipts": hashlib.sha256(kept(receipts)).hexdigest(),
+        "receipts": hashlib.sha256(packed_receipts(receipts)).hexdigest(),
     }
     for name in ALGORITHMS:
         case = Case(quick(name))
         problem = case.problem()
-        asking = evaluated(case.method, problem)
-        context = RunContext("golden", asking.plan(problem), asking, driver_key(5, 0, "golden"))
-        state = asking.init(np.zeros(problem.objective.dim))
+        method = evaluated(case.method, problem)
+        context = RunContext("golden", method.plan(problem), method, driver_key(5, 0, "golden"))
+        state = method.init(np.zeros(problem.objective.dim))
         query = context.query(state)
         total = hashlib.sha256(pack(dump_state(state)))
         total.update(b"" if query is None else query.to_bytes())
@@ -256,7 +259,7 @@ def forms() -> dict[str, str]:
 
 
 def computed() -> dict[str, Any]:
-    """All golden values of the code as it is."""
+    """All golden values of the present code."""
     made = cases()
     with patch.object(Plan, "digest", property(lambda plan: PLAN)):
         seeded = {name: first_answers(one_step(case), False) for name, case in made.items() if is_exact(one_step(case))}
@@ -283,11 +286,11 @@ KINDS = {
     "losses": "arithmetic",
     "forms": "format",
 }
-"""By kind of golden values, the version that is theirs."""
+"""Version that binds each kind of golden values."""
 
 
 def differences(golden: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, version that is theirs) of all values that are others now, or gone. New ones are none."""
+    """Yields (kind, name, binding version) of all values that changed or are gone; not of new ones."""
     for kind, version in KINDS.items():
         for name, value in golden[kind].items():
             if not _same(value, now[kind].get(name)):
@@ -295,7 +298,7 @@ def differences(golden: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[t
 
 
 def faults(golden: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What a change has left to do, a sentence each; none where golden values and versions are as they have to be."""
+    """Sentences about what a change still has to do; empty if golden values and versions are right."""
     found = []
     for version in ("arithmetic", "format"):
         changed = [f"{kind} of {name}" for kind, name, theirs in differences(golden, now) if theirs == version]
@@ -317,7 +320,7 @@ def faults(golden: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def rewritten(golden: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, Any]:
-    """What the file is to hold. Raises ValueError for a change under the same version."""
+    """The file's new content. Raises ValueError for a change under the same version."""
     for fault in [] if golden is None else faults(golden, now):
         if COMMAND not in fault or "bits changed" in fault:
             raise ValueError(fault)

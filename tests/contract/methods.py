@@ -1,7 +1,7 @@
-"""Methods as the contract tests take them: few rounds, with and without samples, and one for each way of asking.
+"""Methods for the contract tests: few rounds, with and without samples, one for each way of asking.
 
-Whoever adds a method to ALGORITHMS is tested with its default hyperparameters; a row in QUICK or EXACT makes the
-tests faster or sharper. A method with a `batch` is tested with secret samples too.
+A method in ALGORITHMS is tested with its default hyperparameters; a row in QUICK or EXACT makes the tests faster or
+sharper. A method with a `batch` is tested with secret samples too.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from tests.problems import problem_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-method.md"
 ONLY = os.environ.get("FEDCORE_TEST_METHOD")
-"""The one method that the fixtures give, which `test_registration` sets for the one of `PAGE`; None: all of them."""
+"""The only method of the fixtures, for `test_registration`, which sets it; None: all of them."""
 
 QUICK = {
     "localized-mbsgd": {"rounds": (4, 3, 2), "step": 0.5},
@@ -38,34 +38,34 @@ QUICK = {
     "dp-fcrn": {"rounds": 3, "local_steps": 3, "scale": 3.0},
     "diff2-bvr": {"rounds": 4, "period": 3, "split": 0.5, "local_steps": 3, "batch": 4, "step": 0.1},
 }
-"""Few rounds. {} for a method that has no row here: its defaults."""
+"""Hyperparameters for few rounds; a method without a row has its defaults."""
 
 EXACT = {
     "localized-mbsgd": ({"step": 1, "lam": 0.005, "exponent": 0, "rounds": 50, "average": "last"}, 1e-8),
     "localized-accelerated": ({"lam": 0.005, "exponent": 0, "rounds": 160}, 1e-8),
     "one-pass-mbsgd": ({"step": 1, "rounds": 64, "average": "last"}, 1e-8),
     "mbsgd": ({"step": 1, "rounds": 60, "average": "last"}, 1e-8),
-    # Without stages, since ridge may be 0 here: by far not as fast as with the objective's own strong convexity.
+    # Without stages, since ridge may be 0 here: far slower than with the objective's own strong convexity.
     "accelerated-mbsgd": ({"rounds": 400}, 1e-5),
     "one-pass-accelerated-mbsgd": ({"rounds": 64, "lam": 1e-9, "form": "regularised"}, 2e-2),  # 64 records a silo
     "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-4),
     "mb-subgradient": ({"lam": 0.005, "rounds": 2500}, 2e-2),  # the regulariser pulls by 1 % of the answer
     "scaffold": ({"step": 0.5, "sampling_rate": 1.0, "local_steps": 4, "rounds": 200}, 1e-8),
-    # Of heterogeneous silos local steps alone find another point, by the order of the step length.
+    # On heterogeneous silos local steps alone have another limit, farther by the order of the step length.
     "fedavg": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 100}, 1e-8),
     "diff2": ({"step": 1.0, "slope": 1e3, "rounds": 60, "period": 7}, 1e-8),
     "noised-newton": ({"rounds": 1}, 1e-8),
-    # Of heterogeneous silos the mean of their Newton steps has another limit; small steps tell them least apart.
+    # On heterogeneous silos the mean of Newton steps has another limit, nearest for small steps.
     "dp-fcrn": ({"rounds": 400, "local_steps": 2, "cubic": 0.0, "radius": 1e3}, 1e-8),
-    # Local steps are of one silo's loss, corrected by the estimate of all: their limit is that of all.
+    # Local steps use one silo's loss, corrected by the estimate of all silos: their limit is that of all.
     "diff2-bvr": ({"step": 0.2, "slope": 1e3, "rounds": 200, "period": 7, "local_steps": 3}, 1e-8),
 }
 """Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
 
 EXPECTED = 3
-"""Records expected of a sample: of shards of 8 and 4 records in the first phases of `toy`, of 2 there is no sample."""
+"""Expected records of a sample from shards of 8 and 4 records of `toy`; shards of 2 have none."""
 
 
 def quick(name):
@@ -100,17 +100,17 @@ NAMES = [
 
 
 def bare(method):
-    """Without the proximal term, which moves a message by what earlier steps of its round have moved the model."""
+    """The method without its proximal term, which moves a message by earlier steps of its round."""
     return dataclasses.replace(method, prox_weight=0.0) if hasattr(method, "prox_weight") else method
 
 
 def samples(method):
-    """Whether it asks about samples."""
+    """True if the method asks about samples."""
     return getattr(method, "batch", None) is not None or getattr(method, "sampling_rate", 1.0) < 1.0
 
 
 def longest_part(method, phase, problem):
-    """C of what a round asks for: one record's part of an answer, written out."""
+    """C of the round's question: the longest part of one record in an answer, written out."""
     if phase.question.kind == "gradient-difference":
         return method.slope
     if phase.question.kind == "gradient-and-hessian":
@@ -119,7 +119,7 @@ def longest_part(method, phase, problem):
 
 
 def lengths(method, phase, dim):
-    """Numbers of a message of this kind of round."""
+    """Length of a message in this kind of round."""
     return (
         dim + dim * (dim + 1) // 2
         if phase.question.kind == "gradient-and-hessian"
@@ -128,26 +128,26 @@ def lengths(method, phase, dim):
 
 
 def full(method):
-    """The method with full batches, for what a sample changes, and other files look at."""
+    """The method with full batches; other files test the effect of samples."""
     return dataclasses.replace(method, sampling_rate=1.0) if hasattr(method, "sampling_rate") else method
 
 
 def way_of_asking(method):
-    """All that a silo or a site sees of a method: what, of which records, how often, and about which arrays."""
+    """All that a silo or a site sees of a method: kind, records, number and arrays of its questions."""
     problem = problem_of((SiloFacts("a", 64), SiloFacts("b", 64)), 4, 1.0, 1.0, 10.0, 2, Budget(None, 1e-5))
     phases = method.plan(problem).phases
     found = [len(phases) > 1]
     for round in phases[0].first_rounds.values():
         phase = phases[0].at(round)
         state = dataclasses.replace(method.init(np.zeros(4)), round=round)
-        asked = {name: np.ndim(array) for name, array in method.broadcast(state, phases[0]).items()}
+        dimensions = {name: np.ndim(array) for name, array in method.broadcast(state, phases[0]).items()}
         drawn = phase.schedule.sampling if phase.rate < 1 else "full"
         often = (phase.schedule.fresh_blocks, phase.schedule.answers > 1, phase.schedule.at_most_once)
-        found.append((phase.question.kind, drawn, *often, *sorted(asked.items())))
+        found.append((phase.question.kind, drawn, *often, *sorted(dimensions.items())))
     return tuple(found)
 
 
 def one_for_each_way(names=NAMES, change=lambda method: method):
-    """Names of methods that between them ask in all ways: a silo, which knows no method, tells no others apart."""
+    """Names of methods that together cover all ways of asking; a silo cannot distinguish others from them."""
     found = {way_of_asking(change(named(name))): name for name in reversed(names)}
     return sorted(found.values())

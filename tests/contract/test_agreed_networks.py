@@ -1,4 +1,4 @@
-"""What silos agree to of a network: fields that came later are left out at their defaults, and taken on arrival."""
+"""Agreements about networks: later fields are left out at their defaults, and filled in on arrival."""
 
 import pytest
 from pydantic import TypeAdapter

@@ -1,6 +1,6 @@
-"""Every registered answer through one set of tests: its sum, how far one record moves it, what a silo does with it.
+"""Every registered answer through one set of tests: its sum, a record's influence, use by a silo.
 
-The naive sums are those of `fedcore.audit.answers`, record by record. Whoever adds an answer adds a row to ASKED.
+The naive sums are those of `fedcore.audit.answers`, record by record. A new answer needs a row in ASKED.
 """
 
 import dataclasses
@@ -58,16 +58,17 @@ ASKED = {
         {"dim": 1, "clip": LargestEigenvalue(1.5).half_diameter, "diameter": math.inf},
     ),
 }
-"""By answer: a method that asks for it, its objective, and what a problem must say."""
+"""By answer: a method that asks for it, its objective, and the settings of a problem."""
 SENT = {"gradient-and-hessian-vector": -1.0}
-"""What a method multiplies its answer by."""
+"""Factor of a method on its answer."""
 ATTAINED = {"column-moments": 0.95, "gradient-difference": 0.9, "gradient-and-hessian": 0.95}
-"""Parts of the stated bounds that records of three features come to, where these are proven for any number of them;
-and of a convex loss's gradients, whose changes along a step have no two opposite ones."""
+"""Parts that records of three features reach of bounds that are proven for any number of features.
+
+Also those of a convex loss's gradients, whose changes along a step have no two opposite ones."""
 
 
 ANY_WIDTH = {"largest-eigenvalue"}
-"""Answers whose length says nothing of a record's features."""
+"""Answers whose length does not depend on a record's features."""
 
 
 @pytest.fixture(params=sorted(ANSWERS))
@@ -89,14 +90,14 @@ def problem(kind, budget=None, **changes):
 
 
 def evaluating(kind, budget):
-    """An evaluation has a target where there is noise, and only there."""
+    """The evaluation of a problem; it has a target only if there is noise."""
     if kind != "histogram" or budget is None:
         return {}
     return {"evaluation": dataclasses.replace(EVALUATED["evaluation"], epsilon=budget.epsilon)}
 
 
 def planned(kind, made):
-    """The plan of a problem, and its phase of such answers, as it is in their rounds."""
+    """The plan of a problem, and its phase in the form for rounds of such answers."""
     plan = evaluated(ASKED[kind][0], made).plan(made)
     return plan, next(each for phase in plan.phases for each in phase.kinds if each.question.kind == kind)
 
@@ -113,13 +114,13 @@ def first_round(kind, plan, phase):
     return next(round for round in range(1, whole.rounds + 1) if whole.at(round).question.kind == kind)
 
 
-def unit(kind, plan, asked):
-    """What bound and noise are in units of for this question."""
-    return ANSWERS[kind].scale(plan.problem, *asked)
+def unit(kind, plan, arrays):
+    """Unit of bound and noise for this question."""
+    return ANSWERS[kind].scale(plan.problem, *arrays)
 
 
 def labelled(kind, y):
-    """Labels that the answer has a use for, of which one in three is no class."""
+    """Labels that the answer uses, of which one in three is outside of the classes."""
     return y if kind != "histogram" else np.where(np.abs(y) > 0.1, np.sign(y), y)
 
 
@@ -134,7 +135,7 @@ def about(kind, n=N):
 
 
 def asked_about(kind, plan, rng):
-    """Arrays of the shapes that the method asks about, of every size that the domain allows."""
+    """Arrays in the shapes of the method's question, of every size that the domain allows."""
     method, noted = evaluated(ASKED[kind][0], plan.problem), []
     phase = next(each for phase in plan.phases for each in phase.kinds if each.question.kind == kind)
 
@@ -175,7 +176,7 @@ def answer(kind, X, y, noise=1.0):
 
 
 def records(rng, n=N, features=3):
-    """Of every size, from far inside of any clipping bound to far beyond it; every third on an axis, one zero."""
+    """Records of every size, far inside of any bound to far beyond it; every third on an axis, one zero."""
     X = rng.standard_normal((n, features))
     X[::3] = np.eye(features)[rng.integers(features, size=len(X[::3]))]
     X *= (10.0 ** rng.uniform(-4, 6, n))[:, None]
@@ -198,20 +199,20 @@ def test_the_sum_is_the_naive_one_over_all_records_and_over_a_sample(kind, seed)
     X, y = records(rng)
     y = labelled(kind, y)
     made, plan, phase, shard = answer(kind, X, y)
-    asked = asked_about(kind, plan, rng)
-    about_both = np.concatenate(asked) if asked else np.zeros(plan.problem.objective.dim)
+    arrays = asked_about(kind, plan, rng)
+    about_both = np.concatenate(arrays) if arrays else np.zeros(plan.problem.objective.dim)
     parts = AUDITED[kind](plan, ASKED[kind][1]).parts(about_both, X, y)
-    total = made.sum(phase, shard, None, draw, *asked)
+    total = made.sum(phase, shard, None, draw, *arrays)
     assert (total.dtype, total.shape) == (np.float64, (phase.question.length(plan.problem.objective.dim),))
     np.testing.assert_allclose(total, folded(kind, plan, parts), rtol=1e-9, atol=1e-9)
     if ANSWERS[kind].samples:
         for chosen in (np.arange(0), np.array([3]), np.flatnonzero(rng.random(N) < 0.5)):
-            of_sample = made.sum(phase, shard, chosen, draw, *asked)
+            of_sample = made.sum(phase, shard, chosen, draw, *arrays)
             np.testing.assert_allclose(of_sample, folded(kind, plan, parts[chosen]), rtol=1e-9, atol=1e-9)
 
 
 def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair_by_as_much(kind):
-    """Alone, beside others, absent from a sample; two of a record's length at every angle, with every label."""
+    """Alone, beside others, absent from a sample; two of one length at every angle, with every label."""
     rng, largest, longest = np.random.default_rng(5), 0.0, 0.0
     made, plan, phase, _ = answer(kind, *records(rng))
     bound = 2 * ANSWERS[kind].half_diameter(plan.problem, phase)
@@ -224,11 +225,11 @@ def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair
         elif trial % 4 == 2:
             X = rng.choice([-1.0, -0.7, -0.32, 0.0, 0.32, 0.7, 1.0], (2, 3))
         y = labelled(kind, y)
-        asked = asked_about(kind, plan, rng)
+        arrays = asked_about(kind, plan, rng)
         alone = []
         for at in range(2):
             made, _, _, shard = answer(kind, X[at : at + 1], y[at : at + 1])
-            alone.append(made.sum(phase, shard, None, draw, *asked) / unit(kind, plan, asked))
+            alone.append(made.sum(phase, shard, None, draw, *arrays) / unit(kind, plan, arrays))
             longest = max(longest, float(np.linalg.norm(alone[-1])))
         largest = max(largest, float(np.linalg.norm(alone[0] - alone[1])))
     least = ATTAINED.get(kind, 0.999)
@@ -236,10 +237,10 @@ def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair
     assert least * norm < longest <= norm * (1 + 1e-9)
     assert norm <= bound
     if ANSWERS[kind].samples:
-        assert norm <= bound / 2 * (1 + 1e-12)  # a record that joins a sample is charged as half of a replacement
+        assert norm <= bound / 2 * (1 + 1e-12)  # a record that joins a sample costs half of a replacement
 
 
-def test_what_does_not_fit_is_said_and_what_fits_is_not(kind):
+def test_a_mismatch_is_named_and_a_match_is_not(kind):
     _, loss, _ = ASKED[kind]
     misfit = ANSWERS[kind].misfit
     assert misfit(problem(kind), loss, N, 3) is None
@@ -253,16 +254,16 @@ def test_what_does_not_fit_is_said_and_what_fits_is_not(kind):
 
 def opened(kind, **budget):
     """A silo that agreed to a plan of such answers, its records, and the first question."""
-    asking, loss, _ = ASKED[kind]
+    method, loss, _ = ASKED[kind]
     made = problem(kind, **budget)
     plan, phase = planned(kind, made)
     X, y = records(np.random.default_rng(3))
     y = labelled(kind, y)
     silo = PrivateSilo("ash", Records(X, y), SecretKeys(b"k" * 32), MemoryLedger("ash"))
-    Site([silo]).agree(Agreement("run", made, asking, loss, plan.digest))
-    asks, round = evaluated(asking, made), first_round(kind, plan, phase)
-    state = dataclasses.replace(asks.init(np.zeros(made.objective.dim)), phase=phase.index, round=round)
-    arrays = asks.broadcast(state, plan.phases[phase.index - 1])
+    Site([silo]).agree(Agreement("run", made, method, loss, plan.digest))
+    run_method, round = evaluated(method, made), first_round(kind, plan, phase)
+    state = dataclasses.replace(run_method.init(np.zeros(made.objective.dim)), phase=phase.index, round=round)
+    arrays = run_method.broadcast(state, plan.phases[phase.index - 1])
     if "before" in arrays:
         arrays = {**arrays, "before": np.array([0.3, 0.0, -0.4])}  # a step of 1/2
     rows = about(kind)
@@ -270,7 +271,7 @@ def opened(kind, **budget):
 
 
 def asked_in(question, dim, kind=None):
-    """What an answer to a question is about, one array after the other."""
+    """The arrays of a question, one after the other."""
     if kind == "gradient-and-hessian-vector":
         mask = random_mask(0, "ash", question.phase, question.round, dim, 2)
         return np.concatenate([question.arrays["w"], mask, np.zeros(2)])
@@ -302,7 +303,7 @@ def test_its_noise_is_the_planned_one_and_the_same_for_a_repeated_question(kind)
 
 
 def approved(kind, change):
-    """Has a silo approve the plan of ASKED, but for `change` to its phases of such answers."""
+    """Lets a silo approve the plan of ASKED with `change` to its phases of such answers."""
     method, loss, _ = ASKED[kind]
     made = problem(kind)
     plan, of_kind = planned(kind, made)
@@ -332,10 +333,10 @@ def unknown_answer(problem, phase):
 def test_a_plan_that_does_not_charge_for_its_answers_is_refused(kind, change):
     if kind in ("gradient-difference", "gradient-and-hessian-vector") and change is smaller_clip:
         pytest.skip("its bound is the phase's own, by which the silo clips: a smaller one is charged for less noise")
-    said = r"phase [12] (does not charge for its answers|asks for .*, which is not agreed)"
-    if kind == "histogram" and change is not smaller_clip:  # of held-out records: no plan, before any silo sees it
-        said = "phase 2 asks silo ash about records 8 to 12, .* held out of training"
-    with pytest.raises((SiloError, InputError), match=said):
+    sentence = r"phase [12] (does not charge for its answers|asks for .*, which is not agreed)"
+    if kind == "histogram" and change is not smaller_clip:  # the plan refuses held-out records before any silo sees it
+        sentence = "phase 2 asks silo ash about records 8 to 12, .* held out of training"
+    with pytest.raises((SiloError, InputError), match=sentence):
         approved(kind, change)
 
 
@@ -348,13 +349,13 @@ def test_samples_that_an_answer_does_not_take_are_refused(kind):
     if ANSWERS[kind].samples:
         approved(kind, sampled)
     else:
-        said = "does not charge for its answers|an evaluation is one answer about the 5 records"
-        with pytest.raises((SiloError, InputError), match=said):
+        sentence = "does not charge for its answers|an evaluation is one answer about the 5 records"
+        with pytest.raises((SiloError, InputError), match=sentence):
             approved(kind, sampled)
 
 
 def test_a_silo_refuses_an_agreement_whose_objective_is_not_one_for_its_answer(kind):
-    """Training without an objective, moments with one: a constant sentence, before any record is looked at."""
+    """Training without an objective, moments with one: a constant sentence before any record is read."""
     method, loss, _ = ASKED[kind]
     made = problem(kind)
     other = Squared() if loss is None else None

@@ -1,4 +1,4 @@
-"""Every model: clipped sums of differences of gradients at two points, against brute force in sixty digits."""
+"""Clipped sums of differences of gradients for every model, against brute force in sixty digits."""
 
 import dataclasses
 import itertools
@@ -40,7 +40,7 @@ FEATURES = 4
 
 @pytest.fixture(autouse=True)
 def no_warnings():
-    """A warning, which a filter may turn into an exception, would tell of a record."""
+    """Turns warnings into errors: one that depends on a record would reveal it."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -64,11 +64,11 @@ def labels(model, rng, n):
     return drawn(model.labels, rng, n)
 
 
-# In sixty digits, written apart from the code under test
+# Sixty digits, independent of the code under test
 
 
 def exact_difference(model, w, before, x, y):
-    """Of one record (d,), as decimal numbers."""
+    """Difference of one record's gradients (d,), as decimal numbers."""
     with localcontext() as digits:
         digits.prec, digits.Emin = 60, -(10**6)
         at, other = (exact_gradient(model, [Decimal(value) for value in point], x, y) for point in (w, before))
@@ -146,7 +146,7 @@ def naive_sum(model, w, before, X, y, bound, weights):
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("part", [0.3, 1e9])
 def test_the_sum_is_that_of_clipped_differences(model, step, part):
-    """To ten digits of the sum, however short the step; of a convolution to 1e-14, as its file says."""
+    """To ten digits of the sum, however short the step; for a convolution to 1e-14, as its module states."""
     X, y, w, before = sample(model, step=step)
     weights = np.random.default_rng(1).choice([0.0, 0.25, 1.0], len(y))
     norms = [float(exact_norm(exact_difference(model, w, before, x, label))) for x, label in zip(X, y, strict=True)]
@@ -173,13 +173,13 @@ def test_no_single_record_is_above_the_bound(model, step, scale):
         assert norm <= bound * (1 + 1e-9)
         assert norm >= bound * (1 - 1e-7) or scale == 30.0
         seen += 1
-    assert seen >= 3 or scale == 30.0  # there most records are beyond the corners of their loss
+    assert seen >= 3 or scale == 30.0  # at that scale most records are beyond the corners of their loss
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @pytest.mark.parametrize("step", STEPS)
 def test_the_worst_pair_moves_the_sum_by_two_bounds_at_most(model, step):
-    """Candidates of all sizes, far across the step with a little along it: of these, the two that differ most."""
+    """Candidates of all sizes, mostly across the step; the two that differ most are the pair."""
     X, y, w, before = sample(model, 30, step=step)
     rng, bound = np.random.default_rng(5), 1e-3 * step
     along = (w - before)[:FEATURES] / np.linalg.norm((w - before)[:FEATURES])
@@ -199,7 +199,7 @@ def test_the_worst_pair_moves_the_sum_by_two_bounds_at_most(model, step):
     moved = np.linalg.norm(sums[0] - sums[1])
     assert moved <= 2 * bound * (1 + 1e-6)
     if model in SMOOTH:
-        assert moved > 1.3 * bound  # else the pair would show nothing
+        assert moved > 1.3 * bound  # otherwise the pair would be no test
 
 
 SPOILT = {
@@ -217,12 +217,12 @@ SPOILT = {
 @pytest.mark.parametrize("step", [1.0, 1e-10])
 def test_a_record_that_is_no_number_adds_exactly_nothing(model, name, scale, step):
     X, y, w, before = sample(model, 12, step=step, scale=scale)
-    kept = np.ones(12)
-    kept[7] = 0.0
-    wanted = model.clipped_difference_sum(w, before, X, y, 0.5, kept)  # the others alone, in their places
+    others = np.ones(12)
+    others[7] = 0.0
+    wanted = model.clipped_difference_sum(w, before, X, y, 0.5, others)  # the others alone, in their places
     X[7] = SPOILT[name]
     np.testing.assert_array_equal(model.clipped_difference_sum(w, before, X, y, 0.5), wanted)
-    np.testing.assert_array_equal(model.clipped_difference_sum(w, before, X, y, 0.5, kept), wanted)
+    np.testing.assert_array_equal(model.clipped_difference_sum(w, before, X, y, 0.5, others), wanted)
     assert np.isfinite(wanted).all()
 
 
@@ -231,9 +231,9 @@ def test_a_label_that_the_loss_is_not_about_adds_exactly_nothing(model, label):
     if math.isfinite(label) and not isinstance(model, Classifier):
         pytest.skip("a real label")
     X, y, w, before = sample(model, 12)
-    kept = np.ones(12)
-    kept[7] = 0.0
-    wanted = model.clipped_difference_sum(w, before, X, y, 0.5, kept)
+    others = np.ones(12)
+    others[7] = 0.0
+    wanted = model.clipped_difference_sum(w, before, X, y, 0.5, others)
     y[7] = label
     np.testing.assert_array_equal(model.clipped_difference_sum(w, before, X, y, 0.5), wanted)
 
@@ -265,7 +265,7 @@ any_label = st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5, 1e12, 1e300, -1e300, math
     st.sampled_from([1e-99, 1e-12, 0.5, 1e6]),
 )
 def test_no_record_gets_past_the_bound(model, x, y, seed, scale, step, bound):
-    """Whatever its entries and its label; without a warning."""
+    """For any entries and any label; without a warning."""
     rng = np.random.default_rng(seed)
     w = scale * rng.uniform(-1, 1, model.weights(FEATURES))
     before = w + step * max(scale, 1e-3) * rng.uniform(-1, 1, len(w))
@@ -287,14 +287,14 @@ def test_arguments_are_left_alone(model):
     X, y, w, before = sample(model)
     X[3] = math.inf
     given_ = [X, y, w, before, np.full(len(y), 0.5)]
-    kept = [array.copy() for array in given_]
+    copies = [array.copy() for array in given_]
     model.clipped_difference_sum(w, before, X, y, 0.5, given_[-1])
-    for array, copy in zip(given_, kept, strict=True):
+    for array, copy in zip(given_, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 
 
 def test_over_short_steps_the_differences_add_up_to_the_whole(model):
-    """What DIFF2 relies on: differences along a path, no bound in their way, add up to that between its ends."""
+    """DIFF2's assumption: unclipped differences along a path add up to that between its ends."""
     if not isinstance(model, Linear | Network) or model not in SMOOTH:
         pytest.skip("of the same kind, or its slopes jump")
     X, y, w, end = sample(model, 20)
@@ -309,7 +309,7 @@ def test_over_short_steps_the_differences_add_up_to_the_whole(model):
 
 
 def cancelling(size):
-    """A network of one unit whose h' is `size` times what is left of a h' + b k', by construction (0, 1)."""
+    """A network of one unit whose h' is `size` times the remainder of a h' + b k', by construction (0, 1)."""
     model = RegressionNetwork(1)
     before, w = np.array([size - 1.0, 0.0, 0.0]), np.array([size, 0.0, 1.0])
     return model, w, before, np.ones((1, 1)), np.array([size])  # a = 1, h = size, b = -size, k = 1

@@ -1,4 +1,4 @@
-"""Every method with evaluations between its phases: the same training, of which held-out records know nothing."""
+"""Every method with evaluations between its phases: training is the same and ignores held-out records."""
 
 import math
 
@@ -25,11 +25,13 @@ def classed(toy):
 
 @pytest.fixture
 def evaluates(federate, classed):
-    """A federation that evaluates, of other records or another target where asked for."""
+    """Factory of federations that evaluate, of other records or another target where given."""
 
     def make(method, data=None, every="phase", epsilon=1.0, **more):
-        asked = Evaluation(epsilon, every, 2)
-        return federate(method, data or classed, loss=Logistic(), held=HELD, evaluation=asked, epsilon=epsilon, **more)
+        evaluation = Evaluation(epsilon, every, 2)
+        return federate(
+            method, data or classed, loss=Logistic(), held=HELD, evaluation=evaluation, epsilon=epsilon, **more
+        )
 
     return make
 
@@ -39,7 +41,7 @@ def played(federation):
 
 
 def changed(data, rows, seed=1):
-    """The same records but for those at these rows of each silo, which are others."""
+    """The records with those at these rows of each silo replaced."""
     rng, found = np.random.default_rng(seed), {}
     for name, (X, y) in data.items():
         X, y, at = X.copy(), y.copy(), rows(name, len(y))
@@ -63,7 +65,7 @@ def payloads(federation, evaluates):
 
 
 def test_training_answers_are_the_same_bits_whatever_is_held_out(method, evaluates, classed):
-    """So those records are no part of any of them: noise is keyed by the exact sum."""
+    """Held-out records are in no sum of training: noise is keyed by the exact sum."""
     first = payloads(evaluates(method), False)
     other = payloads(evaluates(method, changed(classed, lambda name, n: held_out(name, n, HELD))), False)
     assert first == other and len(first) >= len(classed)
@@ -73,7 +75,7 @@ def test_training_answers_are_the_same_bits_whatever_is_held_out(method, evaluat
 def test_a_histogram_is_the_same_bits_whatever_was_trained_on(method, evaluates, classed):
     """About one model: asked in the first phase's place, before any training."""
 
-    def told(data):
+    def histograms(data):
         federation = evaluates(method, data, "end")
         context = federation.context
         phase = federation.plan.phases[-1]
@@ -82,21 +84,21 @@ def test_a_histogram_is_the_same_bits_whatever_was_trained_on(method, evaluates,
         assert context.plan.phases[-1].evaluates
         return [release.payload.tobytes() for release in federation.ask(query)]
 
-    assert told(classed) == told(changed(classed, of_training))
-    assert told(classed) != told(changed(classed, lambda name, n: held_out(name, n, HELD)))
+    assert histograms(classed) == histograms(changed(classed, of_training))
+    assert histograms(classed) != histograms(changed(classed, lambda name, n: held_out(name, n, HELD)))
 
 
 def test_without_noise_every_histogram_counts_the_held_out_records(method, evaluates, classed):
     federation = evaluates(method, epsilon=None)
     after = {query.phase: state for query, _, state in played(federation)}
-    asking, last = federation.context.method, after[max(after)]
+    run_method, last = federation.context.method, after[max(after)]
     phases = [phase for phase in federation.plan.phases if phase.evaluates]
     assert len(histograms_of(last)) == len(phases) == len(federation.plan.phases) // 2
     for phase, found in zip(phases, histograms_of(last), strict=True):
-        w = asking.output(after[phase.index])
-        for (name, (X, y)), told in zip(classed.items(), found, strict=True):
+        w = run_method.output(after[phase.index])
+        for (name, (X, y)), histogram in zip(classed.items(), found, strict=True):
             at = held_out(name, len(y), HELD)
-            counts = told.reshape(2, -1) * HELD
+            counts = histogram.reshape(2, -1) * HELD
             wrong = np.where(X[at] @ w >= 0, 1.0, -1.0) != y[at]
             assert counts.sum() == pytest.approx(HELD)
             assert counts[0, 2:].sum() + counts[1, :2].sum() == pytest.approx(wrong.sum())
@@ -124,7 +126,7 @@ def test_phases_alternate_and_their_states_survive_a_checkpoint(method, evaluate
 
 
 def mu_at(epsilon, delta):
-    """The mu of Gaussian differential privacy that is (epsilon, delta)-DP (Dong, Roth, Su 2022, Corollary 1)."""
+    """The mu of Gaussian DP that is (epsilon, delta)-DP (Dong, Roth, Su 2022, Corollary 1)."""
 
     def excess(mu):
         first = stats.norm.cdf(-epsilon / mu + mu / 2)
@@ -154,13 +156,13 @@ def test_all_evaluations_together_spend_their_target_and_a_record_pays_for_one_p
         assert charge.mu_squared == pytest.approx(mu_at(1.0, 1e-5) ** 2, rel=2e-3)
 
 
-def test_all_silos_evaluate_whoever_takes_part_in_rounds(method, evaluates):
+def test_all_silos_evaluate_whichever_take_part_in_rounds(method, evaluates):
     if method.needs_all_silos:
         pytest.skip("all silos take part")
     federation = evaluates(method, participants=2)
     for query, releases, _ in federation.play():
-        asked = len(releases)
-        assert asked == 3 if federation.plan.phases[query.phase - 1].evaluates else asked <= 2
+        answers = len(releases)
+        assert answers == 3 if federation.plan.phases[query.phase - 1].evaluates else answers <= 2
 
 
 def test_a_silo_takes_no_other_array_in_an_evaluation(evaluates, asker):
@@ -175,7 +177,7 @@ def test_a_silo_takes_no_other_array_in_an_evaluation(evaluates, asker):
 
 
 def test_a_driver_refuses_a_payload_of_the_other_length_that_answers_may_have(evaluates, asker):
-    """Both lengths pass the bytes of a site; only the phase tells which of them a round is about."""
+    """A site accepts bytes of both lengths; only the phase determines the round's length."""
     federation = evaluates(asker, every="end")
     context, cells = federation.context, federation.plan.phases[-1].question.cells
     for query, releases, state in federation.play():

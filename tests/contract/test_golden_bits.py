@@ -1,7 +1,7 @@
-"""Bits that stopped runs rely on: where one changes, the version that checkpoints are bound to has to be raised.
+"""Bits that stopped runs rely on: a changed bit needs a raise of the version that binds checkpoints.
 
-A change that is meant: raise ARITHMETIC (or FORMAT) in `fedcore/experiment/stored/binding.py`, then `python -m
-tests.contract.golden`. One that is not meant is a mistake, which this is here to find.
+For an intended change: raise ARITHMETIC (or FORMAT) in `fedcore/experiment/stored/binding.py`, then `python -m
+tests.contract.golden`. These tests find changes that are not intended.
 """
 
 from __future__ import annotations
@@ -58,12 +58,15 @@ def changed(now, kind, name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_sentence_says_what_changed_what_to_raise_and_how_to_go_on(golden, now, kind):
+def test_the_sentence_names_the_change_the_version_to_raise_and_the_command(golden, now, kind):
     name = sorted(now[kind])[0]
     other, version = changed(now, kind, name), KINDS[kind]
-    (said,) = faults(golden, other)
-    assert f"{kind} of {name}" in said and f"raise {version.upper()} in fedcore/experiment/stored/binding.py" in said
-    assert COMMAND in said
+    (sentence,) = faults(golden, other)
+    assert (
+        f"{kind} of {name}" in sentence
+        and f"raise {version.upper()} in fedcore/experiment/stored/binding.py" in sentence
+    )
+    assert COMMAND in sentence
     raised = other | {version: other[version] + 1}
     (left,) = faults(golden, raised)
     assert "raise" not in left and COMMAND in left
@@ -88,7 +91,7 @@ def test_the_command_writes_nothing_under_the_same_version(golden, now, tmp_path
 
 
 def touched(golden):
-    """Kinds of golden values that are others under what a test has patched."""
+    """Kinds of golden values that differ under a test's patch."""
     with patch.object(Plan, "digest", property(lambda plan: PLAN)):
         cases = {"mbsgd": Case(quick("mbsgd")), "mbsgd of samples": Case(replace(quick("mbsgd"), batch=3))}
         found = {kind: dict(golden[kind]) for kind in KINDS}
@@ -119,7 +122,7 @@ def test_a_run_s_key_that_changes_is_found(golden, monkeypatch):
 
 
 def test_a_formula_that_changes_is_found(golden, monkeypatch):
-    """By a thousandth of a step, which is far from what a processor does."""
+    """By a thousandth of a step, far more than processors differ."""
     update = METHODS["mbsgd"].server_update
 
     def longer(self, state, messages, phase):
@@ -136,13 +139,15 @@ def test_a_loss_that_changes_is_found(golden, monkeypatch):
 
 
 def test_last_bits_of_sums_which_processors_decide_change_no_golden_value(golden, monkeypatch):
-    """Courses of records that are longer by some last bits: more than an order of summation, or an exponential, moves
-    them. Bits are compared of exact sums only, and these stay as they are in any order."""
+    """Changes courses of records by some last bits, more than an order of summation does.
+
+    Bits are compared for exact sums only, which are equal in any order.
+    """
     made = Case.records
 
     def longer(case, dyadic):
         found = made(case, dyadic)
-        if dyadic:  # in another order: the same sums, where they are exact
+        if dyadic:  # another order: exact sums are the same
             return {name: Records(r.X[::-1].copy(), r.y[::-1].copy(), r.bound) for name, r in found.items()}
         return {name: Records(r.X * (1.0 + 2.0**-48), r.y, r.bound) for name, r in found.items()}
 

@@ -1,4 +1,4 @@
-"""What no method's plan may get wrong, planted into every method's plan and into methods of their own: all refused."""
+"""Invariants of plans: faults planted into every method's plan, and into own methods, are refused."""
 
 import dataclasses
 import re
@@ -60,23 +60,23 @@ def site():
     )
 
 
-def check_refused(method, asked, said, loss=None):
-    """The driver's plan and the silos refuse it with a sentence; no run is opened."""
-    with pytest.raises(InputError, match=said):
-        planned(evaluated(method, asked), asked)
+def check_refused(method, problem, sentence, loss=None):
+    """Checks that driver and silos refuse the plan with a sentence, and that no run is opened."""
+    with pytest.raises(InputError, match=sentence):
+        planned(evaluated(method, problem), problem)
     try:
-        digest = evaluated(method, asked).plan(asked).digest
+        digest = evaluated(method, problem).plan(problem).digest
     except InputError:
         digest = "0" * 64
     here = site()
-    with pytest.raises(SiloError, match=said) as caught:
-        here.agree(Agreement("run", asked, method, loss or Logistic(), digest))
+    with pytest.raises(SiloError, match=sentence) as caught:
+        here.agree(Agreement("run", problem, method, loss or Logistic(), digest))
     assert caught.value.code == "plan" and not here._approved
 
 
 @dataclasses.dataclass(frozen=True)
 class Planted(Mbsgd):
-    """Minibatch SGD, whose phases come from `made`."""
+    """Minibatch SGD whose phases are those of `made`."""
 
     made: object = None
 
@@ -131,16 +131,16 @@ RANGES = {
 
 @pytest.mark.parametrize("case", RANGES)
 def test_a_phase_of_training_about_held_out_records_is_refused_by_plan_and_silo(case):
-    made, said = RANGES[case]
+    made, sentence = RANGES[case]
     index = 2 if case == "a second phase" else 1
-    said = rf"phase {index} asks silo ash about records {said} are among its 8 that are held out .* first 32"
-    check_refused(planted(made), problem(), said)
+    sentence = rf"phase {index} asks silo ash about records {sentence} are among its 8 that are held out .* first 32"
+    check_refused(planted(made), problem(), sentence)
 
 
 def test_records_that_a_silo_does_not_have_are_refused():
     made = {silo.name: (0, N + 1) for silo in SILOS}
-    said = "phase 1 asks silo ash about records 1 to 41, and it has 40"
-    check_refused(planted(lambda p: (make_phase(p, 1, 3, made),)), problem(None), said)
+    sentence = "phase 1 asks silo ash about records 1 to 41, and it has 40"
+    check_refused(planted(lambda p: (make_phase(p, 1, 3, made),)), problem(None), sentence)
 
 
 def test_a_method_plans_no_evaluations_itself():
@@ -192,23 +192,23 @@ LIES = {
 
 @pytest.mark.parametrize("case", LIES)
 def test_a_plan_that_costs_a_record_more_than_the_agreed_target_is_refused(case):
-    made, said = LIES[case]
-    said = rf"{said}.* of silo ash pay epsilon (1\.\d*[1-9]|\d+\S*), above the agreed privacy.epsilon = 1:"
-    check_refused(planted(made), problem(), said)
+    made, sentence = LIES[case]
+    sentence = rf"{sentence}.* of silo ash pay epsilon (1\.\d*[1-9]|\d+\S*), above the agreed privacy.epsilon = 1:"
+    check_refused(planted(made), problem(), sentence)
 
 
 def test_noise_below_what_is_given_is_refused():
-    asked = problem(None, budget=Budget(None, 1e-5, multiplier=3.0))
+    agreed = problem(None, budget=Budget(None, 1e-5, multiplier=3.0))
     made = planted(lambda p: (quieter(make_phase(p, 1, 3, whole(p)), 0.5),))
-    check_refused(made, asked, r"phase 1: silo ash adds noise of 1.5 times .* about records 1 to 40, less than .* = 3")
-    planned(planted(lambda p: (make_phase(p, 1, 3, whole(p)),)), asked)
+    check_refused(made, agreed, r"phase 1: silo ash adds noise of 1.5 times .* about records 1 to 40, less than .* = 3")
+    planned(planted(lambda p: (make_phase(p, 1, 3, whole(p)),)), agreed)
 
 
 def test_an_evaluation_above_its_own_target_is_refused_whatever_training_may_cost():
-    """A plan that did not go through its class: each silo looks for itself."""
-    asked = problem(Evaluation(0.5, "end", 2))
+    """With a plan that did not go through its class: each silo checks by itself."""
+    agreed = problem(Evaluation(0.5, "end", 2))
     method = Mbsgd(rounds=3)
-    plan = planned(evaluated(method, asked), asked)
+    plan = planned(evaluated(method, agreed), agreed)
     phases = (plan.phases[0], quieter(plan.phases[1], 0.6))
     silo = PrivateSilo("ash", Records(np.ones((N, DIM)), np.ones(N)), SecretKeys(b"key"), MemoryLedger("ash"))
     with pytest.raises(SiloError, match=r"phase 2: records 33 to 40 of silo ash pay .*evaluation.epsilon = 0.5"):
@@ -229,9 +229,9 @@ def test_trust_weights_and_noise_of_another_kind_are_refused():
         "has other weights of silos": otherwise_weighted,
         "has discrete-gaussian noise": lambda phase: changed_phase(phase, mechanism="discrete-gaussian"),
     }
-    for said, change in cases.items():
+    for sentence, change in cases.items():
         made = planted(lambda p: (change(make_phase(p, 1, 3, whole(p))),))  # noqa: B023
-        check_refused(made, problem(None), f"phase 1 {said}")
+        check_refused(made, problem(None), f"phase 1 {sentence}")
 
 
 def moved(plan, change):
@@ -249,7 +249,7 @@ def moved(plan, change):
 
 
 def test_no_phase_of_any_method_reaches_a_held_out_record(method, federate, toy):
-    """Training moved to the silo's last records, each kind of round of each method; and by a plan behind its class."""
+    """Moves training to the last records, for each method's rounds; also in a plan without its class."""
     data = {name: (X, np.where(y > 0, 1.0, -1.0)) for name, (X, y) in toy.items()}
     federation = federate(method, data, loss=Logistic(), held=5, evaluation=Evaluation(1.0, "end", 2))
     plan = federation.plan
@@ -279,11 +279,11 @@ def test_no_method_may_add_less_noise_than_its_target_takes(full_method, federat
 
 
 def test_persons_are_planned_for_as_records_are(method):
-    """What counts records counts persons, held-out ones too, and the sentences say so."""
-    asked = problem()
-    plan = planned(evaluated(method, asked), asked)
-    asked = changed(asked, person="patient")
-    of_persons = planned(evaluated(method, asked), asked)
+    """Numbers of records are numbers of persons, held-out ones too, and the sentences name persons."""
+    agreed = problem()
+    plan = planned(evaluated(method, agreed), agreed)
+    agreed = changed(agreed, person="patient")
+    of_persons = planned(evaluated(method, agreed), agreed)
     assert [phase.shares for phase in of_persons.phases] == [phase.shares for phase in plan.phases]
     with pytest.raises(InputError, match=r"asks silo ash about persons .* (held out|has 40)"):
         phases = moved(of_persons, lambda share: dataclasses.replace(share, start=share.start + N - HELD))
@@ -291,13 +291,13 @@ def test_persons_are_planned_for_as_records_are(method):
 
 
 def unweighted(method, mean):
-    """The method with a mean of its own, as one that forgot the silos' weights."""
+    """The method with a mean of its own, as if it forgot the silos' weights."""
     kind = type(method)
     return dataclasses.dataclass(frozen=True)(type(kind.__name__, (kind,), {"server_update": mean}))()
 
 
 def test_a_mean_without_the_silos_weights_is_refused_or_seen(federate, toy):
-    """As dictionaries of one's own it raises; by NumPy it ends elsewhere than at the weighted minimiser."""
+    """A mean over plain dictionaries raises; one by NumPy ends elsewhere than at the weighted minimiser."""
     weights = (2.0, 0.5, 0.5)
 
     def plain(self, state, messages, phase):

@@ -1,4 +1,4 @@
-"""Sums over 2^20 records through the silo: no answer moves by more than the theorem of `fedcore.summation` says.
+"""Sums over 2^20 records through the silo: none moves by more than the theorem of `fedcore.summation`.
 
 Neighbours are built so that sums of all records at once, or of blocks in sequence, would round them apart.
 """
@@ -56,7 +56,7 @@ MORE = {
         {"dim": NETWORK.weights(3)},
     ),
 }
-"""Besides the answers of the contract: those whose sums are other code."""
+"""Further answers whose sums have code of their own."""
 CASES = test_answers.ASKED | MORE
 
 
@@ -80,7 +80,7 @@ def asked_of(case):
 
 
 class Opened:
-    """A silo that agreed to a plan; `place` are the records' rows in the order in which the answer sums them."""
+    """A silo that agreed to a plan; `place` are the rows in the order in which the answer sums them."""
 
     def __init__(self, kind, method, loss, problem, X, y):
         plan = evaluated(method, problem).plan(problem)
@@ -100,7 +100,7 @@ class Opened:
             self.arrays = {**self.arrays, "before": before}
 
     def sum(self, monkeypatch):
-        """The exact sum as the silo is about to add noise to it, and the unit that it is in."""
+        """The exact sum before the silo adds noise to it, and its unit."""
         noted, released = [], RoundView._released
 
         def noting(view, total, context, scale):
@@ -114,7 +114,7 @@ class Opened:
 
     @property
     def rows(self):
-        """Its rows in the order of the run's split."""
+        """The silo's rows in the order of the run's split."""
         return self.silo._runs["run"].X
 
     @property
@@ -141,7 +141,7 @@ def placed(case, wanted, labels):
 
 
 def rows_of(kind, n):
-    """Long records first, then ones that are next to nothing; one of each for the changed record."""
+    """Long records first, then ones of nearly zero length; one of each for the changed record."""
     rng = np.random.default_rng(6)
     X = np.zeros((n, 3))
     half = n // 2 + 1
@@ -159,8 +159,8 @@ OTHERS = ["gradient-and-hessian", "gradient of a network", "moments"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", some_in_make_test(sorted(CASES), SUMMED, [*SUMMED, *OTHERS]))
-def test_a_million_records_move_an_answer_by_no_more_than_the_theorem_says(case, monkeypatch):
-    """What the two sums differ by, beyond what the record itself differs by: at most 2 G rho, in both directions."""
+def test_a_million_records_move_an_answer_by_no_more_than_the_theorem_allows(case, monkeypatch):
+    """Difference of the two sums, beyond that of the record itself: at most 2 G rho, in both directions."""
     kind, _, loss, problem = asked_of(case)
     n = N // 2 if kind == "histogram" else N
     X, y = rows_of(kind, n)
@@ -186,10 +186,10 @@ def test_a_million_records_move_an_answer_by_no_more_than_the_theorem_says(case,
     for each, (rows, labels) in zip(opened, ((X, y), (other, theirs)), strict=True):
         made = ANSWERS[kind].of(problem, loss, rows[:1], labels[:1], 1.5)
         shard = Shard(phase.event("ash", each.round), slice(0, 1), rows[:1], labels[:1], 1.0, 1.0, None)
-        asked = [each.arrays[name] for name in each.arrays]
+        arrays = [each.arrays[name] for name in each.arrays]
         if kind == "gradient-and-hessian-vector":
-            asked = mask_and_step(asked[0], each)
-        alone.append(made.sum(phase, shard, None, None, *asked))
+            arrays = mask_and_step(arrays[0], each)
+        alone.append(made.sum(phase, shard, None, None, *arrays))
     assert np.linalg.norm(alone[0] - alone[1]) > 0.1 * longest
     drift = np.linalg.norm((one - two) - (alone[0] - alone[1]))
     assert drift <= bound + 1e-14 * longest
@@ -228,7 +228,7 @@ def apart(one, other, clip, monkeypatch):
 
 
 def test_the_attack_on_one_product_over_a_million_records_fails(monkeypatch):
-    """Issue 40, section 4: neighbours were apart by more than the charged 2C (1 + 1e-6); now by 1 + rho."""
+    """Issue 40, section 4: neighbours exceeded the charged 2C (1 + 1e-6); now at most by 1 + rho."""
     found = apart(*of_one_product(), 1.0, monkeypatch)
     assert found <= ROUNDING
     assert found <= rho(N)
@@ -248,7 +248,7 @@ def test_blocks_in_sequence_would_be_seen_through_the_silo(monkeypatch):
 
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_a_block_depends_on_its_rows_alone(case):
-    """A change in one block leaves the sums of all others, hence the difference of sums far away, as they are."""
+    """A change in one block leaves the sums of all others, and hence far differences of sums, as they are."""
     kind, method, loss, _ = asked_of(case)
     n = 5 * BLOCK + 7
     rng = np.random.default_rng(3)
@@ -260,23 +260,23 @@ def test_a_block_depends_on_its_rows_alone(case):
     problem = problem_of(**{**plain, "budget": Budget(None, 1e-6), **changes})
     plan = evaluated(method, problem).plan(problem)
     phase = next(each for one in plan.phases for each in one.kinds if each.question.kind == kind)
-    asked = [rng.standard_normal(problem.objective.dim) * 0.5 for _ in range({"gradient-difference": 2}.get(kind, 1))]
+    arrays = [rng.standard_normal(problem.objective.dim) * 0.5 for _ in range({"gradient-difference": 2}.get(kind, 1))]
     if kind == "gradient-and-hessian-vector":
-        asked = [*asked, np.array([1.0, 0.0, 1.0]), np.array([0.2, -0.1])]
+        arrays = [*arrays, np.array([1.0, 0.0, 1.0]), np.array([0.2, -0.1])]
     if ANSWERS[kind].name in ("moments", "column-moments", "largest-eigenvalue"):
-        asked = []
+        arrays = []
     event = dataclasses.replace(phase.event("ash", 1), start=0, stop=n)
 
     def summed(rows):
         made = ANSWERS[kind].of(problem, loss, X, y, 1e7)
         shard = Shard(event, rows, X[rows], y[rows], 1.0, 1.0, None)
-        return made.sum(phase, shard, None, None, *asked)
+        return made.sum(phase, shard, None, None, *arrays)
 
     blocks = [summed(slice(start, min(start + BLOCK, n))) for start in range(0, n, BLOCK)]
     whole = summed(slice(0, n))
     assert summed(slice(0, n)).tobytes() == whole.tobytes()
     if kind == "largest-eigenvalue":
-        return  # of matrices, and not of these numbers
+        return  # this answer sums matrices, not these numbers
     by_hand = ((blocks[0] + blocks[1]) + (blocks[2] + blocks[3])) + (blocks[4] + blocks[5])
     assert whole.tobytes() == by_hand.tobytes()
 
@@ -305,7 +305,7 @@ print(sums_of_a_site())
 
 
 def sums_of_a_site():
-    """Digest of the sums of a site of 10,000 records, which computes with one thread whatever there are."""
+    """Digest of the sums of a site of 10,000 records, computed with one thread on any machine."""
     threadpool_limits(limits=1, user_api="blas")  # as `open_site` does
     rng = np.random.default_rng(1)
     X = rng.standard_normal((10000, 40))
@@ -326,7 +326,7 @@ def test_processes_of_one_and_of_two_threads_have_equal_bits():
     assert found[0] == found[1] != ""
 
 
-def test_the_table_of_answers_says_what_the_answers_themselves_say():
+def test_the_table_of_answers_agrees_with_the_answers():
     for kind in ANSWERS:
         _, phase = test_answers.planned(kind, test_answers.problem(kind))
         problem = test_answers.problem(kind)
@@ -361,7 +361,7 @@ def test_plans_charge_by_the_number_of_records_where_1e6_no_longer_covers_it(n, 
 
 
 def test_a_plan_that_charges_a_millionth_for_too_many_records_is_refused(monkeypatch):
-    """Plan and silo compute one charge: a planner that ignores n meets a silo that does not."""
+    """Plan and silo compute one charge: the silo refuses the plan of a planner that ignores n."""
     n = 6_000_000_000
     problem = problem_of((SiloFacts("ash", n),), 3, 0.8, math.inf, 4.0, 1, Budget(None, 1e-14, multiplier=3.0))
     method = Mbsgd(rounds=2)

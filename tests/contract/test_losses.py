@@ -1,4 +1,4 @@
-"""Every registered loss: derivatives, convexity and the constants it states; then the clipped sum over each of them."""
+"""Every registered loss: derivatives, convexity and stated constants; then its clipped sum."""
 
 import math
 import warnings
@@ -75,7 +75,7 @@ def test_stated_constants_hold(loss):
 
 
 def test_stated_constants_are_reached(loss):
-    """A constant that is larger than need be would buy noise for nothing."""
+    """A constant that is larger than necessary would cost noise."""
     a, _, y = points(loss, 20_000, 4, scale=50.0)
     if math.isfinite(loss.lipschitz):
         assert np.abs(loss.residual(a, y)).max() > 0.999 * loss.lipschitz
@@ -103,10 +103,10 @@ def test_far_away_nothing_overflows(loss):
 
 def test_arguments_are_left_alone(loss):
     z, _, y = points(loss, 50)
-    kept = z.copy(), y.copy()
+    copies = z.copy(), y.copy()
     for call in (loss.value, loss.residual, loss.curvature):
         assert call(z, y).shape == (50,) and call(z, y).dtype == np.float64
-        np.testing.assert_array_equal((z, y), kept)
+        np.testing.assert_array_equal((z, y), copies)
 
 
 @pytest.mark.parametrize("loss", NAMED, ids=str)
@@ -152,15 +152,15 @@ def test_quantile_wants_a_level_between_0_and_1(tau):
 
 
 @given(st.sampled_from(KINKED), st.floats(0.05, 20), st.floats(-8, 8), st.floats(-8, 8))
-def test_moreau_is_the_minimum_that_it_says(loss, weight, z, y):
-    """Value and prox against a numeric minimisation, derivative against the slope of the quadratic at its minimum."""
+def test_moreau_is_its_stated_minimum(loss, weight, z, y):
+    """Value and prox against a numeric minimisation, derivative against the quadratic's slope there."""
     y = nearest(loss.labels, y)
     envelope, at, label = Moreau(loss=loss, weight=weight), np.array([z]), np.array([y])
 
     def objective(u):
         return float(loss.value(np.array([u]), label)[0]) + weight / 2 * (z - u) ** 2
 
-    # The kink may be the minimiser, and an interval search comes near it only: its two sides and the point itself.
+    # The kink may be the minimiser, and an interval search only approaches it: try its two sides and the point itself.
     edges = [z - 1.001 / weight, z + 1.001 / weight]
     edges = sorted({*edges, min(max(y, edges[0]), edges[1])})
     found = [(objective(u), u) for u in edges]
@@ -176,7 +176,10 @@ def test_moreau_is_the_minimum_that_it_says(loss, weight, z, y):
 
 
 def test_moreau_of_a_hinge_is_the_specs_gradient_of_a_record_of_largest_norm():
-    """Spec 7.4: t = clip((1 - <a, w>)/|a|^2, 0, 1/b), gradient -b t a with a = y x; here |x| = feature_bound = 2."""
+    """Spec 7.4: t = clip((1 - <a, w>)/|a|^2, 0, 1/b), gradient -b t a with a = y x.
+
+    Here |x| = feature_bound = 2.
+    """
     rng, b = np.random.default_rng(8), 3.0
     X, w = rng.standard_normal((200, 3)), rng.standard_normal(3)
     X *= 2 / np.linalg.norm(X, axis=1)[:, None]
@@ -214,7 +217,7 @@ def test_a_smoothed_loss_is_near_the_loss_and_the_gap_is_reached(loss):
 @pytest.mark.parametrize("d", [1, 2, 7])
 @pytest.mark.parametrize("loss", KINKED, ids=str)
 def test_convolution_is_the_mean_over_a_ball(loss, d):
-    """Value and gradient against 400,000 draws from the ball of R^d, and its constants against the paper's."""
+    """Value and gradient against 400,000 draws from the ball of R^d; constants against the paper's."""
     s, rng = 0.6, np.random.default_rng(9)
     v = rng.standard_normal((400_000, d))
     v *= s * rng.random(len(v))[:, None] ** (1 / d) / np.linalg.norm(v, axis=1)[:, None]

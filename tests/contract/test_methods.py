@@ -1,4 +1,4 @@
-"""Every registered method through one set of tests: where it arrives, what it sends, how it goes on."""
+"""Every registered method through one set of tests: its limit, its messages, its continuation."""
 
 import dataclasses
 import itertools
@@ -29,7 +29,7 @@ def test_says_what_it_is(method):
 
 
 def test_says_whether_it_sends_arrays_to_single_silos(method, federate, toy):
-    """What a shuffler cannot carry: a row for each silo in some round's broadcast."""
+    """A shuffler cannot carry a broadcast with a row for each silo."""
     own = [bool(query.own) for query, _, _ in federate(method, toy).play()]
     assert any(own) == type(method).sends_own_arrays
 
@@ -45,13 +45,12 @@ TWINS = [("fedavg", WEIGHTS), ("fedprox", None)]
     some_in_make_test(QUADRATICS, [case for case in QUADRATICS if case[1] and (case[0], case[2]) not in TWINS], []),
 )
 def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, weights, federate):
-    """Each silo repeats one record, so all of its shards are the same problem; the silos contradict each other.
+    """Each silo repeats one record, so all of its shards are one problem; silos contradict each other.
 
-    The ridge term is no part of what is clipped: with it the minimiser solves (X'PX/6 + ridge) w = X'Py/6, with the
-    silos' weights P.
+    The ridge term is not clipped. With it the minimiser solves (X'PX/6 + ridge) w = X'Py/6, with the silos' weights P.
     """
     hyper, tolerance = EXACT.get(name, ({}, 1e-2))
-    if weights is not None:  # the problem is conditioned worse, and its answer another by 12 %
+    if weights is not None:  # a worse conditioned problem, whose answer differs by 12 %
         tolerance = max(tolerance, 1e-6)
     rng = np.random.default_rng(3)
     X = np.linalg.qr(rng.standard_normal((6, 3)))[0] * math.sqrt(6) * np.array([1.0, 0.8, 0.6])
@@ -73,7 +72,7 @@ def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, weig
 
 
 def test_one_silo_is_the_centralised_method(full_method, federate):
-    """The full_method's own server side, fed with a naive clipped mean over the records of the plan's positions."""
+    """The method's own server side, with a naive clipped mean over the records of the plan's positions."""
     rng = np.random.default_rng(4)
     X, y = 2 * rng.standard_normal((23, 3)), rng.standard_normal(23)
     federation = federate(full_method, {"only": (X, y)}, epsilon=None, clip=1.5)
@@ -131,7 +130,7 @@ def test_models_stay_in_the_domain_and_in_the_phases_ball(method, federate, toy)
         if after.round == 1:
             centre = method.output(after)
         state = after
-    assert closest > 0.999  # so much noise that the constraints have work to do
+    assert closest > 0.999  # enough noise that the constraints are active
 
 
 def test_messages_are_float64_vectors_of_public_size(method, federate, toy):
@@ -147,7 +146,7 @@ def test_messages_are_float64_vectors_of_public_size(method, federate, toy):
 
 
 def test_regulariser_and_constraint_do_not_reach_the_silos(full_method, federate, toy):
-    """The same query gets the same un-noised answer whatever lambda the server uses."""
+    """The same query has the same answer before noise, whatever lambda the server uses."""
     if not hasattr(full_method, "lam"):
         pytest.skip("no lambda")
     first = federate(dataclasses.replace(full_method, lam=0.1), toy, epsilon=None)
@@ -172,16 +171,16 @@ def test_only_the_planned_silos_take_part(method, federate, participants):
             federate(method, data, participants=participants)
         return
     federation = federate(method, data, participants=participants)
-    asked = Counter()
+    questions = Counter()
     allowed = {1: [1], 2: [2], (1, 4): [1, 4]}.get(participants, range(1, 6))
     for query, releases, _ in federation.play():
         assert len(set(query.participants)) == len(query.participants) in allowed
         assert [release.silo for release in releases] == list(query.participants)
-        asked.update(query.participants)
+        questions.update(query.participants)
     assert {name: len(silo.ledger.rows("run")) for name, silo in federation.silos.items()} == {
-        name: asked[name] for name in data
+        name: questions[name] for name in data
     }
-    # Noise is for the largest number of answers that a silo may be asked for, not for the average one.
+    # Noise is for the largest number of answers of a silo, not for the average one.
     for name in data:
         assert federation.plan.silo_epsilon(name) == pytest.approx(1.0, rel=1e-3)
         spent = {account.silo: account.epsilon for account in federation.sites[0].accounts("run")}[name]
@@ -209,10 +208,10 @@ def test_resume_from_every_round_ends_with_the_same_bits(method, federate, toy, 
         receipts += [release.receipt for release in releases]
         checkpoints.append((pack(dump_state(state)), list(receipts)))
     wanted = method.output(state).tobytes()
-    for data, kept in checkpoints:
+    for data, receipts in checkpoints:
         fresh = federate(method, toy, participants=participants)
         for site in fresh.sites:
-            site.restore("run", kept)
+            site.restore("run", receipts)
         assert fresh.final(load_state(type(method).state, unpack(data))).tobytes() == wanted
         for name, silo in fresh.silos.items():
             rows, all_rows = silo.ledger.rows("run"), whole.silos[name].ledger.rows("run")

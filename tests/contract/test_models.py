@@ -1,6 +1,6 @@
-"""Every model: gradients, clipped sums and evaluation against naive loops; softmax regression under every method.
+"""Every model: gradients, clipped sums, evaluation against naive loops; softmax under every method.
 
-What is the network's alone is in test_network.py.
+test_network.py has the tests of the network alone.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ def sample(model, n=40, features=5, seed=0):
 
 
 def gradient(model, w, x, y):
-    """One record's gradient (d,), materialised; written apart from the code under test."""
+    """One record's gradient (d,), materialised; independent of the code under test."""
     if isinstance(model, Network):
         W1, W2, b = layers(model, w, len(x))
         z = W1 @ x
@@ -130,10 +130,10 @@ def test_no_records_sum_to_zero_and_a_part_is_that_part(model):
 def test_arguments_are_left_alone(model):
     X, y, w = sample(model)
     bounds = model.bounds(X, y, 0.5)
-    kept = [array.copy() for array in (w, X, y, bounds)]
+    copies = [array.copy() for array in (w, X, y, bounds)]
     model.clipped_gradient_sum(w, X, y, bounds)
     model.evaluate(w, X, y)
-    for array, copy in zip((w, X, y, bounds), kept, strict=True):
+    for array, copy in zip((w, X, y, bounds), copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 
 
@@ -150,7 +150,7 @@ label = st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5, 1e300, -1e300, math.nan, math
     st.sampled_from([1e-12, 0.5, 1e6]),
 )
 def test_no_record_gets_past_the_clip(model, x, y, seed, scale, clip):
-    """Whatever its entries and its label; the square of a norm would overflow or vanish for many of these."""
+    """For any entries and any label; the square of a norm would overflow or vanish for many of these."""
     X, w = np.array([x]), scale * np.random.default_rng(seed).uniform(-1, 1, model.weights(3))
     with np.errstate(all="ignore"):
         total = clipped_sum(model, w, X, np.array([y]), clip)
@@ -203,7 +203,7 @@ def test_evaluation_by_scipy_and_by_hand():
 
 
 def test_constants_hold_and_are_reached():
-    """|p - e| up to sqrt(2), and the Hessian diag(p) - pp' with eigenvalues up to 1/2, at (1/2, 1/2) and y at last."""
+    """|p - e| up to sqrt(2), and the Hessian diag(p) - pp' with eigenvalues up to 1/2, at (1/2, 1/2)."""
     rng, loss = np.random.default_rng(2), Softmax()
     z = np.concatenate([4 * rng.standard_normal((2000, 5)), 30 * np.eye(5)])
     y = np.concatenate([rng.integers(0, 5, 2000), np.roll(np.arange(5), 1)]).astype(float)
@@ -236,8 +236,11 @@ def test_what_a_loss_stands_for():
 
 
 def test_two_classes_are_logistic_regression(federate):
-    """With y = 2k - 1 and w = W_1 - W_0: loss log(1 + exp(-y <w, x>)), and the gradient of row 1 is the logistic one,
-    that of row 0 its opposite. So a joint norm of sqrt(2) c is a logistic one of c, and w moves twice a step."""
+    """With y = 2k - 1 and w = W_1 - W_0 the loss is log(1 + exp(-y <w, x>)).
+
+    The gradient of row 1 is the logistic one, that of row 0 its opposite. So a joint norm of sqrt(2) c is a logistic
+    one of c, and w moves twice a step.
+    """
     model, linear = SoftmaxRegression(2), Linear(Logistic())
     X, k, W = sample(model)
     y, w = 2 * k - 1, W[5:] - W[:5]
@@ -272,12 +275,12 @@ EXACT = {
     "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-3),
     "mb-subgradient": ({"lam": 1e-6, "rounds": 4000}, 1e-3),
     "scaffold": ({"step": 1.0, "sampling_rate": 1.0, "local_steps": 4, "rounds": 120}, 1e-7),
-    # Of heterogeneous silos local steps alone find another point, by the order of the step length.
+    # On heterogeneous silos local steps alone have another limit, farther by the order of the step length.
     "fedavg": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 120}, 1e-7),
 }
-"""Hyperparameters with which a method minimises without noise, and how closely (relative); SciPy's error is 1e-8."""
+"""Hyperparameters that minimise without noise, and how closely (relative); SciPy's error is 1e-8."""
 THREE = SoftmaxRegression(3)
 
 
@@ -319,15 +322,15 @@ def test_plan_messages_and_ledger_are_of_all_weights(method, federate, flowers):
     assert (totals["floats_up"], totals["bytes_up"]) == (sent, size)
     assert sent == federation.plan.rounds * 3 * 12 or method.vectors_up > 1
     for name, silo in federation.silos.items():
-        asked = [(phase, round) for phase, round, *_ in events_by_hand(federation.plan, name)]
-        wanted = [federation.plan.phases[phase - 1].event(name, round) for phase, round in asked]
+        addresses = [(phase, round) for phase, round, *_ in events_by_hand(federation.plan, name)]
+        wanted = [federation.plan.phases[phase - 1].event(name, round) for phase, round in addresses]
         assert [row.event for row in silo.ledger.rows("run")] == wanted
     for account in federation.sites[0].accounts("run"):
         assert 0.99 < account.epsilon <= 1.0
 
 
 def test_one_silo_is_the_centralised_method(method, federate, flowers):
-    """The method's own server side, fed with means of materialised, clipped gradients at the plan's positions."""
+    """The method's own server side, with means of materialised, clipped gradients at the plan's positions."""
     if method.vectors_up > 1:
         pytest.skip("local steps about samples: test_diff2.py has a naive implementation")
     X, y = flowers["birch"]
@@ -392,9 +395,9 @@ def test_resume_from_every_round_ends_with_the_same_bits(method, federate, flowe
         receipts += [release.receipt for release in releases]
         checkpoints.append((pack(dump_state(state)), list(receipts)))
     wanted = method.output(state).tobytes()
-    for data, kept in checkpoints[::3]:
+    for data, receipts in checkpoints[::3]:
         fresh = federate(method, flowers, loss=THREE, smoothness=2.0)
-        fresh.sites[0].restore("run", kept)
+        fresh.sites[0].restore("run", receipts)
         assert fresh.final(load_state(type(method).state, unpack(data))).tobytes() == wanted
 
 
@@ -406,7 +409,7 @@ def test_a_plan_of_another_number_of_classes_is_refused(federate, flowers):
 
 
 def test_extreme_records_change_no_outcome(federate, flowers):
-    """Labels that are no class, features that are not numbers or huge: an answer as ever, and no warning."""
+    """Labels outside of the classes, features that are huge or NaN: an ordinary answer, and no warning."""
     X, y = (array.copy() for array in flowers["ash"])
     X[0], X[1], X[2] = np.nan, 1.7e308, 5e-324
     y[3], y[4] = np.nan, 7.0

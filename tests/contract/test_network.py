@@ -1,4 +1,4 @@
-"""The network of one hidden layer: per-record tensors, closed forms, sensitivity, records that are no numbers."""
+"""Network of one hidden layer: per-record tensors, closed forms, sensitivity, odd records."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ MODEL = OneHiddenLayer(4, 6)
 
 @pytest.fixture(autouse=True)
 def no_warnings():
-    """A warning, which a filter may turn into an exception, would tell of a record."""
+    """Turns warnings into errors: one that depends on a record would reveal it."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -82,7 +82,7 @@ def test_at_zero_only_the_bias_learns():
 
 
 def test_scaling_a_unit_up_and_its_outputs_down_changes_nothing():
-    """ReLU is homogeneous: no output depends on that scale, so <w, gradient> agrees on both sides of each unit."""
+    """ReLU is homogeneous: outputs ignore that scale, so <w, gradient> agrees on both sides of a unit."""
     X, y, w = sample()
     other = w.copy()
     W1, W2 = cut(MODEL, other, 5)
@@ -94,7 +94,7 @@ def test_scaling_a_unit_up_and_its_outputs_down_changes_nothing():
 
 
 def test_with_all_units_on_it_is_softmax_regression_through_two_factors():
-    """z = W2 W1 x: by the chain rule the gradients are A' G and G W1', with G that of the linear model at A W1."""
+    """z = W2 W1 x: the gradients are A' G and G W1', G the linear model's gradient at A W1 (chain rule)."""
     X, y, w = sample()
     X, (W1, W2) = np.abs(X), cut(MODEL, w, 5)
     W1[:], W2[:, -1] = np.abs(W1), 0.0
@@ -107,7 +107,7 @@ def test_with_all_units_on_it_is_softmax_regression_through_two_factors():
     np.testing.assert_allclose(G2[:, :-1], G @ W1.T, rtol=1e-9, atol=1e-11)
 
 
-# What one record can do
+# Influence of one record
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 1e3, 1e12])
@@ -123,11 +123,11 @@ def test_a_replaced_record_moves_the_sum_by_twice_the_clip_at_most(scale, clip):
             worst = max(worst, np.linalg.norm(whole - clipped_sum(MODEL, w, other, labels, clip)))
     assert worst <= 2 * clip * (1 + 1e-9)
     if scale >= 1e3 and clip <= 0.5:
-        assert worst > clip  # the bound is nearly reached, so a larger gradient would be found
+        assert worst > clip  # nearly at the bound, so a larger gradient would be found
 
 
 def test_no_record_is_above_the_clip_in_exact_arithmetic():
-    """By rational numbers: the computed norm and all roundings are made up for."""
+    """By rational numbers: the computed norm and all roundings are compensated."""
     for seed in range(150):
         model = OneHiddenLayer(2 + seed % 3, 1 + seed % 5)
         X, y, w = sample(model, 1, 1 + seed % 4, seed)
@@ -230,14 +230,14 @@ def test_no_records_sum_to_zero():
     np.testing.assert_array_equal(total, np.zeros(MODEL.weights(5)))
 
 
-# Under the methods that take it
+# Methods that train it
 
 QUICK = {"localized-mbsgd": {"rounds": (4, 3), "lam": 0.1, "max_phases": 2, "step": 0.5}}
 
 
 @pytest.mark.parametrize("name", [name for name in with_trait("takes_nonconvex") if len(ALGORITHMS[name].asks) == 1])
 def test_one_silo_is_the_centralised_method(name, federate):
-    """The method's own server side, fed with means of materialised, clipped gradients at the plan's positions."""
+    """The method's own server side, with means of materialised, clipped gradients at the plan's positions."""
     method = ALGORITHMS[name](**QUICK.get(name, {"rounds": 5}))
     if ALGORITHMS[name].several_answers:
         method = dataclasses.replace(method, sampling_rate=1.0)

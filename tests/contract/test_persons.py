@@ -1,4 +1,4 @@
-"""Every model, loss and answer about persons: the worst pair of them, whatever they have of rows; a naive sum by hand.
+"""Every model, loss and answer about persons: the worst pair with any rows; a naive sum by hand.
 
 Neighbours replace one person of the list by another with any rows of its own, more or fewer.
 """
@@ -55,7 +55,7 @@ OBJECTIVES = [
     RegressionNetwork(3, "relu", Huber()),
 ]
 people = st.lists(st.integers(1, 12), min_size=1, max_size=6)
-"""Of each person, how many rows it has."""
+"""Number of rows of each person."""
 
 
 @pytest.fixture(params=OBJECTIVES, ids=str)
@@ -78,17 +78,17 @@ def rows(loss, rng, count):
 
 
 def as_file(rng, persons):
-    """The rows of all persons as a file has them: mixed, each one's rows in their order, and whose they are."""
-    whose = [number for number, mine in enumerate(persons) for _ in mine[1:]]
-    order = [*range(len(persons)), *rng.permutation(whose).tolist()]
+    """The rows of all persons as in a file: mixed, each person's in order, with each row's person."""
+    person_of = [number for number, mine in enumerate(persons) for _ in mine[1:]]
+    order = [*range(len(persons)), *rng.permutation(person_of).tolist()]
     left = [list(mine) for mine in persons]
     taken = [left[number].pop(0) for number in order]
     return np.array([x for x, _ in taken]), np.array([y for _, y in taken]), np.array(order)
 
 
 def opened(rng, persons, places):
-    X, y, whose = as_file(rng, persons)
-    return of_persons(Records(X, y), whose, places, "person")
+    X, y, person_of = as_file(rng, persons)
+    return of_persons(Records(X, y), person_of, places, "person")
 
 
 def problem(loss, persons, clip=CLIP):
@@ -106,7 +106,7 @@ def answered(loss, records, w, chosen=None, sampling="full"):
 
 
 def naive(loss, persons, places, w):
-    """(persons, d): of each person the mean over its first rows of gradients that were clipped one by one."""
+    """(persons, d): each person's mean, over its first rows, of gradients that were clipped one by one."""
     model, parts = model_of(loss), []
     for mine in persons:
         total = np.zeros(len(w))
@@ -180,7 +180,7 @@ def test_the_worst_pair_moves_it_by_two_clips_whatever_their_rows(loss, of_one, 
 
 
 def test_without_weights_many_rows_would_move_it_by_more():
-    """What the weights are for: the same pair of persons, each row counted as a record."""
+    """Effect of the weights: the same pair of persons, with each row counted as a record."""
     x, w = np.eye(FEATURES)[0], np.zeros(FEATURES)
     sums = []
     for label in (-1.0, 1.0):
@@ -200,7 +200,7 @@ def at_the_corner(rng, d, persons):
 
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
 def test_the_rows_of_one_person_change_no_bit_of_what_others_contribute(sampling):
-    """At a corner of the hinge a row's place in the product decides its residual, by the last bit of a predictor."""
+    """At a corner of the hinge a row's place in the product decides its residual, by a last bit."""
     rng, moved_otherwise = np.random.default_rng(3), 0.0
     for d in (3, 5, 8, 20, 50, 64):
         for size in (2, 3, 5, 8):
@@ -208,10 +208,10 @@ def test_the_rows_of_one_person_change_no_bit_of_what_others_contribute(sampling
                 persons, w = at_the_corner(rng, d, size)
                 sums, naively = [], []
                 for count in (1, 2, 3, 7, 30):
-                    persons[0] = [(np.zeros(d), 1.0)] * count  # it contributes zero itself, so all bits are others'
+                    persons[0] = [(np.zeros(d), 1.0)] * count  # this person adds zero, so all bits are those of others
                     X = np.array([x for mine in persons for x, _ in mine])
-                    whose = np.array([number for number, mine in enumerate(persons) for _ in mine])
-                    records = of_persons(Records(X, np.ones(len(X))), whose, 4, "person")
+                    person_of = np.array([number for number, mine in enumerate(persons) for _ in mine])
+                    records = of_persons(Records(X, np.ones(len(X))), person_of, 4, "person")
                     chosen = None if sampling == "full" else np.arange(1, size)
                     sums.append(answered_at(records, w, chosen, sampling).tobytes())
                     naively.append(answered_at(Records(X, np.ones(len(X))), w))
@@ -219,7 +219,7 @@ def test_the_rows_of_one_person_change_no_bit_of_what_others_contribute(sampling
                 moved_otherwise = max(moved_otherwise, *(np.linalg.norm(naively[0] - other) for other in naively))
     if not moved_otherwise:
         pytest.skip("this machine's BLAS rounds a row alike wherever it stands")
-    assert moved_otherwise > CLIP  # rows without places of their own: nobody's gradient but others', on top of its own
+    assert moved_otherwise > CLIP  # without places of their own, one person's rows move the gradients of others
 
 
 def answered_at(records, w, chosen=None, sampling="full"):
@@ -237,7 +237,7 @@ def answered_at(records, w, chosen=None, sampling="full"):
 
 
 def test_persons_of_one_row_are_records_to_the_last_bit(loss):
-    """With one place for each; with more places up to rounding."""
+    """With one place for each person; with more places up to rounding."""
     rng = np.random.default_rng(1)
     persons = [rows(loss, rng, 1) for _ in range(9)]
     X, y = np.array([mine[0][0] for mine in persons]), np.array([mine[0][1] for mine in persons])
@@ -303,11 +303,11 @@ def test_no_pair_of_persons_moves_a_histogram_by_more_than_stated(sizes, of_one,
     rng, evaluation = np.random.default_rng(seed), Evaluation(None, "end", 2)
     persons = [rows(Logistic(), rng, size) for size in sizes]
     at, w, counts = int(rng.integers(len(sizes))), rng.standard_normal(FEATURES), []
-    asked = replace(problem(Logistic(), 2), silos=(SiloFacts("ash", 2, 1),), evaluation=evaluation)
+    agreed = replace(problem(Logistic(), 2), silos=(SiloFacts("ash", 2, 1),), evaluation=evaluation)
     for count in (of_one, of_other):
         persons[at] = rows(Logistic(), rng, count)
         records = opened(rng, persons, 5)
-        made = ANSWERS["histogram"].of(asked, Logistic(), records.X, records.y, math.inf)
+        made = ANSWERS["histogram"].of(agreed, Logistic(), records.X, records.y, math.inf)
         event, whole = GaussianRelease(0, records.n, 1.0, 1.0), slice(0, len(records.y))
         shard = Shard(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
         counts.append(made.sum(None, shard, None, None, w))
@@ -316,11 +316,11 @@ def test_no_pair_of_persons_moves_a_histogram_by_more_than_stated(sizes, of_one,
 
 
 def test_the_worst_pair_of_persons_moves_a_histogram_by_the_root_of_two():
-    asked = replace(problem(Logistic(), 2), silos=(SiloFacts("ash", 2, 1),), evaluation=Evaluation(None, "end", 2))
+    agreed = replace(problem(Logistic(), 2), silos=(SiloFacts("ash", 2, 1),), evaluation=Evaluation(None, "end", 2))
     x, counts = np.eye(FEATURES)[0], []
     for label, count in ((-1.0, 3), (1.0, 9)):
         records = opened(np.random.default_rng(0), [[(x, 1.0)] * 2, [(x, label)] * count], 5)
-        made = ANSWERS["histogram"].of(asked, Logistic(), records.X, records.y, math.inf)
+        made = ANSWERS["histogram"].of(agreed, Logistic(), records.X, records.y, math.inf)
         event, whole = GaussianRelease(0, records.n, 1.0, 1.0), slice(0, len(records.y))
         shard = Shard(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
         counts.append(made.sum(None, shard, None, None, x))
@@ -328,8 +328,8 @@ def test_the_worst_pair_of_persons_moves_a_histogram_by_the_root_of_two():
 
 
 @pytest.mark.parametrize("name", sorted(ANSWERS))
-def test_an_answer_that_says_that_it_weighs_rows_does(name):
-    """Every registered one, against parts of records worked out apart; a class that does not say so is refused."""
+def test_an_answer_that_declares_row_weights_uses_them(name):
+    """Every registered answer against independent parts; a class without the declaration is refused."""
     if not vars(ANSWERS[name]).get("weighs", False):
         pytest.skip("a silo of persons does not give it")
     for seed in range(20):
@@ -338,9 +338,9 @@ def test_an_answer_that_says_that_it_weighs_rows_does(name):
         y = test_answers.labelled(name, y)
         weights = rng.choice([0.0, 0.25, 1.0], len(y))
         made, plan, phase, shard = test_answers.answer(name, X, y)
-        asked = test_answers.asked_about(name, plan, rng)
-        total = made.sum(phase, replace(shard, weights=weights), None, test_answers.draw, *asked)
+        arrays = test_answers.asked_about(name, plan, rng)
+        total = made.sum(phase, replace(shard, weights=weights), None, test_answers.draw, *arrays)
         audited = AUDITED[name](plan, test_answers.ASKED[name][1])
-        parts = audited.parts(np.concatenate(asked or [np.zeros(plan.problem.objective.dim)]), X, y)
+        parts = audited.parts(np.concatenate(arrays or [np.zeros(plan.problem.objective.dim)]), X, y)
         by_hand = test_answers.folded(name, plan, weights[:, None] * parts)
         np.testing.assert_allclose(total, by_hand, rtol=1e-9, atol=1e-9)

@@ -1,4 +1,4 @@
-"""What every method plans, against events written out and composed apart; and that its silos charge that."""
+"""Plans of every method, against events written out and composed independently; silos charge the same."""
 
 import math
 
@@ -48,9 +48,9 @@ def test_ledger_epsilon_is_the_plans_and_an_independent_composition(method, fede
         close = 3e-3 if samples(method) else 1e-8
         assert account.epsilon == pytest.approx(by_hand, rel=close)
         assert federation.plan.silo_epsilon(account.silo) == pytest.approx(by_hand, rel=close)
-        asked = list(events_by_hand(federation.plan, account.silo))  # of turns its own alone
-        assert (account.releases, account.delta) == (len(asked), 1e-5)
-        assert len(asked) == federation.plan.rounds or type(method).vectors_up > 1
+        events = list(events_by_hand(federation.plan, account.silo))  # only the silo's own turns
+        assert (account.releases, account.delta) == (len(events), 1e-5)
+        assert len(events) == federation.plan.rounds or type(method).vectors_up > 1
 
 
 def test_pieces_lie_within_the_silo_and_phases_are_disjoint(method, federate, toy):
@@ -88,7 +88,7 @@ def test_paper_calibration_is_far_below_its_target(method, federate, toy):
     plan = federate(method, toy, epsilon=1.0, calibration="paper").plan
     assert plan.epsilon_paper == pytest.approx(1.0, rel=1e-12)
     assert plan.as_json()["totals"]["epsilon_target"] == 1.0
-    # Murata and Suzuki's constants, by Renyi divergences, are nearer to exact ones (spec diff2, 4.4).
+    # Murata and Suzuki's constants, from Renyi divergences, are closer to exact ones (spec diff2, 4.4).
     far = 0.8 if method.needs_all_silos else 0.6
     for facts in plan.problem.silos:
         assert 0 < epsilon_by_hand(plan, facts.name, facts.n, 1e-5) < far
@@ -138,7 +138,7 @@ def test_plan_depends_on_sizes_only(method, federate, toy):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not samples(named(name))])
 def test_what_a_plan_spends_is_shown_as_the_target_that_was_typed(name):
-    """Without a tolerance: noise is found for a little less. Of samples the search ends at or below its target."""
+    """Without a tolerance: the search finds noise for a little less, or for samples at most the target."""
     for epsilon in (0.01, 1.0, 2.0, 3.0, 8.0):
         for mechanism in ("gaussian", "discrete-gaussian"):
             for delta in (1e-5, None):

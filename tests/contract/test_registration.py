@@ -1,4 +1,4 @@
-"""A method that no list knows: its file from docs/how-to/add-method.md and one line, in a copy of the package."""
+"""A method in no list: its file from docs/how-to/add-method.md and one line, in a copy of the package."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def copy(tmp_path_factory) -> Path:
     assert registry.read_text().count("\n") == text.count("\n") + 1
     shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "docs" / "how-to").mkdir(parents=True)
-    for kept in ("pyproject.toml", "docs/how-to/add-method.md"):
-        shutil.copy(ROOT / kept, folder / kept)
+    for file in ("pyproject.toml", "docs/how-to/add-method.md"):
+        shutil.copy(ROOT / file, folder / file)
     (folder / "run.yaml").write_text(
         f"data: {DATA}\nmodel: {{loss: {{name: softmax}}}}\nprivacy: {{epsilon: 4}}\n"
         "algorithm: {name: heavy-ball, rounds: 5}\ncluster: {backend: in-process}\ntracking: {mlflow: false}\n"
@@ -68,7 +68,7 @@ class Done(NamedTuple):
 
 
 def python(copy: Path, code: str, typed: str = "") -> str:
-    """What Python prints in the copy, in a process of its own."""
+    """Output of a Python process in the copy."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_HOME": str(copy / "home")}
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -84,9 +84,9 @@ def python(copy: Path, code: str, typed: str = "") -> str:
 
 
 def call(copy: Path, *commands: Sequence[str]) -> list[Done]:
-    """`fedcore` with these arguments in the copy, one command after the other."""
-    said = python(copy, CALLS, "".join(json.dumps(list(command)) + "\n" for command in commands))
-    return [Done(*json.loads(line)) for line in said.splitlines()]
+    """Runs `fedcore` with these arguments in the copy, one command after the other."""
+    output = python(copy, CALLS, "".join(json.dumps(list(command)) + "\n" for command in commands))
+    return [Done(*json.loads(line)) for line in output.splitlines()]
 
 
 def test_it_is_planned_and_explained(copy):
@@ -136,8 +136,7 @@ def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
 @pytest.mark.minutes
 @pytest.mark.slow
 def test_the_method_as_printed_passes_every_contract_test(copy):
-    """All that takes a method takes this one alone: whole and with samples, held-out records,
-    weights, participation."""
+    """Runs every test of methods for this one: whole, samples, held-out records, weights, participation."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_TEST_METHOD": "heavy-ball"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", "-k", "heavy-ball", "-n0"]
     done = subprocess.run(

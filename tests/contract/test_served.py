@@ -1,4 +1,4 @@
-"""Every registered loss: a served model predicts what the loss's link makes of the predictors of training."""
+"""Every registered loss: a served model predicts the loss's link of the predictors of training."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ CLASSES = ("low", "middle", "high")
 
 
 def records(loss, seed, count=60):
-    """Features, and labels as a person has them: words where the loss takes classes."""
+    """Features, and labels as a user's file has them: words where the loss takes classes."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(count, 3))
     if loss.labels.numbered:
@@ -29,7 +29,7 @@ def prepared(X):
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_a_model_is_served_and_measured_as_its_loss_says(name, tmp_path):
+def test_a_model_is_served_and_measured_as_its_loss_states(name, tmp_path):
     loss = KINDS[name]()
     classes = (CLASSES if loss.labels.numbered else ("low", "high")) if loss.labels.classes else None
     test = records(loss, 3, 200)

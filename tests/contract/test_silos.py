@@ -1,4 +1,4 @@
-"""What silos send, for each way of asking them: its noise, and what one record does to it."""
+"""Messages of silos, for each way of asking them: their noise, and their movement by one record."""
 
 import math
 import warnings
@@ -34,15 +34,15 @@ def step_of(query, phase):
 
 
 def unit_of(step):
-    """What sensitivity and noise are in units of."""
+    """Unit of sensitivity and noise."""
     return 1.0 if step is None else float(np.linalg.norm(step))
 
 
 def opposed(step, d, pull=1e6):
-    """A pair of records (x, y) whose squared losses pull as hard as can be in opposite directions: their gradients, and
-    the differences of these over the step.
+    """A pair of records (x, y) whose squared losses pull as hard as possible in opposite directions.
 
-    A difference is x (x . step): along the step it is never negative, so that the pair points across it.
+    That is so for their gradients, and for the differences of these over the step. A difference is x (x . step): along
+    the step it is never negative, so the pair points across it.
     """
     along = np.eye(d)[-1] if step is None else step / np.linalg.norm(step)
     across = np.linalg.svd(along[None, :])[2][-1]
@@ -50,7 +50,7 @@ def opposed(step, d, pull=1e6):
 
 
 def pure_noise(federate, asker, d=3000, n=16, names=("a", "b", "c"), **changes):
-    """Messages of silos whose gradients are all zero, in units of the planned sigma, by (silo, phase, round)."""
+    """Messages of silos with zero gradients, in units of the planned sigma, by (silo, phase, round)."""
     federation = federate(bare(asker), {name: (np.zeros((n, d)), np.ones(n)) for name in names}, **changes)
     messages = {}
     for query, releases, _ in federation.play():
@@ -88,7 +88,7 @@ def test_simulated_noise_is_independent_over_silos_rounds_seeds_and_repetitions(
     "changes", [{"run": "another"}, {"epsilon": 2.0}, {"diameter": 4.0}, {"n": 20}, {"names": ("c", "b", "d")}], ids=str
 )
 def test_simulated_noise_depends_on_no_setting(asker, federate, changes):
-    """Messages are noise over the planned sigma here, so they are equal up to the rounding of that division."""
+    """Messages are noise over the planned sigma here, so they are equal up to rounding."""
     d = 40
     first, other = pure_noise(federate, asker, d=d), pure_noise(federate, asker, d=d, **changes)
     both = first.keys() & other.keys()
@@ -108,7 +108,7 @@ def test_noise_has_the_planned_sigma(asker, federate):
 
 
 def test_silos_that_were_given_one_key_do_not_share_noise(asker, federate):
-    """Else equal messages of two silos would tell that their records are equal."""
+    """With shared noise equal messages of two silos would reveal that their records are equal."""
     d = 1000
     messages = pure_noise(federate, asker, d=d, names=("a", "b"), key=lambda name: SecretKeys(b"one key for all silos"))
     for silo, phase, round in messages:
@@ -119,13 +119,13 @@ def test_silos_that_were_given_one_key_do_not_share_noise(asker, federate):
 
 @pytest.mark.parametrize("sites", [2, 3])
 def test_result_does_not_depend_on_where_silos_live(asker, federate, toy, sites):
-    together, apart = federate(asker, toy), federate(asker, toy, sites=sites)
-    assert together.final().tobytes() == apart.final().tobytes()
+    one_site, several = federate(asker, toy), federate(asker, toy, sites=sites)
+    assert one_site.final().tobytes() == several.final().tobytes()
 
 
 @pytest.mark.parametrize("x, y", [([1, 1, 1, 1], np.nan), ([np.nan, 1, 1, 1], 1), ([np.inf, -np.inf, 0, 0], np.inf)])
 def test_a_record_without_a_finite_gradient_counts_as_zero_in_silence(asker, federate, toy, x, y):
-    """A message that is not a number would tell of the record, whatever noise was added."""
+    """A message with NaN would reveal the record, whatever noise was added."""
     X, labels = (part.copy() for part in toy["ash"])
     X[5], labels[5] = x, y
     zero = X.copy()
@@ -182,7 +182,7 @@ def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_
 
 
 def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_asker, federate):
-    """Likelihood ratio test of whoever knows all but one record: its error rates bound epsilon from below."""
+    """Likelihood ratio test by an attacker who knows all but one record: its errors bound epsilon below."""
     n, d, runs, epsilon, delta = 8, 2, 500, 2.0, 1e-2
     probe = federate(full_asker, {"a": (np.zeros((n, d)), np.arange(n))}, epsilon=epsilon, delta=delta)
     plan, key = probe.plan, SecretKeys(b"k" * 32)
@@ -208,10 +208,10 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_
                 toward = (
                     (1.0 if phase.question.kind == DifferenceQuestion.kind else -1.0) * across / np.linalg.norm(across)
                 )
-                asked = RoundQuestion(
+                question = RoundQuestion(
                     run, p, r, asked_about.get(phase.question.kind, asked_about["gradient"]), b"q" * 32
                 )
-                message = silo.answer(asked, phase).payload @ toward
+                message = silo.answer(question, phase).payload @ toward
                 score += phase.schedule.answers * message * 2 * phase.question.clip / K / sigma**2
             found.append(score)
     high, low = (np.sort(found) for found in scores)

@@ -1,4 +1,4 @@
-"""What sites refuse, and repeat, for each way of asking them."""
+"""Refusals and repetitions of sites, for each way of asking them."""
 
 import dataclasses
 
@@ -125,7 +125,7 @@ def test_what_is_not_in_the_approved_plan_is_refused_before_records_are_read(ask
 
 
 def test_rounds_between_the_planned_ones_are_no_way_to_more_answers(asker, federate, toy):
-    """1.25, 1.5, ... are not rounds of any plan: each answer would be a release that the plan did not count."""
+    """1.25, 1.5, ... are not rounds of any plan: each answer would be an uncounted release."""
     federation = federate(asker, toy)
     good = federation.context.query(federation.start)
     answered = []

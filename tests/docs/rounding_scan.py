@@ -1,7 +1,7 @@
-"""Finds in a module's syntax where a quantity of privacy is rounded by anything else than `fedcore.directed_rounding`.
+"""Search for quantities of privacy that code other than `fedcore.directed_rounding` rounds.
 
-A quantity is a name, attribute, key or call with one of `WORDS` in it, whatever is made of one by arithmetic, `max` and
-the like, and a variable or loop variable of the same function that one was assigned to.
+A quantity is a name, attribute, key or call with one of `WORDS` in it. An expression of one by arithmetic or `max` is a
+quantity, too. So is a variable or loop variable of the same function that one was assigned to.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _THROUGH = frozenset(
         "values",
     }
 )
-"""Calls that hand a quantity on."""
+"""Calls that pass a quantity on."""
 _ROUNDING = frozenset(
     {"around", "format", "format_float_positional", "format_float_scientific", "number", "quantize", "round"}
 )
@@ -78,14 +78,14 @@ _SPEC = re.compile(r"\{[^{}]*:[^{}]*[0-9.eEfFgG%n][^{}]*\}")
 
 
 class Found(NamedTuple):
-    """A line of a module, and the source of what is rounded there."""
+    """A line of a module, and the source of the rounded expression."""
 
     line: int
     source: str
 
 
 def roundings(source: str) -> list[Found]:
-    """All of a module, in the order of its lines."""
+    """All rounded quantities of a module, in the order of its lines."""
     tree = ast.parse(source)
     found: dict[Found, None] = {}
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -101,7 +101,7 @@ def roundings(source: str) -> list[Found]:
 
 
 def _rounded(node: ast.AST) -> Iterator[ast.expr]:
-    """What this node rounds or formats, whatever it is."""
+    """The expressions that this node rounds or formats."""
     if isinstance(node, ast.FormattedValue) and node.format_spec is not None and not _plain(node.format_spec):
         yield node.value
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
@@ -112,17 +112,17 @@ def _rounded(node: ast.AST) -> Iterator[ast.expr]:
             if _SPEC.search(ast.unparse(node.func.value)):
                 yield from (*node.args, *(each.value for each in node.keywords))
         elif name == "round" and len(node.args) == 1:
-            return  # a whole number: sizes and rounds are computed so
+            return  # whole numbers, as in computed sizes and rounds
         elif name in _ROUNDING:
             yield from node.args[:1]
             if name == "quantize" and isinstance(node.func, ast.Attribute):
                 yield node.func.value
         elif name == "float" and any(_name(each.func) in _SHOWN for each in node.args if isinstance(each, ast.Call)):
-            yield ast.Name("epsilon", lineno=node.lineno)  # what was rounded is made a number, to be rounded again
+            yield ast.Name("epsilon", lineno=node.lineno)  # a number made of rounded text, to be rounded again
 
 
 def _plain(spec: ast.expr) -> bool:
-    """Whether a format only aligns, counts in thousands, or is of dates."""
+    """True if a format only aligns, counts in thousands, or is of dates."""
     text = "".join(each.value if isinstance(each, ast.Constant) else "9g" for each in getattr(spec, "values", ()))
     return "%Y" in text or "%m" in text or not re.search(r"[eEfFgGn%]$", text)
 

@@ -1,4 +1,4 @@
-"""docs/how-to/add-loss.md shows the file of the Poisson loss, and the line with which it is registered."""
+"""docs/how-to/add-loss.md shows the file of the Poisson loss, and the line that registers it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and docs say is true: scripts run, commands and files exist, the reference config is complete."""
+"""README and docs are true: scripts run, commands and files exist, the reference config is complete."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def code(page: Path) -> list[str]:
-    """Everything that a reader takes for something to type: fenced and indented lines, and code spans."""
+    """Everything on a page that a reader might type: fenced and indented lines, and code spans."""
     text = page.read_text()
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
     lines = [line for block in blocks(page, "", "text", "bash", "console") for line in block.splitlines()]
@@ -75,11 +75,11 @@ def name(value: Any) -> str:
 
 SCRIPTS = [page for page in PAGES if blocks(page, "python")]
 ADDED = [page for page in SCRIPTS if page.name in ("add-method.md", "add-loss.md")]
-"""What they add is registered, trained and audited by other tests, of the text of the same pages."""
+"""Other tests register, train and audit the additions of these pages, from the same text."""
 
 
 @pytest.mark.parametrize("page", some_in_make_test(SCRIPTS, [page for page in SCRIPTS if page not in ADDED]), ids=name)
-def test_the_python_of_a_page_runs_and_prints_what_it_says(page, tmp_path):
+def test_the_python_of_a_page_runs_and_prints_the_text_of_the_page(page, tmp_path):
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks(page, "python")))
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
@@ -88,8 +88,8 @@ def test_the_python_of_a_page_runs_and_prints_what_it_says(page, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     # Errors and angles of a noisy model depend on the processor's last bits; counts and budgets do not.
-    said = [_stable(text) for text in blocks(page, "text")]
-    assert _stable(done.stdout) in said
+    printed = [_stable(text) for text in blocks(page, "text")]
+    assert _stable(done.stdout) in printed
     assert list(tmp_path.iterdir()) == [script], "a page leaves files behind"
 
 
@@ -143,7 +143,7 @@ def test_every_make_target_that_is_named_exists():
 
 
 def test_every_command_line_on_a_config_is_accepted():
-    """`fedcore plan|run|sweep conf/... key=value` anywhere in the pages: the file is there, the values fit."""
+    """`fedcore plan|run|sweep conf/... key=value` on the pages: the file is there, the values fit."""
     checked = 0
     for page in PAGES:
         for line in code(page):
@@ -173,8 +173,8 @@ def test_links_and_paths_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("module", ["fedcore", "tasks", "flows", "studies"])
-def test_architecture_names_every_room_and_every_file_says_what_it_is(module):
-    """Rooms within rooms say it in their `__init__.py`."""
+def test_architecture_names_every_room_and_every_file_has_a_description(module):
+    """A room within a room has its description in its `__init__.py`."""
     house = blocks(ROOT / "ARCHITECTURE.md", "text")[0]
     for path in (ROOT / module).rglob("*.py"):
         within = path.relative_to(ROOT / module).parts[:-1]
@@ -248,10 +248,10 @@ def test_reference_has_every_key_with_its_default():
 
 def test_reference_has_a_comment_for_every_key_and_marks_what_has_no_default():
     text = REFERENCE.read_text()
-    said = comments(text)
+    commented = comments(text)
     for key in leaves(yaml.safe_load(text)):
-        assert said[key], f"conf/reference.yaml: {key} has no comment above it"
-    marked = {key for key in leaves(yaml.safe_load(text)) if "no default" in said[key].lower()}
+        assert commented[key], f"conf/reference.yaml: {key} has no comment above it"
+    marked = {key for key in leaves(yaml.safe_load(text)) if "no default" in commented[key].lower()}
     assert marked == {"privacy.epsilon", "algorithm.name"}
     for section, other in (("privacy", {"algorithm": {"name": "mbsgd"}}), ("algorithm", {"privacy": {"epsilon": 1}})):
         with pytest.raises(ValueError, match=f"{section}"):
@@ -282,35 +282,35 @@ def test_reference_explains_the_keys_of_other_sources():
         text = commented_sources()[model.model_fields["source"].default]
         for key, field in model.model_fields.items():
             line = next(line for line in text.splitlines() if re.match(rf"  {key}:", line))
-            said = (line.partition(" #")[2] + comments(text)[f"data.{key}"]).strip()
-            assert key == "source" or said, f"data.{key} has no comment"
-            assert ("no default" in said.lower()) == field.is_required(), f"data.{key}"
+            commented = (line.partition(" #")[2] + comments(text)[f"data.{key}"]).strip()
+            assert key == "source" or commented, f"data.{key} has no comment"
+            assert ("no default" in commented.lower()) == field.is_required(), f"data.{key}"
 
 
-def test_reference_names_every_method_or_says_where_they_are():
+def test_reference_names_every_method_or_the_page_that_does():
     assert "fedcore algorithms" in comments(REFERENCE.read_text())["algorithm"]
 
 
 # The policy of a silo
 
 
-def test_the_example_of_a_policy_has_every_key_with_a_comment_and_says_what_is_required():
+def test_the_example_of_a_policy_has_every_key_with_a_comment_and_marks_required_ones():
     text = (ROOT / "conf" / "policy" / "hospital.yaml").read_text()
-    written, said = yaml.safe_load(text), comments(text)
+    written, commented = yaml.safe_load(text), comments(text)
     sections = {"": Policy, "cap": CapConfig, "one_run": RunLimit}
     for section, model in sections.items():
         values = written[section] if section else written
         assert list(values) == list(model.model_fields)
         for key, field in model.model_fields.items():
             dotted = f"{section}.{key}".lstrip(".")
-            assert said[dotted] and field.description, f"{dotted} is not explained"
+            assert commented[dotted] and field.description, f"{dotted} is not explained"
             if not field.is_required() and key != "one_run":
-                assert "default" in said[dotted] and values[key] == field.default
+                assert "default" in commented[dotted] and values[key] == field.default
     assert [key for key, field in Policy.model_fields.items() if not field.is_required()] == ["one_run", "person"]
     for name in ("network", "moreau", "convolution", "convolution-sampled"):
-        assert name in said["losses"] and name in OBJECTIVES
+        assert name in commented["losses"] and name in OBJECTIVES
     for name in METHODS.keys() - ALGORITHMS.keys():
-        assert name in said["methods"]
+        assert name in commented["methods"]
     read_policy(ROOT / "conf" / "policy" / "hospital.yaml")
 
 

@@ -1,4 +1,4 @@
-"""What `make` says while it installs: a line for each step, nothing of pip's but its errors. Python is a stand-in."""
+"""Output of `make` during installation: a line per step, only pip's errors. Python is a stand-in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def place(tmp_path) -> Path:
 
 
 def make(place: Path, target: str) -> tuple[int, list[str], str]:
-    # What a make that runs these tests tells its children: that they are part of it.
+    # A make that runs these tests sets these variables for its children.
     alone = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     command = ["make", target, f"PYTHON={place}/python"]
     done = subprocess.run(command, cwd=place, env=alone, capture_output=True, text=True)
@@ -45,21 +45,21 @@ def make(place: Path, target: str) -> tuple[int, list[str], str]:
 
 
 @pytest.mark.parametrize("target", ["run", "test"])
-def test_each_step_of_the_installation_says_one_line(place, target):
-    rc, said, errors = make(place, target)
+def test_each_step_of_the_installation_prints_one_line(place, target):
+    rc, lines, errors = make(place, target)
     assert rc == 0, errors
-    steps = [line[:8] for line in said[:4]]
+    steps = [line[:8] for line in lines[:4]]
     assert steps == [f"[{step} of 4]" for step in range(1, 5)]
-    assert "Python 3.12.1" in said[0] and "3 packages" in said[2] and "minutes" in said[1]
-    assert not any(word in line for line in said for word in ("Collecting", "Downloading", "Successfully", "made"))
+    assert "Python 3.12.1" in lines[0] and "3 packages" in lines[2] and "minutes" in lines[1]
+    assert not any(word in line for line in lines for word in ("Collecting", "Downloading", "Successfully", "made"))
     _, again, _ = make(place, target)
     assert not any(line.startswith("[") for line in again), "what is installed is not installed again"
 
 
 def test_what_pip_cannot_do_ends_the_installation_with_its_words(place):
     (place / "no-network").touch()
-    rc, said, errors = make(place, "run")
+    rc, lines, errors = make(place, "run")
     assert rc != 0 and "no route to the index" in errors
-    assert [line[:8] for line in said] == ["[1 of 4]", "[2 of 4]"]
+    assert [line[:8] for line in lines] == ["[1 of 4]", "[2 of 4]"]
     (place / "no-network").unlink()
     assert make(place, "run")[0] == 0

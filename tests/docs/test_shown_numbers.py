@@ -1,4 +1,4 @@
-"""Nothing but `fedcore.directed_rounding` formats epsilons, deltas, noise, rates and what is left of a budget."""
+"""Only `fedcore.directed_rounding` formats epsilons, deltas, noise, rates and the rest of a budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOMS = ("fedcore", "tasks", "flows", "studies")
 
 CURVATURE = "the strong convexity of a loss, which the papers call mu"
 STATISTIC = "a statistic of a test at a silo, in units of what was planned; no promise of privacy"
-ACCURACY = "what noise does to the accuracy of constants, told as about so much"
+ACCURACY = "what noise does to the accuracy of constants, shown as about so much"
 
 ALLOWED = {
     ("fedcore/directed_rounding.py", "epsilon"): "the one rounder itself makes a number of its text",
@@ -29,7 +29,7 @@ ALLOWED = {
     ("flows/commands/plan.py", "math.sqrt(noise)"): ACCURACY,
     ("flows/commands/plan.py", "correlation_noise(statistics)"): ACCURACY,
 }
-"""Module and source of what may be formatted otherwise, with the reason."""
+"""Module and source of other permitted formatting, with the reason."""
 
 
 def test_no_other_formatting_of_these_quantities_exists():

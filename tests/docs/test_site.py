@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning, and its generated parts hold what the code has."""
+"""The documentation site builds without a warning, and its generated parts match the code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The built site, with published results if the tree holds them."""
+    """The built site, with published results if the tree has them."""
     out = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-d", str(out / "trees")]
     done = subprocess.run(

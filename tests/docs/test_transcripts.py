@@ -1,4 +1,4 @@
-"""Transcripts in README and docs are what the commands print; and the comparison sees what is not."""
+"""Transcripts in README and docs are the commands' output; and the comparison finds differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site to be attacked: sound agreements of all methods and objectives, and one way in that watches what comes out."""
+"""A site under attack: valid agreements of all methods and objectives, and one entry point that checks every output."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Attacked:
         self.open()
 
     def open(self) -> None:
-        """Opens the site; the keys of a guarded one are other ones each time, as random ones are."""
+        """Opens the site; a guarded one has new keys each time, like random ones."""
         self._opened += 1
         self.ledgers: dict[str, Any] = {}
         silos = []
@@ -185,7 +185,7 @@ class Attacked:
         self.forgotten: set[str] = set()
 
     def restart(self) -> None:
-        """Closes and opens the site; approves again what was approved, and tells memory ledgers what left."""
+        """Closes and opens the site, repeats all approvals, and restores the releases of ledgers in memory."""
         self.site.close()
         self.open()
         for run, agreement in self.agreements.items():
@@ -195,10 +195,10 @@ class Attacked:
             digests = b"".join(asked + hashlib.sha256(payload).digest() for asked, payload in mine.values())
             self.site.restore(run, json.dumps(head).encode() + b"\n" + digests)
         if self._ledger == "memory":
-            self.oracle.closed.clear()  # the driver's checkpoint knows of it; such a ledger forgets
+            self.oracle.closed.clear()  # a ledger in memory loses the closing; only the driver's checkpoint has it
 
     def send(self, what: str, act: Any, *arguments: Any) -> Any:
-        """What the site returns for something that arrived; None if it refused, by a public sentence."""
+        """The site's answer to an arrival; None if it refused, with a public sentence."""
         self.tally["sent"] += 1
         self.tally[f"sent: {what}"] += 1
         data = arguments[-1] if arguments else None
@@ -218,7 +218,7 @@ class Attacked:
         grown = peak() - memory
         self.tally["slowest, ms"] = max(self.tally["slowest, ms"], int(1000 * took))
         assert what == "agreement" or took < 5, f"{took:.1f} s for a {what}"
-        # The PLD accountant for subsampled Gaussians may take memory that only the plan decides about.
+        # The PLD accountant for subsampled Gaussians may take memory that depends on the plan only.
         assert grown < (900 if what == "agreement" else 100), f"{grown} MB for a {what}"
         if refusal is not None:
             check_refusal(refusal, what)
@@ -229,7 +229,7 @@ class Attacked:
         return result
 
     def approve(self, agreement: bytes) -> bool:
-        """Whether the site took it."""
+        """True if the site approved the agreement."""
         if self.send("agreement", self.site.approve, agreement) is None:
             return False
         rebuilt = Agreement.from_bytes(agreement)
@@ -239,7 +239,7 @@ class Attacked:
         return True
 
     def ask(self, query: bytes) -> int:
-        """Releases that came of it, checked."""
+        """The checked releases in the site's answer to this query."""
         bundle = self.send("query", self.site.answer, query)
         if bundle is None:
             return -1
@@ -249,7 +249,7 @@ class Attacked:
         return found
 
     def answers_still(self) -> None:
-        """A sound question of a run of its own, after something was refused."""
+        """A valid query of a control run, after a refusal."""
         made, plan = control(self.guarded)
         run = f"control-{self._opened}"
         if not self.control:
@@ -293,7 +293,7 @@ def sound_query(random: Random, place: int, guarded: bool, run: str | None = Non
 
 
 def claimed(data: bytes) -> bytes:
-    """The agreement with the digest of its own plan, as whoever writes one can compute it; else as it is."""
+    """The agreement with the digest of its own plan, which any writer can compute; unchanged if it has no plan."""
     try:
         found = Agreement.from_bytes(data)
         with limited(60):
@@ -304,7 +304,7 @@ def claimed(data: bytes) -> bytes:
 
 
 def varied(random: Random, place: int, guarded: bool, run: str) -> bytes:
-    """A sound agreement with other numbers, many of which make sound plans too."""
+    """A valid agreement with other numbers, many of which also make valid plans."""
     tree = json.loads(sound(place, guarded)[0].to_bytes())
     tree[0] = run
     return claimed(canonical_json(rescaled(random, tree)).encode())
@@ -320,7 +320,7 @@ READERS = {
 
 
 def decoded(what: str, data: Any) -> bool:
-    """Whether it gets past the reader of its kind."""
+    """True if the reader of its kind accepts the data."""
     try:
         READERS[what](data)
     except (ValueError, TypeError):
@@ -348,11 +348,11 @@ CODES = {
     "guarded",
     "open",
 }
-"""All that a site may say of what arrives. Not `failed`: that is what was not foreseen."""
+"""All refusal codes that an arrival may cause. `failed` is not among them: it marks an unforeseen error."""
 
 
 def check_refusal(error: BaseException, what: str) -> None:
-    """Raises AssertionError unless it is a SiloError with a public sentence that carries nothing else."""
+    """Raises AssertionError unless the error is a SiloError with a public sentence and no other content."""
     assert type(error) is SiloError, f"{type(error).__name__} for a {what}: {error!r}"
     assert error.__cause__ is None and error.__context__ is None, f"{error} carries {error.__context__!r}"
     assert error.silo in SIZES and error.code in CODES, f"{error.code}: {error}"

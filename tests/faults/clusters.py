@@ -27,7 +27,7 @@ DEADLINE = 60.0
 
 @dataclass(frozen=True)
 class LedgerState:
-    """A home, and the section `cluster` of configs whose runs go to the workers that stand."""
+    """A home, and the section `cluster` of configs whose runs use the standing workers."""
 
     home: Path
     cluster: dict[str, object]

@@ -19,13 +19,13 @@ def home(tmp_path_factory):
 
 
 class FaultTable:
-    """Kills that were survived: who was killed, at which step, and how often."""
+    """The table of survived kills: process, step and number."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], dict[str, list[int]]] = {}
 
     def add(self, victim: str, step: str, ledger: str, count: int) -> None:
-        """Called by a test at its end, when all that it looks at was as it should be."""
+        """Adds a kill; called at the end of a test whose checks all passed."""
         self.rows.setdefault((victim, step), {}).setdefault(ledger, []).append(count)
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""A small run that takes a few seconds, who drives it, and what it leaves behind."""
+"""A small run of a few seconds, its drivers, and checks of the files and records that it leaves."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Federation:
         return read_meta(self.store)
 
     def computed(self) -> Counter[tuple[int, int, str]]:
-        """How often each silo finished computing each round, by the sites' own log."""
+        """Number of times that each silo finished computing each round, from the sites' own log."""
         lines = [line.split() for line in self.log.read_text().splitlines()]
         return Counter((int(f[3]), int(f[4]), f[5]) for f in lines if f[1] == "end" and f[2] == self.run)
 
@@ -140,7 +140,7 @@ class Federation:
         return list(client.search_runs(experiments, query))
 
     def check_complete(self, scratch: Path) -> None:
-        """Everything that a finished run must show, however it was disturbed."""
+        """Checks everything that a finished run must show, whatever faults it had."""
         np.testing.assert_array_equal(self.weights(), self.undisturbed(scratch))
         config = load_experiment(self.config)
         phases = make_plan(config).phases
@@ -148,8 +148,8 @@ class Federation:
         result = json.loads((self.home / "runs" / self.run / "result.json").read_text())
         for silo in result["silos"]:
             kinds = [kind for phase in phases for kind in phase.kinds]
-            asked = [kind.turns_of(silo["silo"]) if kind.schedule.in_turn else kind.rounds for kind in kinds]
-            assert silo["releases"] == sum(asked)
+            counts = [kind.turns_of(silo["silo"]) if kind.schedule.in_turn else kind.rounds for kind in kinds]
+            assert silo["releases"] == sum(counts)
         assert 0.999 * 4 <= result["epsilon_accounted"] <= 4
         if config.tracking.mlflow:
             self._check_mlflow(planned)

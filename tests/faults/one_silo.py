@@ -1,4 +1,4 @@
-"""A site with one silo, in this process, and what its refusals say."""
+"""A site with one silo, in this process, and the texts of its refusals."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def whole(made: One):
     return run.X, run.y, run.answers["gradient"].bounds
 
 
-def said(error: BaseException, asker: str) -> str:
-    """All that an error carries: its chain, and what a debugger or a log with variables would print of each frame."""
+def error_text(error: BaseException, asker: str) -> str:
+    """Everything that an error contains: its chain, and the variables of each frame that a debugger would print."""
     found, seen, queue = [], set(), [error]
     while queue:
         each = queue.pop()

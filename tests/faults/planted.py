@@ -1,10 +1,11 @@
 """SIGKILL planted at a named step of a run, in whichever process reaches it first: for child processes of tests only.
 
-Nothing of the project knows of it: functions are wrapped from outside, and SQL statements are seen by SQLite's trace.
-Three ways in: `plant()` in a forked child, `python planted.py ARGUMENTS` for the command line, and Dask's preload for
-workers. Environment: FAULT_STEP, FAULT_COUNT (which occurrence), FAULT_FILE (made at the kill, so it happens once),
-FAULT_VICTIM (self, a pid, or prefect: the pid of the home's Prefect server), FAULT_SENT (every release that left a
-site).
+The product is unchanged: its functions are wrapped from outside, and SQLite's trace shows SQL statements. Three ways
+in: `plant()` in a forked child, `python planted.py ARGUMENTS` for the command line, and Dask's preload for workers.
+
+Environment: FAULT_STEP; FAULT_COUNT (number of the occurrence); FAULT_FILE (made at the kill, so it happens once);
+FAULT_VICTIM (self, a pid, or prefect: the pid of the home's Prefect server); FAULT_SENT (file with every release that
+left a site).
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ def plant(step: str | None, count: int = 1) -> None:
     elif place.when == "after":
         _wrap(place.target, after=kill)
     else:
-        _wrap(place.target, after=lambda db: db.set_trace_callback(lambda said: kill() if said == place.when else None))
+        _wrap(
+            place.target,
+            after=lambda db: db.set_trace_callback(lambda statement: kill() if statement == place.when else None),
+        )
 
 
 class _Kill:

@@ -12,7 +12,7 @@ from tests.faults.federation import Federation
 from tests.faults.planted import _Kill, _wrap
 
 STEPS = {
-    "the run's key made": ("tasks.shuffling.backend:kept_key", 1),
+    "the run's key made": ("tasks.shuffling.backend:stored_key", 1),
     "round open, before silos are asked": ("tasks.shuffling.calls:Mailbox.open", 3),
     "one silo committed, before anything is sealed": ("fedcore.silo.private_silo:PrivateSilo.answer", 13),
     "some messages sent, the next one sealed": ("fedcore.shuffling.forms:Route.envelope", 15),

@@ -1,6 +1,6 @@
-"""What may leave a site, computed a second time and naively: from the JSON of agreements, with no code of the site's.
+"""A second, naive computation of the releases that a site may send: from agreements' JSON, without the site's code.
 
-It remembers every payload by (silo, run, phase, round) and holds the ledger's rows and charges against its own numbers.
+It records every payload by (silo, run, phase, round), and compares the ledger's rows and charges with its own numbers.
 """
 
 from __future__ import annotations
@@ -201,16 +201,16 @@ class Approved:
 
 @dataclass
 class Oracle:
-    """All that was approved, and all that left."""
+    """Records of all approvals and all releases."""
 
     runs: dict[str, Approved] = field(default_factory=dict)
     left: dict[Address, tuple[bytes, bytes]] = field(default_factory=dict)
     """By address: the query's digest as the release names it, and the payload."""
     closed: dict[str, set[Address]] = field(default_factory=dict)
-    """By run, the addresses that its ledgers knew when it was closed: those alone may be sent, again."""
+    """By run, the addresses in its ledgers when it was closed: only those may be sent again."""
 
     def approved(self, agreement: bytes, plan: dict[str, Any]) -> str:
-        """Notes an agreement that a site accepted; returns the run's id."""
+        """Records an agreement that a site accepted; returns the run's id."""
         run, _, problem, (name, method), _ = json.loads(agreement)
         made = Approved(problem, method, name, plan)
         assert run not in self.runs or self.runs[run] == made, f"{run} was approved with two plans"
@@ -218,7 +218,7 @@ class Oracle:
         return run
 
     def close(self, run: str, ledgers: dict[str, Any]) -> None:
-        """Notes that a run was closed at silos with these ledgers."""
+        """Records that a run was closed at silos with these ledgers."""
         known = {(silo, run, row.phase, row.round) for silo, ledger in ledgers.items() for row in ledger.rows(run)}
         self.closed.setdefault(run, known)
 

@@ -37,7 +37,7 @@ ROUNDS, DIM, N = 60, 600, 12
 
 
 class Tmpfs:
-    """The file system that `folder` is on, which nobody else uses."""
+    """The file system of `folder`, which no other process uses."""
 
     def __init__(self, folder: Path) -> None:
         self._ballast = folder / "ballast"
@@ -95,7 +95,7 @@ def ask(site: Site, agreement: Agreement, round: int) -> str:
     return release.payload.tobytes().hex()
 
 
-def told(act: Callable[[], object]) -> str:
+def refusal_of(act: Callable[[], object]) -> str:
     """The sentence of a refusal, the kind of any other error, or nothing if there was none."""
     try:
         act()
@@ -114,7 +114,7 @@ def answers(folder: Path, disk: Tmpfs | Limited) -> dict:
     disk.fill(room=20_000)
     refusals: list[str] = []
     for round in range(2, ROUNDS + 1):
-        refusals = [told(lambda r=round: sent.update({r: ask(site, agreement, r)})) for _ in range(3)]
+        refusals = [refusal_of(lambda r=round: sent.update({r: ask(site, agreement, r)})) for _ in range(3)]
         if any(refusals):
             break
     disk.free()
@@ -145,11 +145,11 @@ def approval(folder: Path, disk: Tmpfs | Limited) -> dict:
     """A run is approved while the disk is full, and when there is room again."""
     site, agreement, ledger = site_at(folder)
     disk.fill()
-    refusal = told(lambda: site.approve(agreement.to_bytes()))
-    unapproved = told(lambda: ask(site, agreement, 1))
+    refusal = refusal_of(lambda: site.approve(agreement.to_bytes()))
+    unapproved = refusal_of(lambda: ask(site, agreement, 1))
     disk.free()
     before = len(ledger.charges())
-    later = told(lambda: site.approve(agreement.to_bytes())) + told(lambda: ask(site, agreement, 1))
+    later = refusal_of(lambda: site.approve(agreement.to_bytes())) + refusal_of(lambda: ask(site, agreement, 1))
     return {
         "refusal": refusal,
         "unapproved": unapproved,
@@ -167,9 +167,9 @@ def first(folder: Path, disk: Tmpfs | Limited) -> dict:
         (place / "ledgers").mkdir(parents=True)
         (place / "anchors").mkdir()
         disk.fill(room=room)
-        refusal = told(lambda p=place: ledger_at(p).close())
+        refusal = refusal_of(lambda p=place: ledger_at(p).close())
         disk.free()
-        later = told(lambda p=place: ledger_at(p).close())
+        later = refusal_of(lambda p=place: ledger_at(p).close())
         key = (place / "anchors" / "ash.key").read_bytes()
         whole = faults("ash", place / "ledgers" / "ash.sqlite", place / "anchors" / "ash.anchor")
         found.append({"room": room, "refusal": refusal, "later": later, "key": len(key), "faults": whole})
@@ -183,9 +183,9 @@ def anchors(folder: Path, disk: Tmpfs | Limited) -> dict:
         paths = folder.parent / "other disk" / str(number) / "ash.sqlite", folder / str(number) / "ash.anchor"
         paths[1].parent.mkdir()
         disk.fill(room=room)
-        refusal = told(lambda p=paths: SqliteLedger("ash", *p).close())
+        refusal = refusal_of(lambda p=paths: SqliteLedger("ash", *p).close())
         disk.free()
-        later = told(lambda p=paths: SqliteLedger("ash", *p).close())
+        later = refusal_of(lambda p=paths: SqliteLedger("ash", *p).close())
         key = len(paths[1].with_suffix(".key").read_bytes())
         found.append({"refusal": refusal, "later": later, "key": key, "faults": faults("ash", *paths)})
     return {"found": found}
@@ -200,9 +200,9 @@ def closing(folder: Path, disk: Tmpfs | Limited) -> dict:
         ledger = ledger_at(place)
         ledger.open_run("run", "plan", key, Charge(1.0, 1.0, 1e-6), None)
         disk.fill(room=room)
-        refusal = told(lambda led=ledger: led.close_run("run", 0.5))
+        refusal = refusal_of(lambda led=ledger: led.close_run("run", 0.5))
         disk.free()
-        later = told(lambda led=ledger: led.close_run("run", 0.5))
+        later = refusal_of(lambda led=ledger: led.close_run("run", 0.5))
         charge = ledger.charges()["run"].mu_squared
         ledger.close()
         left = any(key in path.read_bytes() for path in place.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Silos that are asked, closed, restarted and tampered with in any order, beside a naive model of what left them.
+"""Silos that are queried, closed, restarted and tampered with in any order, beside a naive model of their releases.
 
 The model lives outside: which payload was received at which address, and what that spends. It knows the entries as
 they were when they were written, and so whether a file is still what it was.
@@ -31,31 +31,31 @@ ROUNDS = 5
 RUNS = ("left", "right")
 SLACK = 1 - 1e-9
 REFUSED = {"replayed", "closed", "plan"}
-"""What a silo may say whose file is what it was: another model, a run that has ended, one that it has not approved."""
+"""Refusal codes that a silo with an unchanged file may give: another model, an ended run, an unapproved one."""
 WHICH, RUN, ROUND = st.integers(0, 1), st.sampled_from(RUNS), st.integers(1, ROUNDS)
 MODEL, NUMBER, COLUMN = st.sampled_from([0.0, 1.0]), st.integers(1, 12), st.sampled_from(COLUMNS.split(", "))
 
 
 @dataclass
 class Model:
-    """One silo as those see it who were there: what it sent, and what its file held when it was let go of."""
+    """Naive model of one silo: its releases, and the content of its file when it was last closed."""
 
     folder: Path
     one: One | None = None
     truth: Any = None
-    """What its file held before somebody else wrote to it; the silo may have added to that."""
+    """Rows of its file before the first tampering; the silo may have added rows since."""
     honest: bytes | None = None
-    """Its file as it was closed, if nobody else has written to it in the session before."""
+    """Its file when it was closed, if it was not tampered with in the session before."""
     whole: bool = True
-    """Whether nobody else has written to its file."""
+    """True if its file was not tampered with."""
     sent: dict[tuple[int, str, int], tuple[float, bytes]] = field(default_factory=dict)
     lost: set[tuple[int, str, int]] = field(default_factory=set)
-    """Sent, and not in the copy that was reconciled: charged with what its anchor knew, and never sent again."""
+    """Releases that the reconciled copy lacks: charged by the anchor's sums, and never sent again."""
     agreed: set[str] = field(default_factory=set)
     approved: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     life: dict[str, int] = field(default_factory=dict)
-    """How often a run was approved. After a reconciliation one that was lost begins anew, at a charge of its own."""
+    """Number of approvals of each run. A run that a reconciliation has lost begins again, with a further charge."""
 
     @property
     def path(self) -> Path:
@@ -66,7 +66,7 @@ class Model:
         return self.path, self.folder / "ash.anchor"
 
     def attempt(self, act: Callable[[], Any]) -> bool:
-        """Whether `act` was not refused. A silo whose file nobody touched refuses for a reason."""
+        """True if `act` was not refused. A silo with an unchanged file refuses only with codes in `REFUSED`."""
         try:
             act()
         except SiloError as error:
@@ -85,7 +85,7 @@ class Model:
 
 
 class TamperedSilos(RuleBasedStateMachine):
-    """Two silos with two runs each. An attacker writes to their SQLite files, closed or open, and to nothing else."""
+    """Two silos with two runs each. An attacker writes to their SQLite files only, closed or open."""
 
     kind = "seeded"
 
@@ -114,7 +114,7 @@ class TamperedSilos(RuleBasedStateMachine):
                 silo.let_go()
             shutil.rmtree(self.root)
 
-    # What a server and an operator do
+    # Actions of a server and an operator
 
     @rule(which=WHICH, run=RUN)
     def approve(self, which: int, run: str) -> None:
@@ -149,7 +149,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH, run=RUN, rounds=st.sets(ROUND, min_size=1), model=MODEL)
     def ask_several(self, which: int, run: str, rounds: set[int], model: float) -> None:
-        """As a driver that resumes a run."""
+        """Restores receipts, as a driver that resumes a run does."""
         if self.silos[which].one is None:
             self.restart(which)
         self.approve(which, run)
@@ -180,7 +180,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def reconcile(self, which: int) -> None:
-        """Where a silo's ledger is behind its anchor; an operator trusts what is left, if its chain is whole."""
+        """Reconciles a ledger that is behind its anchor: an operator accepts the rest of it if its chain is whole."""
         silo, found = self.silos[which], []
         if silo.one is not None or silo.whole:
             return
@@ -193,12 +193,12 @@ class TamperedSilos(RuleBasedStateMachine):
         with suppress(SiloError):
             found.append(SqliteLedger("ash", *silo.files, fitting=False))
             found[0].reconcile()
-            kept = set(found[0].charges())
-            there = {(run, row.round) for run in kept for row in found[0].rows(run)}
+            backup = set(found[0].charges())
+            there = {(run, row.round) for run in backup for row in found[0].rows(run)}
             found[0].close()
             silo.lost |= {address for address in silo.sent if address[1:] not in there}
-            silo.ended = silo.approved = silo.approved & kept
-            # Bytes that are not those of the chain stay where they are: they are told, and never sent.
+            silo.ended = silo.approved = silo.approved & backup
+            # Bytes that do not match the chain stay in the file: checks report them, and they are never sent.
             silo.whole = not faults("ash", *silo.files)
             silo.truth, silo.honest = rows_of(silo.path), silo.path.read_bytes() if silo.whole else None
         for ledger in found:
@@ -206,7 +206,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def mend(self, which: int) -> None:
-        """The silo's file is put back as it was when it was closed, or the silo is given up for a new one."""
+        """Restores the silo's file from the time of its closing, or replaces the silo by a new one."""
         silo = self.silos[which]
         if silo.whole:
             return
@@ -220,7 +220,7 @@ class TamperedSilos(RuleBasedStateMachine):
         silo.path.write_bytes(silo.honest)
         silo.whole = True
 
-    # What somebody does who can write SQLite files, and nothing else
+    # Attacks of an adversary who can write SQLite files, and no others
 
     @rule(which=WHICH, name=st.sampled_from(TAMPERINGS), a=NUMBER, b=NUMBER, column=COLUMN, closed=st.booleans())
     def tamper(self, which: int, name: str, a: int, b: int, column: str, closed: bool) -> None:
@@ -258,7 +258,7 @@ class TamperedSilos(RuleBasedStateMachine):
     def tamper_and_ask(
         self, which: int, run: str, name: str, a: int, b: int, column: str, closed: bool, model: float
     ) -> None:
-        """All rounds, at the model of before or at another; then, perhaps, the run is ended at what is left of it."""
+        """Queries all rounds, at the earlier model or another; then, perhaps, closes the run."""
         self.tamper(which, name, a, b, column, closed)
         self.ask_several(which, run, set(range(1, ROUNDS + 1)), model)
         if a > b:
@@ -273,7 +273,7 @@ class TamperedSilos(RuleBasedStateMachine):
     @precondition(lambda self: self.copies)
     @rule(which=WHICH, number=NUMBER, interrupted=st.booleans())
     def roll_back(self, which: int, number: int, interrupted: bool) -> None:
-        """To an older copy of a file, of this silo or of the other one."""
+        """Rolls a file back to an older copy, of this silo or of the other one."""
         instead = shutil.copy(self.copies[number % len(self.copies)], self.root / "changed")
         self._replace(self.silos[which], Path(instead))
         if interrupted:
@@ -281,7 +281,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH, run=RUN, rounds=st.sets(ROUND, min_size=1), gone=st.booleans())
     def lose_and_reconcile(self, which: int, run: str, rounds: set[int], gone: bool) -> None:
-        """A copy from before these answers, or no file at all, and an operator who takes what is left."""
+        """Puts back a copy from before these answers, or no file, and lets an operator reconcile it."""
         silo, before = self.silos[which], self.root / "before"
         if silo.whole and silo.path.exists():
             copy(silo.path, before)
@@ -297,9 +297,9 @@ class TamperedSilos(RuleBasedStateMachine):
         first, second = self.silos
         if first.path.exists() and second.path.exists():
             with suppress(sqlite3.Error, UnicodeDecodeError):
-                kept = copy(first.path, self.root / "kept")
+                backup = copy(first.path, self.root / "kept")
                 self._replace(first, copy(second.path, self.root / "changed"))
-                self._replace(second, kept)
+                self._replace(second, backup)
 
     def _replace(self, silo: Model, instead: Path) -> None:
         if silo.one is not None and silo.whole:
@@ -307,7 +307,7 @@ class TamperedSilos(RuleBasedStateMachine):
         put(silo.path, instead)
         silo.whole = False
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def what_left_is_charged(self) -> None:
@@ -318,7 +318,7 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @invariant()
     def keys_and_anchors_are_there(self) -> None:
-        """Nobody could delete them but the silo."""
+        """Only the silo could delete keys and anchors, and it never does."""
         for silo in self.silos:
             assert all(silo.files[1].with_suffix(suffix).exists() for suffix in (".anchor", ".key"))
 
@@ -331,17 +331,17 @@ class TamperedSilos(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def look(self, which: int) -> None:
-        """`fedcore budget verify` finds all that opening did not, and what it calls whole shows all that was sent."""
+        """`fedcore budget verify` finds every fault that opening missed; a ledger without faults has all releases."""
         if self.silos[which].one is None:
             self._look(self.silos[which])
 
     def _look(self, silo: Model) -> None:
-        said = faults("ash", *silo.files)
+        findings = faults("ash", *silo.files)
         if silo.whole:
-            assert said == [] and rows_of(silo.path) == silo.truth
-        if said:
+            assert findings == [] and rows_of(silo.path) == silo.truth
+        if findings:
             return
-        # Whole by its chain, whoever wrote it: then it holds what was sent, and charges it.
+        # A ledger with a whole chain has and charges all releases, whoever wrote the file.
         ledger = SqliteLedger("ash", *silo.files)
         try:
             self._compare(silo, ledger.charges())

@@ -1,4 +1,4 @@
-"""What somebody does who can write a ledger's SQLite file, and has neither key nor anchor: statements and copies."""
+"""Attacks on a ledger's SQLite file by an adversary without its key and anchor: SQL statements and copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELETES_RELEASES = (
 
 
 def change(path: Path, *statements: str) -> None:
-    """Runs statements on a ledger that nobody holds, and leaves one file without a write-ahead file."""
+    """Runs statements on a closed ledger, and leaves one file without a write-ahead file."""
     with closing(sqlite3.connect(path)) as db:
         for statement in statements:
             db.execute(statement)
@@ -28,7 +28,7 @@ def change(path: Path, *statements: str) -> None:
 
 
 def shadow_index(path: Path) -> None:
-    """The index of addresses becomes one that holds nothing: its text stays, its root is that of an empty tree."""
+    """Empties the index of addresses: its text stays, and its root becomes that of an empty tree."""
     change(
         path,
         "CREATE UNIQUE INDEX empty ON entries (run, phase, round) WHERE kind = 'never'",
@@ -53,7 +53,7 @@ def not_null(path: Path, statement: str) -> None:
 
 
 def copy(path: Path, to: Path) -> Path:
-    """A copy of a ledger, also of one that is held, with all that was committed, as one file."""
+    """A copy of a ledger, also of an open one, with all committed rows, as one file."""
     for extra in ("", "-wal"):
         if (source := path.with_name(path.name + extra)).exists():
             shutil.copy(source, to.with_name(to.name + extra))
@@ -62,7 +62,7 @@ def copy(path: Path, to: Path) -> Path:
 
 
 def put(path: Path, instead: Path) -> None:
-    """`instead` takes the place of a ledger; whoever has that open keeps a file without a name."""
+    """Replaces a ledger's file by `instead`; a process that has the old one open keeps a file without a name."""
     for extra in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + extra).unlink(missing_ok=True)
     os.replace(instead, path)
@@ -91,7 +91,7 @@ def rollback_mode(path: Path) -> None:
 def utf16(path: Path, *statements: str, odd: Sequence[int] = ()) -> None:
     """The same ledger with its texts in UTF-16, then changed by `statements`.
 
-    The kinds of the releases `odd` (by number) get half a character more: SQL says that they are not 'release', and
+    The kinds of the releases `odd` (by number) get half a character more: SQL finds them different from 'release', and
     Python reads 'release'.
     """
     new, kind = path.with_name("utf16"), "release".encode("utf-16le") + b"\0"
@@ -152,7 +152,7 @@ TAMPERINGS = sorted(
 
 
 def rows_of(path: Path) -> Any:
-    """All that a ledger's file holds, as values; None if it cannot be read."""
+    """The content of a ledger's file, as values; None if it cannot be read."""
     if not path.exists():
         return None
     try:

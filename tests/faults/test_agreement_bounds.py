@@ -1,4 +1,4 @@
-"""Agreements that would take a site minutes or gigabytes, or whose outcome would say what a record is."""
+"""Agreements that would take a site minutes or gigabytes, or whose outcome would reveal a record."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def made(X=None, **options) -> Site:
 
 
 def written(method, problem, loss=None, run="run", **changes) -> bytes:
-    """The agreement's bytes with fields put in behind the constructors' backs, as `method__rounds=5`."""
+    """The agreement's bytes with fields set past the constructors' checks, for instance `method__rounds=5`."""
     loss = None if isinstance(method, SecondMoments | ColumnMoments) else loss or Logistic()
     sound = Agreement(run, SOUND, method, loss, "0" * 64)
     tree = json.loads(sound.to_bytes())
@@ -192,8 +192,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_agreement_beyond_a_bound_is_refused_at_once_and_the_bound_is_named(name):
-    method, changes, said = HOSTILE[name]
-    assert said in refused(written(method, SOUND, **changes))
+    method, changes, message = HOSTILE[name]
+    assert message in refused(written(method, SOUND, **changes))
 
 
 def test_a_silo_compares_its_records_before_a_plan_is_made(monkeypatch):
@@ -206,8 +206,8 @@ def test_a_silo_compares_its_records_before_a_plan_is_made(monkeypatch):
 def test_classes_whose_indicators_would_not_fit_into_memory_are_refused():
     """2^20 columns for each record, before the run is refused or not: weights and problem agree with each other."""
     problem = changed(SOUND, dim=3 * 2**20)
-    said = refused(written(Mbsgd(), problem, SoftmaxRegression(2), loss__classes=2**20))
-    assert "less than or equal to 4096" in said
+    message = refused(written(Mbsgd(), problem, SoftmaxRegression(2), loss__classes=2**20))
+    assert "less than or equal to 4096" in message
     rows = made(np.ones((2**17, 1)))
     problem = changed(
         SOUND, silos=(SiloFacts("ash", 2**17),), dim=2 * 2**14 + 4, participants=1, budget=Budget(1.0, 1e-6)
@@ -219,9 +219,8 @@ def test_classes_whose_indicators_would_not_fit_into_memory_are_refused():
 
 
 def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():
-    """The norm of zeros is above such a bound: it was divided by, and the whole answer was no number, or there was
-    none."""
-    said = set()
+    """The norm of zeros is above such a bound: a division by it once made the whole answer NaN, or failed."""
+    outcomes = set()
     for zeros in (False, True):
         X = np.ones((40, 3))
         X[7] *= not zeros
@@ -241,16 +240,16 @@ def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():
         try:
             site.approve(Agreement("run", problem, method, None, plan).to_bytes())
             answer = site.answer(Query("run", plan, 1, 1, ("ash",), {}).to_bytes())
-            said.add(str(np.isfinite(unbundled(answer, 9)[0].payload).all()))
+            outcomes.add(str(np.isfinite(unbundled(answer, 9)[0].payload).all()))
         except SiloError as error:
-            said.add(error.sentence)
-    assert said == {"this is no agreement: its method does not fit: bound: Input should be greater than 0"}
+            outcomes.add(error.sentence)
+    assert outcomes == {"this is no agreement: its method does not fit: bound: Input should be greater than 0"}
 
 
 def test_no_address_of_this_process_is_in_a_sentence():
-    """Where a field may be one of several kinds, pydantic names the kind by its validators' repr."""
-    said = refused(written(LocalizedAccelerated(), SOUND, method__rounds=0))
-    assert "0x" not in said and "functools" not in said and said.endswith("greater than or equal to 1")
+    """For a field of one of several kinds, pydantic names the kind by its validators' repr."""
+    text = refused(written(LocalizedAccelerated(), SOUND, method__rounds=0))
+    assert "0x" not in text and "functools" not in text and text.endswith("greater than or equal to 1")
 
 
 def test_a_site_keeps_a_bounded_number_of_runs_open(monkeypatch):
@@ -266,7 +265,7 @@ def test_a_site_keeps_a_bounded_number_of_runs_open(monkeypatch):
 
 
 def test_a_run_that_one_silo_refuses_is_kept_by_none():
-    """A copy of the first silo's records would stay for each such run."""
+    """Without the bound, a copy of the first silo's records would stay in memory for each such run."""
     rng = np.random.default_rng(0)
     first, second = (
         PrivateSilo(name, Records(rng.standard_normal((24, 3)), np.ones(24)), SecretKeys(b"k" * 32), MemoryLedger(name))

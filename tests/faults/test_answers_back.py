@@ -1,4 +1,4 @@
-"""What a hostile site sends back to the driver: an error with a sentence, or its own answer, and never another's."""
+"""Answers of a hostile site to the driver: an error with a sentence, or its own answer, and never another site's."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_a_mutated_bundle_ends_in_an_error_or_as_that_sites_own_answer(method):
         try:
             _, releases = back.folded(bent(random, back.sound))
         except (SiloError, InputError) as error:
-            said = str(error)
-            assert said.isprintable() and len(said) <= 700
+            message = str(error)
+            assert message.isprintable() and len(message) <= 700
             assert error.__context__ is None and error.__cause__ is None
             ends[type(error).__name__] += 1
             continue
@@ -112,7 +112,7 @@ def test_a_mutated_bundle_ends_in_an_error_or_as_that_sites_own_answer(method):
 
 @pytest.mark.parametrize("names", [("ash", "ash"), ("ash", "birch", "ash"), ("birch", "birch", "ash")])
 def test_a_site_that_answers_twice_for_one_silo_is_refused(names):
-    """The later of the two would have been folded, and its receipt kept."""
+    """Otherwise the later of the two would be folded, and its receipt stored."""
     back = Back(Mbsgd(rounds=4))
     head, digests, payloads = parts(back.sound)
     which = [HERE.index(name) for name in names]

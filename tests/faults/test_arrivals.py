@@ -65,7 +65,7 @@ class Arrivals(RuleBasedStateMachine):
 
     @rule(place=PLACES)
     def approves(self, place):
-        """The first or a second time; also a run that was forgotten or closed."""
+        """Approves a run for the first or a second time; also a run that was forgotten or closed."""
         self.approve(place)
 
     @rule(seed=SEEDS, place=PLACES, run=st.integers(0, 60))
@@ -135,11 +135,11 @@ class Arrivals(RuleBasedStateMachine):
     @precondition(lambda self: self.made.oracle.left)
     @rule(seed=SEEDS)
     def asks_again_with_other_arrays(self, seed):
-        """At an address that was answered, of the same run and of another."""
+        """Queries an answered address again, of the same run and of another."""
         random = Random(seed)
         silo, run, phase, round = random.choice(sorted(self.made.oracle.left))
         tree = json.loads(self.made.agreements[run])
-        # Not the run that says whether the site answers: its next address would be answered here already.
+        # Not the control run, which checks that the site still answers: its next address must stay unanswered.
         runs = [run, random.choice(sorted(each for each in self.made.agreements if "control" not in each) or [run])]
         w = np.array([random.gauss(0, 1e-2) for _ in range(min(tree[2]["objective"]["dim"], 1000))])
         arrays = {"w": w}
@@ -154,7 +154,7 @@ class Arrivals(RuleBasedStateMachine):
         """Receipts of what left, and forged ones; ledgers on disk ignore them."""
         random, run = Random(seed), None
         rows = [([s, p, r], q + 32 * b"a") for (s, run, p, r), (q, _) in sorted(self.made.oracle.left.items())]
-        # Forged ones may block addresses of a memory ledger's run; not of the one that says whether the site answers.
+        # Forged receipts may block addresses of a memory ledger's run, so they spare the control run.
         run = random.choice([run for run in self.made.agreements if "control" not in run] * 8 + RUNS)
         rows = random.sample(rows, min(len(rows), 3))
         rows += [([random.choice(["ash", "oak"]), 1, random.randint(1, 9)], 64 * b"c")]
@@ -194,7 +194,7 @@ class Arrivals(RuleBasedStateMachine):
     @precondition(lambda self: self.places)
     @rule(seed=SEEDS)
     def ends_a_run(self, seed):
-        """And asks on: what was answered may be repeated, the rest is over."""
+        """Closes a run and queries on: answers may be repeated, and no new address is answered."""
         random = Random(seed)
         place = random.choice(self.places)
         run = f"sound-{place}"
@@ -262,8 +262,8 @@ def attack(number: int, examples: int, steps: int, shrink: bool = True) -> None:
 def shown() -> str:
     """The tally as text."""
     heads = [f"{key}: {count}" for key, count in TALLY.items() if key.count(": ") < 2]
-    said = sorted(((key, count) for key, count in TALLY.items() if key.count(": ") >= 2), key=lambda pair: -pair[1])
-    return "\n".join([*heads, *(f"{count:6d}  {key}" for key, count in said)])
+    messages = sorted(((key, count) for key, count in TALLY.items() if key.count(": ") >= 2), key=lambda pair: -pair[1])
+    return "\n".join([*heads, *(f"{count:6d}  {key}" for key, count in messages)])
 
 
 def test_messages_begin_with_every_method_and_every_objective():

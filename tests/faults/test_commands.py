@@ -1,4 +1,4 @@
-"""What a person at the command line sees of a ledger that was restored, held, or full, and of a silo that fails."""
+"""Output of the command line for a ledger that was restored, locked, or full, and for a silo that fails."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_restored_backup_stops_the_run_until_it_is_reconciled_and_another_repe
     assert {silo["releases"] for silo in result["silos"]} == {190}
     accounts = json.loads(federation.call("budget", "show", "silo-003", "--json"))  # of other tests' federations, too
     (account,) = [each for each in accounts if federation.run in {run["run"] for run in each["runs"]}]
-    # The run that was lost in part is charged in full, as if all of it had been answered.
+    # The partly lost run is charged in full, as if all its addresses had been answered.
     assert [run["epsilon_charged"] for run in account["runs"]] == pytest.approx([4, 4], rel=1e-6)
 
 

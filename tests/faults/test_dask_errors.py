@@ -1,4 +1,4 @@
-"""Real Dask workers: what arrives of their errors, and completed answers that are computed again."""
+"""Real Dask workers: their errors as they arrive at the driver, and completed answers that are computed again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.silo.opening import open_site
 from fedcore.silo.site import Site
-from tests.faults.one_silo import records, refusal, said
+from tests.faults.one_silo import error_text, records, refusal
 from tests.faults.quoting import CANARY_TEXT
 from tests.patience import HANGS
 from tests.registers import registered
@@ -40,8 +40,10 @@ def guarded_experiment(folder) -> Experiment:
 
 @pytest.mark.usefixtures("policies")
 def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
-    """On a worker where a holder could not be opened before: Dask has then taught pickle to send along what an error
-    was raised from, and where, so that `raise ... from None` alone would not be enough."""
+    """Also on a worker where a holder could not be opened before.
+
+    Dask has then set pickle to send an error's cause and traceback, so `raise ... from None` alone is not enough.
+    """
     from tasks.workers.cluster import local_cluster
     from tasks.workers.holder import Holder
     from tasks.workers.sites import DaskSites
@@ -63,13 +65,13 @@ def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
         error = refusal(sites.ask, query)
         assert str(error) == f"silo {names[0]}: it could not answer; see the log at the silo"
         assert error.__cause__ is None and error.__context__ is None
-        assert CANARY_TEXT not in said(error, __file__)
+        assert CANARY_TEXT not in error_text(error, __file__)
         sites.close()
 
 
 @pytest.mark.usefixtures("policies")
 def test_a_completed_answer_that_dask_computes_again_changes_nothing(tmp_path):
-    """Dask runs a completed task again if the worker that holds its result dies while somebody wants the result."""
+    """Dask repeats a completed task if the worker with its result dies while the result is still needed."""
     from tasks.workers.cluster import local_cluster
 
     made, folders, log = guarded_experiment(tmp_path), LedgerFolders.below(tmp_path), tmp_path / "log"

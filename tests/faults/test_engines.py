@@ -1,6 +1,6 @@
 """SIGKILL of Dask workers and of the Prefect server at the steps of the release path.
 
-Nobody resumes: the run itself must go on to the same bits (tests/faults/test_matrix.py kills drivers).
+Without a resume, the run itself must go on to the same bits (tests/faults/test_matrix.py kills drivers).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def cells(steps, ledgers):
 
 
 def check(federation: Federation, scratch: Path, ledger: str, step: str, pid: int | None) -> None:
-    """It was hit at its step, and all is there once, and as if it had not been."""
+    """Checks that the kill happened at its step, and that every record is there once, as in an undisturbed run."""
     hit_step, hit_pid = (scratch / "hit").read_text().split("|")
     assert hit_step == step and (pid is None or int(hit_pid) != pid)
     federation.check_complete(scratch)

@@ -1,7 +1,7 @@
-"""An asker who chooses the digest that keys noise and samples, as objects with a state of their own once let him.
+"""Attacks by a driver that chooses the digest which keys noise and samples, as pickled objects once allowed.
 
-Two addresses under one digest shared one noise vector where their exact sums were equal: equal bytes said that no
-record lies between two half-spaces, at whatever epsilon. And all rounds of a plan of samples asked one sample.
+Two addresses under one digest shared one noise vector if their exact sums were equal. Equal bytes then revealed, at any
+epsilon, that no record lies between two half-spaces. All rounds of a plan with samples had the same sample.
 """
 
 import copyreg
@@ -40,7 +40,7 @@ STEEP = 1e6
 
 
 class Crafted:
-    """What arrives as a query whose digests are the asker's: one key too many in an ordinary pickle's state."""
+    """A query with digests of the driver's choice: one key too many in an ordinary pickle's state."""
 
     def __init__(self, query: Query) -> None:
         self._state = {**vars(query), "_common_digest": DIGEST}
@@ -50,7 +50,7 @@ class Crafted:
 
 
 def asked(site: Site, query: Query) -> np.ndarray | None:
-    """The payload that the asker gets by whatever form is taken; None if all are refused."""
+    """The payload that the attacker gets by the first accepted form; None if the silo refuses all."""
     for form in (pickle.loads(pickle.dumps(Crafted(query))), pickle.dumps(Crafted(query)), on_the_wire(query)):
         try:
             (release,) = unbundled(site.answer(form), len(next(iter(query.arrays.values()))))
@@ -83,8 +83,8 @@ def neighbours(seed):
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "restarted"])
 def test_two_rounds_under_one_digest_do_not_tell_whether_their_sums_are_equal(tmp_path, durable):
-    """Told apart 10 of 10 times where the digest came with the query, for an epsilon of 0.1."""
-    told = 0
+    """With a digest in the query, the attack succeeded 10 of 10 times at an epsilon of 0.1."""
+    revealed = 0
     method = Mbsgd(rounds=2, step=0.5)
     made = problem(40)
     plan = method.plan(made)
@@ -102,8 +102,8 @@ def test_two_rounds_under_one_digest_do_not_tell_whether_their_sums_are_equal(tm
                 if ledger is not None:
                     opened.close()
             equal.append(answers[0].tobytes() == answers[1].tobytes())
-        told += equal[0] != equal[1]
-    assert told == 0
+        revealed += equal[0] != equal[1]
+    assert revealed == 0
 
 
 @pytest.mark.parametrize("method", [Mbsgd(rounds=60, batch=20), Fedavg(rounds=60, local_steps=3, sampling_rate=0.05)])
@@ -129,7 +129,7 @@ def test_rounds_under_one_digest_ask_different_samples(monkeypatch, method):
 
 
 def test_two_answers_of_one_digest_share_no_noise():
-    """Equal models in two rounds are equal sums: only the address keeps their noise apart, whatever the digest says."""
+    """Equal models in two rounds give equal sums; the address alone makes their noise differ, whatever the digest."""
     made, method = problem(40), Mbsgd(rounds=8, step=0.5)
     opened = site(neighbours(1)[0], method, made, MemoryLedger("ash"))
     plan = method.plan(made)

@@ -58,7 +58,7 @@ def sweep(tmp_path) -> SweepConfig:
 
 
 def on_full_disk(folder: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
-    """What these commands end with and say, one after the other, where nothing can be written."""
+    """Exit code and output of each of these commands, in order, on a full disk."""
     code = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "FEDCORE_HOME": str(folder / "home")}
     done = subprocess.run(
         [sys.executable, str(SCRIPT), json.dumps(commands)],
@@ -109,6 +109,6 @@ def test_a_full_disk_shows_a_sweep_that_was_never_kept_but_whose_cells_are_there
 
 
 def lasting(found: dict[str, bytes | None]) -> dict[str, bytes | None]:
-    """But for what SQLite makes beside a file that is read: its log is empty here, and goes with the next writer."""
+    """The folder is unchanged except for an empty log, which SQLite makes when it reads and the next writer removes."""
     assert not any(content for name, content in found.items() if name.endswith("-wal"))
     return {name: content for name, content in found.items() if not name.endswith(("-shm", "-wal"))}

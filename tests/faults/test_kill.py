@@ -72,7 +72,7 @@ DIFF2 = {
 @pytest.mark.parametrize("trust", ["inter-silo", pytest.param("central", marks=pytest.mark.hours)])
 @pytest.mark.parametrize("method", ["diff2", pytest.param("diff2-bvr", marks=pytest.mark.hours)])
 def test_a_driver_killed_in_a_difference_round_goes_on_to_the_same_bits(home, tmp_path, method, trust):
-    """The estimate, both models and what an aggregator added are in the checkpoint, or come out again."""
+    """The estimate, both models and the aggregator's sums are in the checkpoint, or are computed again."""
     privacy = {"epsilon": 4, "ledger": "sqlite", "trust": trust}
     federation = Federation.make(home, f"killed-{method}-{trust}", privacy=privacy, algorithm=DIFF2[method])
     process = federation.start("run", str(federation.config))
@@ -96,7 +96,7 @@ NEWTON = {
 
 @pytest.mark.parametrize("method", some_in_make_test(NEWTON, [], ["dp-fcrn"]))
 def test_a_driver_killed_between_newton_steps_goes_on_to_the_same_bits(home, tmp_path, method):
-    """Hessians are in the checkpoint, or come out of ledgers again; masks come from the address of a round."""
+    """Hessians are in the checkpoint, or are read from ledgers again; masks follow from the address of a round."""
     privacy = {"epsilon": 4, "ledger": "sqlite"}
     federation = Federation.make(home, f"killed-{method}", privacy=privacy, algorithm=NEWTON[method])
     process = federation.start("run", str(federation.config))
@@ -136,7 +136,7 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
     assert federation.resume() == result
     assert federation.computed() == before
 
-    # MLflow lost it all, or the driver ended before MLflow had it: a resume tells it again, silos are not asked.
+    # MLflow lost everything, or the driver ended before MLflow had it: a resume sends it again and queries no silo.
     for run in [*federation.mlflow_runs("phase"), *federation.mlflow_runs("experiment")]:
         federation.mlflow_client().delete_run(run.info.run_id)
     store = RunStore(federation.store)
@@ -172,7 +172,7 @@ def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path)
     federation = Federation.make(home, "stale", phases=[900, 20, 10])
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 5)
-    # A slow MLflow is not waited for: rounds go on before it has the run.
+    # Training does not wait for a slow MLflow: rounds go on before it has the run.
     until = time.monotonic() + HANGS
     while not ((home / "mlflow.db").exists() and federation.mlflow_runs("experiment")):
         assert process.poll() is None and time.monotonic() < until

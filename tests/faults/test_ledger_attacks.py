@@ -1,4 +1,4 @@
-"""Who can write a silo's SQLite file, and no key and no anchor, gets no second answer, no free one, no lower charge."""
+"""An adversary who can write a silo's SQLite file only gets no second answer, no free one, and no lower charge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.usefixtures("impatient"), pytest.mark.parametrize("kin
 
 
 class Silo:
-    """A silo that is opened and closed, and a server that keeps each different answer that it ever gave."""
+    """A silo that is opened and closed, and a server that stores each different answer that the silo ever gave."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder, self.kind = folder, kind
@@ -40,7 +40,7 @@ class Silo:
             self.refusals.append(error)
 
     def ask(self, *rounds: int, model: float = 0.0) -> None:
-        """Asks for these rounds at a model of this size; refusals are kept."""
+        """Queries these rounds at a model of this size; stores answers and refusals."""
         for round in rounds if self.one is not None else ():
             try:
                 answer = self.one.ask(np.full(4, model), round).tobytes()
@@ -54,7 +54,7 @@ class Silo:
         self.one = None
 
     def interrupted(self) -> None:
-        """An error of the disk after which the outcome of the last COMMIT is not known: the file is opened anew."""
+        """A disk error after which the outcome of the last COMMIT is unknown: the silo opens the file again."""
         self.one.ledger._disconnect()
 
     def most(self) -> int:
@@ -65,7 +65,7 @@ class Silo:
         return faults("ash", self.path, self.anchor)
 
     def spent(self) -> float:
-        """Squared mu of all answers that it ever gave, by hand: each counts by itself."""
+        """Sum of the squared mu of all answers that the silo ever gave, by hand."""
         plan = One(self.folder.parent / "plan", self.kind, *records(), approve=False)
         event = plan.plan.phases[0].event("ash", 1)
         plan.close()
@@ -74,7 +74,7 @@ class Silo:
 
 @pytest.fixture
 def silo(tmp_path, kind):
-    """Has answered all rounds of its run, and is closed."""
+    """A closed silo that has answered all rounds of its run."""
     (tmp_path / "plan").mkdir()
     made = Silo(tmp_path / "version", kind)
     made.open()
@@ -119,24 +119,24 @@ TAMPERED: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("name", TAMPERED)
 def test_no_address_is_answered_twice_after_a_restart(silo, name):
     TAMPERED[name](silo.path)
-    said = silo.faults()
+    faults = silo.faults()
     silo.open()
     for model in (0.5, 1.0, 2.0):
         silo.ask(*range(1, ROUNDS + 1), model=model)
     silo.close()
     assert silo.most() == 1, {address: len(found) for address, found in silo.answers.items()}
-    assert silo.refusals and said
+    assert silo.refusals and faults
 
 
 def test_rows_that_only_the_index_has_lost_are_found_in_the_table(silo):
-    """Opening trusts no index, so it has nothing to refuse: the answers are there, and are sent again."""
+    """Opening trusts no index, so it refuses nothing: the answers are there, and are sent again."""
     shadow_index(silo.path)
-    said = silo.faults()
+    faults = silo.faults()
     silo.open()
     silo.ask(*range(1, ROUNDS + 1), model=1.0)
     assert {error.code for error in silo.refusals} == {"replayed"} and len(silo.refusals) == ROUNDS
     silo.ask(*range(1, ROUNDS + 1))
-    assert silo.most() == 1 and len(silo.refusals) == ROUNDS and "pages are damaged" in said[0]
+    assert silo.most() == 1 and len(silo.refusals) == ROUNDS and "pages are damaged" in faults[0]
 
 
 SCHEMAS = {
@@ -160,10 +160,10 @@ SCHEMAS = {
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_another_schema_is_refused_and_told(silo, name):
     change(silo.path, *SCHEMAS[name])
-    said = silo.faults()
+    faults = silo.faults()
     silo.open()
     (refusal,) = silo.refusals
-    assert refusal.code == "ledger-damaged" and said == [refusal.sentence]
+    assert refusal.code == "ledger-damaged" and faults == [refusal.sentence]
     assert "is not its own" in refusal.sentence or "lacks" in refusal.sentence
 
 
@@ -188,7 +188,7 @@ def test_a_trigger_that_was_there_first_gives_no_free_answers(tmp_path, kind):
 
 
 def test_a_run_whose_rows_were_moved_is_not_closed_for_less(silo):
-    """As `fedcore budget close` does it: nobody approves the run before."""
+    """The run is closed as by `fedcore budget close`, without an approval before."""
     change(silo.path, "UPDATE entries SET run = 'elsewhere' WHERE kind = 'release' AND round < 5")
     charged = []
     try:
@@ -226,7 +226,7 @@ def test_a_key_without_anchor_begins_no_new_ledger(silo):
 
 
 def test_swapped_ledgers_are_told_apart(silo, tmp_path, kind):
-    """Of two versions of a silo's data, with anchors and keys: each is whole, and in the wrong place."""
+    """Two versions of a silo's data swap ledgers, anchors and keys: each is whole, and in the wrong place."""
     other = Silo(tmp_path / "other version", kind)
     other.open("another run")
     other.close()
@@ -234,13 +234,13 @@ def test_swapped_ledgers_are_told_apart(silo, tmp_path, kind):
         shutil.move(silo.folder / name, tmp_path / name)
         shutil.move(other.folder / name, silo.folder / name)
         shutil.move(tmp_path / name, other.folder / name)
-    said = [silo.faults(), other.faults()]
+    found = [silo.faults(), other.faults()]
     silo.open()
     silo.ask(*range(1, ROUNDS + 1), model=1.0)
     other.open()
     other.close()
     assert silo.most() == 1
-    for sentence in (silo.refusals[0].sentence, other.refusals[0].sentence, said[0][0], said[1][0]):
+    for sentence in (silo.refusals[0].sentence, other.refusals[0].sentence, found[0][0], found[1][0]):
         assert "another silo or of another version" in sentence
 
 
@@ -252,12 +252,12 @@ def test_a_link_does_not_make_the_silo_write_over_its_own_anchor(silo, suffix, l
     beside = silo.path.with_name(silo.path.name + suffix)
     beside.unlink(missing_ok=True)
     getattr(beside, link)(silo.anchor)
-    said = silo.faults()
+    faults = silo.faults()
     silo.open("new")
     silo.ask(*range(1, ROUNDS + 1))
     silo.close()
     assert silo.anchor.exists() and silo.anchor.read_bytes() == older
-    assert "is a link" in silo.refusals[0].sentence and "is a link" in said[0]
+    assert "is a link" in silo.refusals[0].sentence and "is a link" in faults[0]
 
 
 # In the middle of a session
@@ -265,7 +265,7 @@ def test_a_link_does_not_make_the_silo_write_over_its_own_anchor(silo, suffix, l
 
 @pytest.fixture
 def session(silo, tmp_path):
-    """The silo is open, has answered again, and somebody has a copy of its file."""
+    """An open silo that has answered again, and a copy of its file."""
     silo.open()
     silo.ask(1)
     return silo, copy(silo.path, tmp_path / "copy")
@@ -327,7 +327,7 @@ def test_what_does_not_come_back_as_it_was_written_is_not_sent(silo, name):
     )
     silo.ask(1)
     assert ("new", 1) not in silo.answers and silo.refusals[-1].code == "ledger-damaged"
-    # It answers nothing more, nor says what it is charged.
+    # It answers no further query, and does not report its charges.
     silo.ask(1, 2, model=1.0)
     assert ("new", 1) not in silo.answers and ("new", 2) not in silo.answers
     with pytest.raises(SiloError, match="did not come back as it was written"):
@@ -337,7 +337,7 @@ def test_what_does_not_come_back_as_it_was_written_is_not_sent(silo, name):
 
 
 def test_a_lost_write_is_told_when_it_is_read_back(silo, monkeypatch):
-    """COMMIT says yes, and another row is there: what is sent is what can be read."""
+    """COMMIT succeeds, but the row differs: a silo sends only bytes that it can read back."""
     silo.open("new")
 
     def losing(db: sqlite3.Connection, statement: str) -> None:

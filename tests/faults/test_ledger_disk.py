@@ -35,7 +35,7 @@ CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 
 @cache
 def can_mount() -> bool:
-    """Whether a process may have mounts of its own here, which end with it."""
+    """True if a process here may have its own mounts, which end with it."""
     try:
         tried = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "x", "/mnt"], capture_output=True)
         return tried.returncode == 0
@@ -47,7 +47,7 @@ needs_mount = pytest.mark.skipif("not can_mount()", reason="no mounts for this u
 
 
 def on_disk(scenario: str, disk: str, folder: Path) -> dict:
-    """What a scenario of small_disk.py found, on a disk of its own."""
+    """The findings of a scenario of small_disk.py, on a separate disk."""
     place = folder / "disk"
     place.mkdir()
     command = [sys.executable, str(SCRIPT), scenario, disk, str(place)]
@@ -103,7 +103,7 @@ def test_a_ledger_that_found_no_room_to_begin_begins_when_there_is_some(tmp_path
 
 @needs_mount
 def test_a_full_disk_of_anchors_leaves_no_empty_key(tmp_path):
-    """A chain under an empty key could be continued by anybody, and nothing that checks it would tell."""
+    """Anyone could continue a chain under an empty key, and no check would notice."""
     found = on_disk("anchors", "tmpfs", tmp_path)["found"]
     assert found[0]["refusal"] == NOT_ANCHORED
     for each in found:
@@ -248,8 +248,8 @@ def test_a_ledger_that_another_process_holds_is_told_and_free_when_that_is_kille
         for use in (lambda: SqliteLedger("ash", *paths), lambda: faults("ash", *paths)):
             with pytest.raises(SiloError) as caught:
                 use()
-            said = f"silo ash: its ledger {paths[0]} is held by another process ({holder.pid})"
-            assert str(caught.value).startswith(said)
+            message = f"silo ash: its ledger {paths[0]} is held by another process ({holder.pid})"
+            assert str(caught.value).startswith(message)
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(HANGS)
     SqliteLedger("ash", *paths).close()
@@ -270,14 +270,14 @@ def races(folder: Path, name: str, start, outcomes) -> None:
             ledger = SqliteLedger("ash", place / "ash.sqlite", place / "ash.anchor")
             try:
                 ledger.open_run(name, "plan", name.encode() * 8, SHARE, CAP)
-                said = "admitted"
+                message = "admitted"
             finally:
                 ledger.close()
         except SiloError as error:
-            said = f"{error.code}: {error.sentence}"
+            message = f"{error.code}: {error.sentence}"
         except Exception as error:
-            said = f"NOT A SENTENCE: {error!r}"
-        outcomes.put((number, name, said))
+            message = f"NOT A SENTENCE: {error!r}"
+        outcomes.put((number, name, message))
 
 
 def test_two_runs_that_race_for_the_last_of_a_cap_are_not_both_admitted(tmp_path, processes):
@@ -292,14 +292,14 @@ def test_two_runs_that_race_for_the_last_of_a_cap_are_not_both_admitted(tmp_path
     both = [processes.Process(target=races, args=each, daemon=True) for each in arguments]
     for process in both:
         process.start()
-    said: dict[int, dict[str, str]] = {}
+    message: dict[int, dict[str, str]] = {}
     for _ in range(2 * RACES):
         number, name, sentence = outcomes.get(timeout=HANGS)
-        said.setdefault(number, {})[name] = sentence
+        message.setdefault(number, {})[name] = sentence
     for process in both:
         process.join(HANGS)
         assert process.exitcode == 0
-    for number, sentences in said.items():
+    for number, sentences in message.items():
         admitted = [name for name, sentence in sentences.items() if sentence == "admitted"]
         assert len(admitted) == 1, sentences
         (other,) = [sentence for sentence in sentences.values() if sentence != "admitted"]

@@ -1,7 +1,7 @@
-"""A ledger's file in UTF-16, where SQL compares texts that Python reads as something else.
+"""A ledger's file in UTF-16, where SQL compares texts that Python reads differently.
 
-A text of an odd number of bytes is not 'release' to SQL and 'release' to Python: one that is counted among the entries
-that are no releases, and not verified as what it is, makes up for one that was hidden.
+A text of an odd number of bytes differs from 'release' in SQL, and is 'release' in Python. SQL counts such an entry
+among those that are no releases. Without a check of its kind, it makes up for a hidden entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHARGE = Charge(0.25, 1.0, 1e-6)
 
 @pytest.fixture
 def silo(tmp_path, kind):
-    """Closed, with nothing answered yet."""
+    """A closed silo that has answered nothing yet."""
     (tmp_path / "plan").mkdir()
     made = Silo(tmp_path / "version", kind)
     yield made
@@ -45,7 +45,7 @@ def approve(silo: Silo, run: str) -> None:
 
 
 def key_of(path: Path, run: str) -> str:
-    """The key of a run, which whoever reads the file has, in hexadecimal digits."""
+    """The key of a run, which every reader of the file has, in hexadecimal digits."""
     with closing(sqlite3.connect(path)) as db:
         return dict(db.execute("SELECT run, hex(key) FROM keys"))[run]
 
@@ -70,19 +70,19 @@ def test_no_address_is_answered_twice_in_another_encoding(silo, odd):
     silo.ask(1, 2, 3)
     silo.close()
     utf16(silo.path, odd=odd)
-    said = silo.faults()
+    faults = silo.faults()
     silo.open()
     silo.ask(1, 2, 3)
     silo.ask(*range(1, ROUNDS + 1), model=1.0)
     assert silo.most() == 1
-    assert bool(said) == bool(odd) or not silo.one
+    assert bool(faults) == bool(odd) or not silo.one
     if odd:
         assert {error.code for error in silo.refusals} <= {"ledger-lost", "ledger-damaged"} and silo.one is None
 
 
 @pytest.mark.parametrize("fitting", [True, False])
 def test_an_odd_release_does_not_stand_for_a_policy_that_was_hidden(tmp_path, fitting):
-    """Opening compares only how many entries are no releases with what the anchor saw, and what they are."""
+    """Opening compares the entries that are no releases, and their number, with the anchor."""
     paths = tmp_path / "version" / "ash.sqlite", tmp_path / "ash.anchor"
     ledger = SqliteLedger("ash", *paths)
     ledger.record_policy("d" * 64, "{}")
@@ -118,7 +118,7 @@ def test_a_run_that_was_reconciled_is_not_opened_again(silo, tmp_path):
         f"INSERT INTO keys VALUES ('run', x'{key}')",
         odd=[3],
     )
-    said = silo.faults()
+    faults = silo.faults()
     silo.open("first")
     change(true, f"INSERT INTO keys VALUES ('run', x'{key}')")
     put(silo.path, true)
@@ -133,5 +133,5 @@ def test_a_run_that_was_reconciled_is_not_opened_again(silo, tmp_path):
     ledger.close()
     assert silo.most() == 1, {address: len(found) for address, found in silo.answers.items()}
     assert charged >= silo.spent() * (1 - 1e-9)
-    assert said and silo.refusals[0].code in ("ledger-lost", "ledger-damaged")
+    assert faults and silo.refusals[0].code in ("ledger-lost", "ledger-damaged")
     assert silo.faults() == []

@@ -28,7 +28,7 @@ from tests.faults.test_ledger_kills import row
 
 PAGE, PATIENCE = 4096, 60.0
 MOST_MB = 400
-"""More than a process may grow by as it opens a ledger; whoever believes the file needs thousands."""
+"""Megabytes by which a process may grow when it opens a ledger; to trust the file takes thousands."""
 
 
 def interior(children: list[int], first: int = 0) -> bytes:
@@ -61,7 +61,7 @@ def varint(value: int) -> bytes:
 
 
 def write(path: Path, data: bytearray, claimed: int = 0) -> None:
-    """The file, whose header says that it has so many pages, or as many as it has; holes are none on the disk."""
+    """Writes the file with `claimed` pages in its header, or its real number; holes take no space on the disk."""
     pages = max(claimed, len(data) // PAGE)
     data[28:32], data[92:96] = struct.pack(">I", pages), data[24:28]
     path.write_bytes(data)
@@ -192,7 +192,7 @@ def megabytes() -> int:
 
 
 def in_a_child(act: Callable[[], list[str]]) -> tuple[list[str], int]:
-    """What `act` said in a process of its own, and by how many megabytes that grew; it ends within a minute."""
+    """The messages of `act` in a child process, and the megabytes by which that grew; it ends within a minute."""
     read, written = os.pipe()
     child = os.fork()
     if child == 0:
@@ -200,8 +200,8 @@ def in_a_child(act: Callable[[], list[str]]) -> tuple[list[str], int]:
         try:
             used, before = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE, megabytes()
             resource.setrlimit(resource.RLIMIT_AS, (used + 1500 * 2**20,) * 2)  # so that no machine suffers
-            said = act()
-            os.write(written, json.dumps([said, megabytes() - before]).encode())
+            messages = act()
+            os.write(written, json.dumps([messages, megabytes() - before]).encode())
             code = 0
         finally:
             os._exit(code)
@@ -218,8 +218,8 @@ def in_a_child(act: Callable[[], list[str]]) -> tuple[list[str], int]:
         data = pipe.read()
     assert status is not None, f"it had not ended after {PATIENCE:g} s"
     assert os.waitstatus_to_exitcode(status) == 0
-    said, grown = json.loads(data)
-    return said, grown
+    messages, grown = json.loads(data)
+    return messages, grown
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is measured as Linux counts it")
@@ -234,9 +234,9 @@ def test_a_small_file_is_looked_at_to_an_end(tmp_path, name, use):
     kept = [paths[1].with_suffix(suffix).read_bytes() for suffix in (".key", ".anchor")]
     FILES[name](paths[0])
     assert paths[0].stat().st_blocks * 512 < 2**20
-    said, grown = in_a_child(lambda: USES[use](paths))
+    messages, grown = in_a_child(lambda: USES[use](paths))
     # Keys are looked up one by one, and none of them as a ledger is opened.
-    assert said or (name, use) == ("keys", "open")
-    assert all("ledger" in sentence or "entry" in sentence for sentence in said), said
+    assert messages or (name, use) == ("keys", "open")
+    assert all("ledger" in sentence or "entry" in sentence for sentence in messages), messages
     assert grown < MOST_MB, f"it grew by {grown} MB"
     assert [paths[1].with_suffix(suffix).read_bytes() for suffix in (".key", ".anchor")] == kept

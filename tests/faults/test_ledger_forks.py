@@ -31,7 +31,7 @@ CHARGE = Charge(0.25, 1.0, 1e-6)
 
 
 def refused_entry(path: Path, anchor: Path, folder: Path, act: Callable[[SqliteLedger], object]) -> tuple:
-    """The last row that `act` would have written, had there been room. The ledger must be closed."""
+    """The last row that `act` would have written if the disk had had room. The ledger must be closed."""
     twin = folder / path.parent.name / path.name
     twin.parent.mkdir(parents=True)
     shutil.copy(path, twin)
@@ -83,8 +83,11 @@ class Forked(Silo):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closing_that_was_never_committed_does_not_open_another_run_again(tmp_path, kind):
-    """`right` was to be closed with nothing answered, and there was no room. `left` was closed so instead, and `right`
-    answered in full. Whoever shows the first closing in the place of the second had `left` answered at no charge."""
+    """An attacker who swaps the two closings would get the answers of `left` at no charge.
+
+    A full disk prevented the closing of `right` with nothing answered. Then `left` was closed, and `right` answered in
+    full.
+    """
     (tmp_path / "plan").mkdir()
     silo = Forked(tmp_path / "version", kind)
     silo.open()
@@ -105,7 +108,7 @@ def test_a_closing_that_was_never_committed_does_not_open_another_run_again(tmp_
 
     true = copy(silo.path, tmp_path / "true")
     show(silo.path, never)
-    said = silo.faults()
+    faults = silo.faults()
     silo.open()
     change(true, f"INSERT INTO keys VALUES ('left', x'{keys['left']}')")
     put(silo.path, true)
@@ -118,7 +121,7 @@ def test_a_closing_that_was_never_committed_does_not_open_another_run_again(tmp_
     charged = silo.charged()
     assert silo.most() == 1 and charged["right"] >= silo.spent_by("right") * (1 - 1e-9)
     assert charged["left"] >= silo.spent_by("left") * (1 - 1e-9), "left was answered at no charge"
-    assert said and silo.refusals[0].code in ("ledger-lost", "ledger-damaged") and silo.faults() == []
+    assert faults and silo.refusals[0].code in ("ledger-lost", "ledger-damaged") and silo.faults() == []
 
 
 @pytest.mark.parametrize("fitting", [True, False])

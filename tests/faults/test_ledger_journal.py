@@ -1,7 +1,7 @@
-"""A rollback journal that somebody planted beside the ledger's file.
+"""A planted rollback journal beside the ledger's file.
 
-It may name any file as its super-journal, and SQLite deletes that one, with the silo's rights, when it has played the
-journal back: the ledger's key or anchor, or a policy.
+It may name any file as its super-journal, for instance the ledger's key or anchor, or a policy. SQLite deletes that
+file, with the silo's rights, after it has played the journal back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODES: dict[str, Callable[[Path], None]] = {"write-ahead": lambda path: None, "r
 
 @pytest.fixture
 def silo(tmp_path, kind):
-    """Has answered the first two rounds of its run, and is closed. A policy lies beside it."""
+    """A closed silo that has answered the first two rounds of its run, with a policy beside it."""
     (tmp_path / "plan").mkdir()
     made = Silo(tmp_path / "version", kind)
     made.open()
@@ -40,7 +40,7 @@ def silo(tmp_path, kind):
 
 
 def victims(silo: Silo) -> dict[str, Path]:
-    """All that a ledger or a silo cannot do without, and the process can delete."""
+    """The files that a ledger or a silo requires and the process can delete."""
     beside = {suffix: silo.anchor.with_suffix(suffix) for suffix in (".key", ".anchor", ".lock")}
     return beside | {"policy": silo.folder.parent / "policy.yaml", "itself": silo.path}
 
@@ -78,10 +78,10 @@ def test_a_journal_makes_the_silo_delete_no_file(silo, name, use, mode):
 
 def test_a_journal_is_told_and_what_was_sent_is_sent_again_when_it_is_gone(silo):
     super_journal(silo.path, silo.anchor.with_suffix(".key"))
-    said = silo.faults()
+    faults = silo.faults()
     silo.open()
-    assert [error.sentence for error in silo.refusals] == said and "journal" in said[0]
-    assert silo.refusals[0].code == "ledger" and str(silo.anchor) not in said[0]
+    assert [error.sentence for error in silo.refusals] == faults and "journal" in faults[0]
+    assert silo.refusals[0].code == "ledger" and str(silo.anchor) not in faults[0]
     journal_of(silo).unlink()
     silo.open()
     silo.ask(1, 2)
@@ -92,8 +92,8 @@ def test_a_journal_is_told_and_what_was_sent_is_sent_again_when_it_is_gone(silo)
 
 
 def test_no_ledger_begins_anew_because_its_key_and_anchor_were_deleted(silo, tmp_path):
-    """With both gone and a ledger of no entries, all would be answered again at no charge, and all would look whole."""
-    kept = copy(silo.path, tmp_path / "kept")
+    """Without both, and with an empty ledger, all would be answered again at no charge, and no check would fail."""
+    backup = copy(silo.path, tmp_path / "kept")
     super_journal(silo.path, silo.anchor.with_suffix(".key"))
     silo.open()
     silo.close()
@@ -107,7 +107,7 @@ def test_no_ledger_begins_anew_because_its_key_and_anchor_were_deleted(silo, tmp
     silo.ask(*range(1, ROUNDS + 1), model=1.0)
     silo.close()
     assert silo.most() == 1 and silo.refusals and silo.faults()
-    put(silo.path, kept)
+    put(silo.path, backup)
     ledger = SqliteLedger("ash", silo.path, silo.anchor)
     assert ledger.charges()["run"].mu_squared >= silo.spent() * (1 - 1e-9)
     ledger.close()
@@ -116,7 +116,7 @@ def test_no_ledger_begins_anew_because_its_key_and_anchor_were_deleted(silo, tmp
 @pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="no locks of open files, which SQLite meets")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_journal_that_comes_after_the_look_for_one_deletes_nothing_either(silo, monkeypatch, mode):
-    """Planted at the latest moment: as SQLite is told to open the file."""
+    """The journal is planted at the latest moment: in the call that opens the file."""
     victim, connect = victims(silo)["policy"], sqlite3.connect
     MODES[mode](silo.path)
 

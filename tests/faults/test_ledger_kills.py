@@ -69,7 +69,7 @@ class Countdown:
 
 
 def killed_at(step: int, act: Callable[[], object]) -> bool:
-    """Whether a child process that did `act` was killed at this step; False if it had fewer."""
+    """True if a child process that did `act` was killed at this step; False if it had fewer steps."""
     child = os.fork()
     if child == 0:
         try:

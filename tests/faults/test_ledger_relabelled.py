@@ -1,7 +1,7 @@
-"""Entries that are given the name of a release, so that nobody who looks at the others checks them.
+"""Entries relabelled as releases, so that checks of the other entries skip them.
 
-A closed run's approval adds nothing to the sum of charges, since its closing stands for it: whoever hid approval and
-closing in turn had one address answered again and again, at the charge of one run.
+A closed run's approval adds nothing to the sum of charges, because its closing replaces it. An adversary who hid
+approval and closing in turn once got one address answered again and again, at the charge of one run.
 """
 
 import sqlite3
@@ -26,7 +26,7 @@ def change(folder, *statements):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_was_hidden_is_not_answered_again(tmp_path, kind):
-    """12 answers of one address for the charge of one, while only charges in force were counted."""
+    """The attack gave 12 answers of one address for the charge of one, when only charges in force were counted."""
     answers, refused = set(), []
     for turn in range(3):
         try:

@@ -1,7 +1,7 @@
 """Ledgers under any order of questions, restarts and tampering: no second answer, no free one, nothing hidden.
 
-`tampered_silos` has the rules. A quick run, and a longer one of 300 examples, or as many as LEDGER_EXAMPLES says, with
-the seed that FEDCORE_FUZZ_SEED says (`tests/fuzzing.py`).
+`tampered_silos` has the rules. A quick run, and a longer one of LEDGER_EXAMPLES examples (default 300), with the seed
+in FEDCORE_FUZZ_SEED (`tests/fuzzing.py`).
 """
 
 from __future__ import annotations

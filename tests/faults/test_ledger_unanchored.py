@@ -1,7 +1,7 @@
 """A kill, or an error of the anchor's disk, between the COMMIT of an entry that changes charges and its anchor.
 
-Whatever is asked next brings the anchor up to the ledger: with that entry in its sums, or an honest crash would be
-taken for a tampered file, and whoever rolls the file back would have a charge forgotten.
+The next call brings the anchor up to the ledger, with that entry in its sums. Otherwise an honest crash would look like
+a tampered file, and an adversary who rolls the file back would remove a charge.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def approve_run(ledger: SqliteLedger) -> None:
 
 
 def answer(ledger: SqliteLedger, run: str, round: int) -> None:
-    """As a silo does: what is there is sent again, what is not is committed, if the run is not closed."""
+    """Answers as a silo does: repeats a committed row, and commits a new one unless the run is closed."""
     approve(ledger, run)
     if ledger.find(run, 1, round) is None and not ledger.is_closed(run):
         ledger.commit(run, row(round))
@@ -90,7 +90,7 @@ def test_a_kill_is_no_false_alarm_whatever_comes_next(tmp_path, done, then, stri
 
 @pytest.mark.parametrize("stride", some_in_make_test([STRIDE, 1], [STRIDE]))
 def test_what_was_answered_after_a_kill_is_charged_when_the_file_is_rolled_back(tmp_path, stride):
-    """To a copy without any run, and an operator reconciles: the anchor knew of the charge, wherever the kill was."""
+    """A rollback to a copy without any run, then a reconciliation: the anchor has the charge, wherever the kill was."""
     step, killed = 1, True
     while killed:
         folder = tmp_path / str(step)
@@ -113,7 +113,7 @@ def test_what_was_answered_after_a_kill_is_charged_when_the_file_is_rolled_back(
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_anchor_that_could_not_be_written_once_knows_all_later(tmp_path, monkeypatch, kind, restarted, written):
-    """The disk fails before the marks of an approval and of a closing were written, or says so when they were."""
+    """The disk fails before the marks of an approval and of a closing are written, or reports an error afterwards."""
     (tmp_path / "plan").mkdir()
     silo, real = Silo(tmp_path / "version", kind), os.pwrite
     silo.open("before")

@@ -62,7 +62,7 @@ def config(ledger: str) -> ExperimentConfig:
 
 
 def child(folder: Path, ledger: str, step: str | None, count: int) -> None:
-    """A driver in a process of its own, from wherever the run is to its end."""
+    """Drives the run from its present state to its end, in a separate process."""
     places = {
         "FEDCORE_HOME": "home",
         "FEDCORE_POLICIES": "policies",
@@ -101,7 +101,7 @@ def silo_files(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory, silo_files) -> dict[str, np.ndarray]:
-    """Final weights of a plain loop that nothing disturbed, by ledger (it is part of a run's parameters)."""
+    """Final weights of an undisturbed plain loop, by ledger (it is part of a run's parameters)."""
     found = {}
     for ledger in ("memory", "sqlite"):
         folder, made = tmp_path_factory.mktemp("undisturbed"), config(ledger)
@@ -122,7 +122,7 @@ def run(processes, *arguments) -> int:
 
 
 def sent(folder: Path) -> dict[str, dict[tuple[int, int], set[str]]]:
-    """What left the silos, as an observer of the wire saw it: silo, address, digests of the bytes."""
+    """Releases that left the silos, seen from outside: digests of the bytes by silo and address."""
     seen: dict[str, dict[tuple[int, int], set[str]]] = defaultdict(lambda: defaultdict(set))
     path = folder / "sent"
     for line in path.read_text().splitlines() if path.exists() else []:
@@ -155,7 +155,7 @@ def accounts(folder: Path) -> dict[str, dict]:
 
 
 def occurrences(step: str, full: bool) -> list[int]:
-    """Which occurrences are killed: one in the middle of phase 2, or the first and the last as well."""
+    """Numbers of the killed occurrences: one in the middle of phase 2, and with `full` the first and the last too."""
     per_round, per_silo_round = sum(PHASES), sum(PHASES) * SILOS
     once = {
         "before the cap check": SILOS,
@@ -171,8 +171,8 @@ def occurrences(step: str, full: bool) -> list[int]:
     of_rounds = {"before the send", "after the send", *DRIVER} - set(once)
     if step in once:
         return [1, once[step]] if full and once[step] > 1 else [once[step]]
-    # The approvals of the silos come first where the ledger itself is wrapped: opening and approval of each, in the
-    # transaction of which the lease is another entry.
+    # Where the ledger itself is wrapped, the silos' openings and approvals come first. An approval's transaction also
+    # has the entry of the lease.
     ahead = SILOS * {"after COMMIT, before the anchor": 2, "in the transaction, before COMMIT": 3}.get(step, 0)
     last = per_round if step in of_rounds else per_silo_round
     middle = 4 if step in of_rounds else 3 * SILOS + 2  # in the first round of phase 2
@@ -180,7 +180,7 @@ def occurrences(step: str, full: bool) -> list[int]:
 
 
 def folded(folder: Path) -> np.ndarray:
-    """The model that a server makes of the bytes in the ledgers: with secret keys, nobody else can repeat a run."""
+    """The model that a server computes from the ledgers' bytes; with secret keys no run can be repeated elsewhere."""
     folders, payloads = LedgerFolders.below(folder / "home"), defaultdict(dict)
     for version, silo in folders.found():
         ledger = SqliteLedger(silo, *folders.of(version, silo))
@@ -207,7 +207,7 @@ GUARDED = (
     "in the checkpoint, before COMMIT",
     "closed at one silo",
 )
-"""Steps that are killed with secret keys as well."""
+"""Steps that are also killed with secret keys."""
 
 
 BOUNDED = {
@@ -241,11 +241,11 @@ def test_a_kill_at_a_step_loses_and_doubles_nothing(processes, undisturbed, fold
 
     before = sent(folder)
     if ledger != "memory":
-        for silo, said in accounts(folder).items():
+        for silo, account in accounts(folder).items():
             true = true_epsilon(before[silo], silo)
-            assert said["epsilon_spent"] >= true * (1 - 1e-9)
-            assert said["epsilon_charged"] >= said["epsilon_spent"] * (1 - 1e-9)
-            assert sum(run["releases"] for run in said["runs"]) >= len(before[silo])
+            assert account["epsilon_spent"] >= true * (1 - 1e-9)
+            assert account["epsilon_charged"] >= account["epsilon_spent"] * (1 - 1e-9)
+            assert sum(run["releases"] for run in account["runs"]) >= len(before[silo])
 
     assert run(processes, folder, ledger, None, 1) == 0
     (results,) = (folder / "home" / "runs").glob("*/result.json")
@@ -268,14 +268,14 @@ def test_a_kill_at_a_step_loses_and_doubles_nothing(processes, undisturbed, fold
         assert true * (1 - 1e-9) <= reported[silo]["epsilon"] <= EPSILON * (1 + 1e-9)
         assert true == pytest.approx(EPSILON, rel=1e-5)  # the target is what was planned for
     if ledger != "memory":
-        for silo, said in accounts(folder).items():
-            assert [(run["state"], run["releases"]) for run in said["runs"]] == [("closed", len(planned))]
-            assert said["epsilon_charged"] == pytest.approx(true_epsilon(after[silo], silo), rel=1e-9)
+        for silo, account in accounts(folder).items():
+            assert [(run["state"], run["releases"]) for run in account["runs"]] == [("closed", len(planned))]
+            assert account["epsilon_charged"] == pytest.approx(true_epsilon(after[silo], silo), rel=1e-9)
     fault_table.add("driver with silos" if step in RELEASE else "driver", step, ledger, count)
 
 
 def test_every_step_of_the_matrix_is_a_place_in_the_code_that_runs(processes, tmp_path):
-    """A clean control: nothing planted, nothing hit, and the same checks hold."""
+    """The control: without a planted kill the same checks hold."""
     assert run(processes, tmp_path, "sqlite", None, 1) == 0
     assert not (tmp_path / "hit").exists()
     assert {silo: len(addresses) for silo, addresses in sent(tmp_path).items()} == {

@@ -39,7 +39,7 @@ def config() -> ExperimentConfig:
 
 
 def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicates(tmp_path, monkeypatch):
-    """The database is taken by somebody else from round 5 on, until training has ended and been told as finished."""
+    """Another connection locks the database from round 5 on, until training has ended and its end was queued."""
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     home, made = Home.current().make(), config()
     waiting, taken = [], []

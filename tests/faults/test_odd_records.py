@@ -12,7 +12,7 @@ from fedcore.losses import Squared
 from fedcore.mechanisms.grid import GridGaussian
 from fedcore.models import linear
 from fedcore.silo import private_silo as module
-from tests.faults.one_silo import KINDS, records, refusal, said, whole
+from tests.faults.one_silo import KINDS, error_text, records, refusal, whole
 from tests.faults.quoting import CANARY, CANARY_TEXT, quoting
 
 # Records that are not numbers
@@ -30,7 +30,7 @@ SPOILT = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SPOILT)
 def test_a_record_that_is_not_a_number_leaves_the_very_bytes_of_a_record_of_zeros(one, kind, name):
-    """Not a zero with other noise: the sum before noise has the same bits, so nothing at all tells them apart."""
+    """The sum before noise has the same bits, so the two cannot be distinguished; a zero with other noise could."""
     X, y = records()
     spoilt, labels = X.copy(), y.copy()
     spoilt[7], labels[7] = SPOILT[name]
@@ -101,12 +101,12 @@ def test_an_error_that_quotes_a_record_becomes_one_constant_sentence(one, monkey
     assert (error.silo, error.code) == ("ash", "failed")
     assert str(error) == "silo ash: it could not answer; see the log at the silo"
     assert error.__cause__ is None and error.__context__ is None
-    assert CANARY_TEXT not in said(error, __file__)
+    assert CANARY_TEXT not in error_text(error, __file__)
     assert made.ledger.rows("run") == []
-    # The control: the error that was planted is one that would have said it.
+    # The control: the planted error itself contains the text.
     with pytest.raises(RuntimeError) as caught:
         quoting()
-    assert CANARY_TEXT in said(caught.value, __file__)
+    assert CANARY_TEXT in error_text(caught.value, __file__)
 
 
 def test_an_error_while_a_run_is_approved_quotes_no_record_either(one, monkeypatch):
@@ -115,4 +115,4 @@ def test_an_error_while_a_run_is_approved_quotes_no_record_either(one, monkeypat
     monkeypatch.setattr(linear, "residual_bounds", quoting)
     error = refusal(made.site.approve, made.agreement.to_bytes())
     assert (error.code, error.__context__) == ("failed", None)
-    assert CANARY_TEXT not in said(error, __file__)
+    assert CANARY_TEXT not in error_text(error, __file__)

@@ -1,4 +1,4 @@
-"""A person's files with several rows a patient, by commands alone: killed, gone on with, and refused as records."""
+"""Files with several rows per patient, by commands only: a run is killed, resumed, and refused for records."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def test_a_run_about_persons_is_killed_goes_on_to_the_same_bits_and_keeps_its_ac
         more = ["data.person_rows=10", "data.features={age: {range: [20, 90]}}"]
         refused = federation.call("run", str(federation.config), other, *more, code=3)
         assert "Traceback" not in refused
-        said = " ".join(refused.split())
-        assert "is charged for persons by column 'patient', for good" in said and asked in said
-        assert "Go on with data.person = 'patient'" in said and str(home / "ledgers") in said
+        message = " ".join(refused.split())
+        assert "is charged for persons by column 'patient', for good" in message and asked in message
+        assert "Go on with data.person = 'patient'" in message and str(home / "ledgers") in message

@@ -45,8 +45,8 @@ def test_a_plan_with_less_noise_is_approved_under_no_digest(one, kind):
     made.ask(np.zeros(4))
     (row,) = made.ledger.rows("run")
     assert row.event.sigma == made.plan.phases[0].by_silo["ash"].sigma
-    asked = dataclasses.replace(made.query(np.zeros(4), 2), plan=forged.digest)
-    assert refusal(made.answer, asked).code == "plan"
+    query = dataclasses.replace(made.query(np.zeros(4), 2), plan=forged.digest)
+    assert refusal(made.answer, query).code == "plan"
     assert len(made.ledger.rows("run")) == 1
 
 
@@ -101,7 +101,7 @@ class Twice(Mbsgd):
 
 @dataclasses.dataclass(frozen=True)
 class Keeping(Mbsgd):
-    """Asks again, in a later round, what an earlier round gave it to ask."""
+    """A method that repeats, in a later round, the question of an earlier round."""
 
     def silo_step(self, sent, silo):
         kept.append(silo)
@@ -155,7 +155,7 @@ def test_a_message_of_another_form_is_not_committed(one, monkeypatch, name):
 
 
 def test_a_message_may_be_made_from_the_answer(one, monkeypatch):
-    """Whatever is computed from a noised answer alone is as private as the answer; the ledger keeps what was sent."""
+    """Values computed from a noised answer only are as private as the answer; the ledger stores the sent bytes."""
     made, control = one("seeded", *records()), one("seeded", *records())
     answer = control.ask(np.zeros(4))
     monkeypatch.setattr(Mbsgd, "silo_step", lambda self, sent, silo: 3.0 * silo.ask("gradient", sent["w"])[::-1])
@@ -170,7 +170,7 @@ def test_a_message_may_be_made_from_the_answer(one, monkeypatch):
 
 
 class Watched(np.ndarray):
-    """Features that note whenever somebody looks at their values rather than at their shape."""
+    """Features that record every access to their values, and allow access to their shape."""
 
     looked: list[str] = []  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""What is asked of a silo that it refuses, or answers all the same: retries, other forms, other sizes."""
+"""Queries that a silo refuses, or must still answer: retries, other forms, other sizes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from tests.faults.one_silo import KINDS, One, records, refusal, whole
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkeypatch, kind):
-    """The first answer was computed and not committed; then one coordinate of the sum moves by one unit in its last
-    place, as on another processor. With the noise kept, the two answers together would show the sum without noise."""
+    """The first answer was computed and not committed; then one coordinate of the sum moves by its last bit.
+
+    Another processor may do that. With equal noise, the two answers together would reveal the sum without noise.
+    """
     d = 400
     made = one(kind, *records(30, d))
     sigma = made.plan.phases[0].by_silo["ash"].sigma
@@ -66,8 +68,10 @@ def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkey
 
 
 def test_a_run_that_a_restored_backup_does_not_know_is_charged_beside_what_was_lost(tmp_path):
-    """Its approval is lost with its answers: approved anew it has another secret key, and each of the answers that an
-    address may have got by then is in the charges."""
+    """The backup lacks the run's approval and answers; a new approval has another secret key.
+
+    The charges include every answer that an address may have had before.
+    """
     X, y = records()
     first = One(tmp_path, "guarded", X, y, run="before")
     first.close()
@@ -120,7 +124,7 @@ SENTENCES = {
     "a query of this phase holds arrays of their own for no participant",
     "this is no query: packed arrays are cut",
 }
-"""Whatever was wrong: they name bounds and no value."""
+"""All refusals of queries: they name bounds and no value."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,12 +142,12 @@ def test_a_query_that_overflows_or_has_another_form_is_refused_before_a_silo_see
             error = refusal(made.answer, made.query(np.zeros(4), own=own))
             found[f"{name}, own: {own.keys()}"] = (error.code, error.sentence)
     assert {code for code, _ in found.values()} == {"query"}
-    assert {said for _, said in found.values()} <= SENTENCES, found
+    assert {message for _, message in found.values()} <= SENTENCES, found
     assert seen == [] and made.silo.computed == 0 and made.ledger.rows("run") == []
 
 
 class Bytes(bytes):
-    """Bytes with a state of their own."""
+    """A subclass of bytes with its own state."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

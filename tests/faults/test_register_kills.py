@@ -1,4 +1,4 @@
-"""A process killed between any two operations on register and ledger: what was sent is never more than is charged."""
+"""A process killed between any two operations on register and ledger: the charge covers everything that was sent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def silo(folder: Path) -> tuple[SiloSource, LedgerFolders]:
 
 
 def played(folder: Path) -> None:
-    """An approval, a release that is noted beside the ledger before it is sent, a closing."""
+    """An approval, a release with a record beside the ledger before it is sent, and a closing."""
     ledger = RegisteredLedger(Register.current("ash"), "ash", "v" * 32, now)
     ledger.open_run("run", "plan", b"k" * 32, CHARGE, CAP)
     payload, digested = payload_digest(np.array([1.0]))
@@ -72,7 +72,7 @@ def test_what_was_sent_is_charged_wherever_a_process_is_killed(tmp_path, monkeyp
         sent = (folder / "sent").exists()
         assert charged.mu_squared >= 0.04 * sent, step
         ledger = RegisteredLedger(register, "ash", "v" * 32, now)
-        # What nobody was answered in is not charged.
+        # A run without an answer is not charged.
         assert ledger.is_run("run") == ("run" in ledger.charges())
         assert not sent or ledger.charges()["run"].mu_squared >= 0.04
         try:
@@ -81,7 +81,7 @@ def test_what_was_sent_is_charged_wherever_a_process_is_killed(tmp_path, monkeyp
         except SiloError as error:
             assert error.code == "closed", step
         ledger.close()
-        assert [said for *_, said in faults(Register.current("ash"), None, None)] == [[], []], step
+        assert [found for *_, found in faults(Register.current("ash"), None, None)] == [[], []], step
     assert step > 40
 
 

@@ -1,7 +1,7 @@
 """Random tampering with register, ledger, anchors and manifests, in turns with runs and repairs: 100 cases.
 
-Whoever tampers has neither key, and may put any file back to an earlier moment. The oracle counts by itself what was
-answered: at each address one answer, and the sum of all charges of answered runs never above the cap.
+The adversary has neither key, and may restore any file to an earlier version. The oracle counts answers independently:
+one at each address. The charges of answered runs never add up to more than the cap.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Tampering(RuleBasedStateMachine):
         paths = sorted(earlier)
         chosen = paths[which % len(paths)]
         of_register = chosen.parent.name == "register"
-        # One of the two paths for good: both together are what only a head that was written down tells.
+        # The adversary changes one of the two paths only: changes of both are found only by a head written elsewhere.
         self.path = of_register if self.path is None else self.path
         if of_register != self.path:
             return
@@ -118,7 +118,7 @@ class Tampering(RuleBasedStateMachine):
 
     @rule()
     def undo(self) -> None:
-        """All files as they were after the last answer: what an operator restores who has noticed."""
+        """Restores all files from the time of the last answer, as an operator does who has noticed the attack."""
         for path, data in self.kept[-1].items():
             path.write_bytes(data)
 
@@ -129,16 +129,16 @@ class Tampering(RuleBasedStateMachine):
 
     @rule(version=st.sampled_from(VERSIONS))
     def verified(self, version: str) -> None:
-        """Whatever refuses to be opened, `budget verify` names."""
+        """`budget verify` names every ledger that refuses to be opened."""
         try:
             RegisteredLedger(Register.current("ash"), "ash", version, now).close()
         except SiloError:
             try:
-                said = [each for *_, found in faults(Register.current("ash"), None, None) for each in found]
+                messages = [each for *_, found in faults(Register.current("ash"), None, None) for each in found]
                 given_up = any(
                     each.given_up for each in Register.current("ash").accounts.by_name["ash"].versions.values()
                 )
-                assert said or given_up
+                assert messages or given_up
             except SiloError:
                 pass  # the register itself is named
 

@@ -77,7 +77,7 @@ def undisturbed(tmp_path_factory) -> Federation:
 
 
 class Manager:
-    """Keeps a shuffler running as a service manager does: what is planted is planted in the first process only."""
+    """Keeps a shuffler running as a service manager does; only its first process has the planted kill."""
 
     def __init__(self, folder: Path, step: str, count: int) -> None:
         self.folder, self.ends, self.starts = folder, threading.Event(), 0
@@ -226,18 +226,18 @@ def test_a_site_killed_in_a_shuffled_run_changes_nothing(home, tmp_path):
 
 
 def found_in(files: list[Path], federation: Federation) -> dict[str, set[str]]:
-    """What of the silos' answers is in files, by file: payloads, parts and digests of them, as bytes or as hex."""
+    """Traces of the silos' answers in files, by file: payloads, parts and digests of them, as bytes or as hex."""
     hits: dict[str, set[str]] = {}
-    told = []
+    traces = []
     for silo, rows in released(federation.home, federation.run).items():
         for _, round, payload in rows:
             digest = hashlib.sha256(payload).digest()
             for what, data in (("payload", payload[:16]), ("payload's end", payload[-16:]), ("digest", digest)):
-                told += [(f"{what} of {silo} in {round}", form) for form in (data, data.hex().encode())]
-    assert told
+                traces += [(f"{what} of {silo} in {round}", form) for form in (data, data.hex().encode())]
+    assert traces
     for path in files:
         data = path.read_bytes()
-        for what, form in told:
+        for what, form in traces:
             if form in data:
                 hits.setdefault(path.name, set()).add(what)
     return hits
@@ -245,7 +245,7 @@ def found_in(files: list[Path], federation: Federation) -> dict[str, set[str]]:
 
 @pytest.mark.minutes
 def test_nothing_of_an_answer_is_anywhere_at_the_driver(home, tmp_path):
-    """Every file of its home but the silos' own: run folder, MLflow, Prefect, logs."""
+    """Every file of the home except the silos' own: run folder, MLflow, Prefect, logs."""
     found = []
     for trust in ("shuffler", "inter-silo"):
         privacy = {"epsilon": 4, "delta": 1e-6, "trust": trust, "ledger": "sqlite"}

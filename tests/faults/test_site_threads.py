@@ -23,7 +23,7 @@ ROUNDS, THREADS = 60, 4
 
 
 def play(folder: Path, kind: str) -> None:
-    """Four servers with a model each ask for every round, at once; whoever comes first has the answer."""
+    """Four servers, each with its model, query every round at once; only the first gets an answer."""
     one = One(folder, kind, *records(), method=Mbsgd(rounds=ROUNDS, step=0.5))
     sent, codes, others = defaultdict(set), set(), []
     start = threading.Barrier(THREADS)

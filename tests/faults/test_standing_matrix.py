@@ -1,7 +1,7 @@
 """The matrix of kills where workers outlive their driver: under `fedcore up`, and on a cluster of one's own.
 
-The driver is killed while a worker is at each step of the release path, and at each step of its own; whoever resumes
-begins at once, while that worker goes on with what it was doing. And the worker is killed there, and nobody resumes.
+The driver is killed at each of its own steps, and while a worker is at each step of the release path. A resume begins
+at once, while that worker goes on with its step. In further cases the worker is killed there, without a resume.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CHOSEN = {
     "driver": ("after COMMIT, before the anchor", "closed at one silo", "after the checkpoint"),
     "worker": ("after the noise",),
 }
-"""What `make slow` kills; `make faults` kills at every step."""
+"""Steps at which `make slow` kills; `make faults` kills at every step."""
 
 
 def cells() -> Iterator[tuple[str, str, int]]:
@@ -144,11 +144,11 @@ def check(stands: LedgerState, made: ExperimentConfig, scratch: Path, phases: Se
     for version, silo in folders.found():
         assert faults(silo, *folders.of(version, silo)) == []
         ledger = SqliteLedger(silo, *folders.of(version, silo))
-        said = [run for run in account(ledger)["runs"] if run["run"] == run_id(made)]
+        charged = [run for run in account(ledger)["runs"] if run["run"] == run_id(made)]
         found = [(row.phase, row.round) for row in ledger.rows(run_id(made))]
         ledger.close()
-        if said:
-            assert [(run["state"], run["releases"]) for run in said] == [("closed", len(planned))]
+        if charged:
+            assert [(run["state"], run["releases"]) for run in charged] == [("closed", len(planned))]
             assert sorted(found) == planned
             seen += 1
     assert seen == SILOS

@@ -58,7 +58,7 @@ def digits(home: Path, folder: Path, rounds: int = 2, **cluster: float) -> Feder
 
 
 def plant(folder: Path, patch: pytest.MonkeyPatch, delay: float | None, lives: int) -> Path:
-    """Has site-1 killed before it joins (None), or this many seconds after it has, as long as it has lives to lose."""
+    """Kills site-1 before it joins (None), or this many seconds after it has joined, for a number of its lives."""
     preload, deaths = folder / "dying.py", folder / "deaths"
     preload.write_text(PRELOAD.format(delay=delay, lives=lives, deaths=str(deaths)))
     patch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([str(preload)]))  # for commands, which read it; and for us:
@@ -189,7 +189,7 @@ def test_a_worker_that_cannot_be_forked_at_once_is_forked_later(home, tmp_path, 
 @pytest.mark.minutes
 @pytest.mark.parametrize("when", ["workers join", "rounds go on"])
 def test_the_process_that_workers_are_forked_from_is_made_again(home, tmp_path, when):
-    """Its workers live on, but nobody could tell any more how they end."""
+    """Its workers would live on, but their exit codes could no longer be read."""
     federation = digits(home, tmp_path, 200)
     killed: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Drivers killed or paused while their workers live on: whoever resumes the run takes it over, within seconds.
+"""Drivers killed or paused while their workers live on: a resume takes the run over within seconds.
 
 Real commands, real processes; the ledgers are durable, and hold what was released once.
 """
@@ -45,7 +45,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def check(federation: Federation, scratch: Path, rounds: int) -> None:
-    """The bits are those of a run that nothing disturbed; every ledger is whole and shows each release once."""
+    """Checks for the bits of an undisturbed run, and that every ledger is whole and has each release once."""
     np.testing.assert_array_equal(federation.weights(), federation.undisturbed(scratch))
     folders, seen = LedgerFolders.below(federation.home), 0
     for version, silo in folders.found():
@@ -112,7 +112,7 @@ def go_on(process: subprocess.Popen[str] | psutil.Process) -> None:
 
 @pytest.mark.parametrize("over", [True, False], ids=["over", "going on"])
 def test_a_driver_that_comes_back_from_a_pause_is_refused(stands, tmp_path, request, over):
-    """Its lock is lost, as on another machine, or with a network disk; the other is in the middle, or at its end."""
+    """The paused driver's lock is lost, as with a network disk; the other driver is in the middle, or at its end."""
     if over == ("address" in stands.cluster) and not request.config.getoption("--fault-table"):
         pytest.skip("`make faults` pauses drivers of both clusters in both ways")
     name = f"paused-{'over' if over else 'between'}"
@@ -140,7 +140,7 @@ def test_a_driver_that_comes_back_from_a_pause_is_refused(stands, tmp_path, requ
 
 
 def test_a_worker_that_is_paused_is_passed_over_and_lets_go_when_it_goes_on(tmp_path):
-    """While it is stopped no other process can have the ledgers that it holds: the refusal names it."""
+    """A stopped process keeps its ledgers locked for all others: the refusal names the process."""
     names = ("one", "two")
     with own_cluster(tmp_path, *(["--no-nanny", "--name", name] for name in names)) as cluster:
         federation = Federation.make(tmp_path / "home", "stopped-worker", (300, 1, 1), cluster=cluster, **QUIET)

@@ -1,4 +1,4 @@
-"""What a person reads when a config is refused."""
+"""The message that a person reads when a config is refused."""
 
 from collections.abc import Callable
 from typing import Any

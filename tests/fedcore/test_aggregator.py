@@ -129,21 +129,21 @@ EVALUATED = {"silos": (SiloFacts("a", 20, 5), SiloFacts("b", 30, 5)), "evaluatio
 
 @pytest.mark.parametrize("method", [METHOD, Mbsgd(rounds=3)], ids=lambda method: method.name)
 @pytest.mark.parametrize(
-    "changes, said",
+    "changes, message",
     [
-        ({"budget": Budget(1.0, 1e-5, mechanism="discrete-gaussian")}, "guarded silos trust nobody"),
+        ({"budget": Budget(1.0, 1e-5, mechanism="discrete-gaussian")}, "guarded silos trust no aggregator"),
         (EVALUATED, "no evaluation"),
         ({"participants": 1}, "silos_per_round"),
         ({"silos": (SiloFacts("a", 20), SiloFacts("b", 20)), "shuffle": Shuffle(2)}, "shuffler"),
     ],
 )
-def test_what_an_aggregator_does_not_go_with_is_refused(method, changes, said):
-    with pytest.raises(InputError, match=said):
+def test_what_an_aggregator_does_not_go_with_is_refused(method, changes, message):
+    with pytest.raises(InputError, match=message):
         method.plan(problem(**changes))
 
 
 def test_a_guarded_silo_refuses_to_entrust_a_sum():
-    """Also where a plan would have it: a forged one, with a mechanism of its own."""
+    """Also for a forged plan with its own mechanism."""
     made = problem()
     plan = METHOD.plan(made)
     silo = PrivateSilo(

@@ -85,8 +85,8 @@ def test_query_survives_its_byte_form_and_pickling():
     for copy in (Query.from_bytes(original.to_bytes()), pickle.loads(pickle.dumps(original))):
         assert set(copy.__dict__) == {each.name for each in dataclasses.fields(Query)}  # nothing that follows from them
         assert copy.digests("aö") == original.digests("aö")
-        assert set(copy.asked("a")) == {"w"}
-        assert set(copy.asked("ö")) == {"w", "correction"}
+        assert set(copy.arrays_for("a")) == {"w"}
+        assert set(copy.arrays_for("ö")) == {"w", "correction"}
         assert copy.own["ö"]["correction"].tobytes() == own["ö"]["correction"].tobytes()
         assert (copy.run, copy.plan, copy.phase, copy.round) == (original.run, "p", 1, 2)
         assert copy.participants == original.participants

@@ -23,7 +23,7 @@ BOMB = f"[&a0 [{TENS}]{SOME}]"
 
 
 def endless(path: Path) -> Path:
-    """A file that is far longer than what may be read of it, and takes no room on the disk."""
+    """A file that is far longer than the reading limit, and takes no space on the disk."""
     with open(path, "wb") as file:
         file.truncate(2**40)
     return path

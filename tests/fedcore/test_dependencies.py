@@ -1,4 +1,4 @@
-"""pyproject.toml names what the code imports, and constraints.txt pins one version of all that, within the bounds."""
+"""pyproject.toml names the code's imports, and constraints.txt pins one version of each within the bounds."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_product_imports_only_what_a_plain_install_brings_by_name():
 
 
 def test_the_science_imports_only_what_a_silo_installs():
-    """Without the extra there is no prefect, no dask and no mlflow, whatever they bring."""
+    """Without the extra there is no prefect, dask or mlflow, and none of their dependencies."""
     assert undeclared(("fedcore",), {"fedcore"}, SILO) == {}
     names = {canonicalize_name(requirement.name) for requirement in WORKFLOW}
     assert {"prefect", "dask", "distributed", "mlflow"} <= names
@@ -119,7 +119,7 @@ def test_the_pin_and_what_is_installed_lie_within_the_bounds(requirement):
 
 
 def reached(requirements: list[Requirement]) -> set[str]:
-    """Names of all that pip installs here for these requirements, by the metadata of what is installed."""
+    """Names of all packages that pip installs here for these requirements, from installed metadata."""
     found: set[tuple[str, str]] = set()
 
     def walk(requirement: Requirement) -> Iterator[Requirement]:

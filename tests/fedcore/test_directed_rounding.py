@@ -1,4 +1,4 @@
-"""What is shown of a guarantee promises no more than what was computed: by hand, by fractions, for all floats."""
+"""A shown guarantee never promises more than the computed one: by hand, by fractions, for all floats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which entries of a folder are a home's own."""
+"""The entries of a folder that belong to a home."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIABLES = ("FEDCORE_ANCHORS", "FEDCORE_POLICIES")
 
 
 def paths(home: Home) -> dict[str, Path]:
-    """Every path that a home has, by its name: whatever attribute of it is one."""
+    """Every path of a home, by attribute name."""
     found = {name: getattr(home, name) for name in dir(home) if not name.startswith("_")}
     return {name: path for name, path in found.items() if isinstance(path, Path) and name != "root"}
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_there_is_one_version():
-    """`fedcore.__version__` is what pip and a citation name."""
+    """`fedcore.__version__` equals the version in pip's metadata and in the citation."""
     assert version(DISTRIBUTION) == __version__
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
 

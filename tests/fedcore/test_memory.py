@@ -1,4 +1,4 @@
-"""Memory of arrays is kept: page faults of a process that makes and drops arrays all the time."""
+"""The allocator keeps freed memory: page faults of a process that makes and drops arrays all the time."""
 
 import os
 import platform

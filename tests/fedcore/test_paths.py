@@ -66,7 +66,7 @@ def asked(folder, **changes) -> ExperimentConfig:
 
 
 def spellings(project):
-    """Ways to type data/north.csv, by what is done."""
+    """Spellings of the path data/north.csv."""
     (project / "link").symlink_to(project / "data")
     (project / "data" / "deep" / "again.csv").symlink_to("../north.csv")
     (project / "elsewhere").symlink_to(project / "data" / "deep")
@@ -189,23 +189,23 @@ def test_sweeps_and_statistics_are_of_places_too(project, monkeypatch, tmp_path)
 
 
 def test_a_kept_config_is_found_again_wherever_the_project_is(project, tmp_path, monkeypatch):
-    """Runs and sweeps of a home that was moved, or copied, with its data: their ids are what they were."""
+    """Runs and sweeps of a home that was moved, or copied, with its data: their ids are unchanged."""
     from fedcore.home import Home
 
     outside = tmp_path / "elsewhere" / "south.csv"
     made = asked(project, south=str(outside), scaling=".fedcore/scaling.csv")
-    kept = json.loads(json.dumps(stored_experiment(made, Home.current().anchor)))
+    stored = json.loads(json.dumps(stored_experiment(made, Home.current().anchor)))
     sweep = load_sweep(project / "files.yaml", ["seed=0,1"])
     (Home.current().sweeps / sweep_id(sweep)).mkdir(parents=True)
     save_sweep(Home.current(), sweep)
     run, name = run_id(made), sweep_id(sweep)
-    assert loaded_experiment(kept, Home.current().anchor) == made
+    assert loaded_experiment(stored, Home.current().anchor) == made
     moved = tmp_path / "somewhere" / "deep"
     moved.parent.mkdir()
     project.rename(moved)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDCORE_HOME", str(moved / ".fedcore"))
-    again = loaded_experiment(kept, Home.current().anchor)
+    again = loaded_experiment(stored, Home.current().anchor)
     assert run_id(again) == run and again.data.silos[0].path == f"{moved}/data/north.csv"
     assert again.data.silos[1].path == str(outside) and again.data.scaling.path == f"{moved}/.fedcore/scaling.csv"
     assert sweep_id(load_saved(Home.current(), name)) == name
@@ -216,10 +216,10 @@ def test_a_run_through_a_link_goes_on_with_what_the_link_led_to(project):
     from fedcore.home import Home
 
     (project / "current").symlink_to("data")
-    kept = stored_experiment(asked(project, north="current/north.csv"), Home.current().anchor)
+    stored = stored_experiment(asked(project, north="current/north.csv"), Home.current().anchor)
     (project / "current").unlink()
     (project / "current").symlink_to(".fedcore")
-    assert loaded_experiment(kept, Home.current().anchor).data.silos[0].path == f"{project}/data/north.csv"
+    assert loaded_experiment(stored, Home.current().anchor).data.silos[0].path == f"{project}/data/north.csv"
 
 
 def test_every_path_of_a_config_is_known_as_one():
@@ -303,7 +303,7 @@ def test_what_is_opened_is_what_the_path_names(project, tmp_path):
 
 
 def test_what_pages_and_files_are_told_of_a_config_names_no_place_of_this_machine(project, tmp_path, monkeypatch):
-    """Nor where keys and secrets are; a copy of it runs from the folder that holds the home, as the same run."""
+    """The page does not show paths of keys and secrets; a copy of it runs as the same run from the home's folder."""
     from fedcore.home import Home
 
     outside = tmp_path / "elsewhere" / "south.csv"
@@ -312,12 +312,12 @@ def test_what_pages_and_files_are_told_of_a_config_names_no_place_of_this_machin
     keys = {key: str(project / f"{key}.pem") for key in ("ca", "certificate", "key")}
     made = asked(project, north=str(project / "data" / "north.csv"), south=str(outside), scaling=".fedcore/scaling.csv")
     secret = made.model_copy(update={"cluster": ClusterConfig(address="tls://127.0.0.1:9", tls=keys)})
-    told = shown_experiment(secret)
-    assert [silo["path"] for silo in told["data"]["silos"]] == ["data/north.csv", str(outside)]
-    assert told["data"]["scaling"]["path"] == ".fedcore/scaling.csv" and "tls" not in told["cluster"]
-    assert str(project) not in json.dumps(told)
+    page = shown_experiment(secret)
+    assert [silo["path"] for silo in page["data"]["silos"]] == ["data/north.csv", str(outside)]
+    assert page["data"]["scaling"]["path"] == ".fedcore/scaling.csv" and "tls" not in page["cluster"]
+    assert str(project) not in json.dumps(page)
     monkeypatch.chdir(project)
-    assert run_id(ExperimentConfig.model_validate(told)) == run_id(made)
+    assert run_id(ExperimentConfig.model_validate(page)) == run_id(made)
     shown = run_parameters(secret, make_plan(made))
     assert str(project) not in json.dumps(shown) and not any("tls" in key for key in shown)
     assert shown_experiment(made, Home.current().anchor) == shown_experiment(made)
@@ -329,15 +329,15 @@ def test_what_is_kept_of_a_run_tells_without_validation_what_it_is_of_but_for_pl
     configs += [asked(project), asked(project, north="data/deep/north.csv")]
     anchor, far = Anchor.of(project / ".fedcore"), Anchor.of(tmp_path / "elsewhere" / "home")
     for config in configs:
-        kept = json.loads(json.dumps(stored_experiment(config, anchor)))
-        before = json.loads(json.dumps(kept))
-        assert placeless(kept) == placeless(config.model_dump(mode="json")), config.name
-        assert placeless(stored_experiment(config, far)) == placeless(kept)
-        assert kept == before
+        stored = json.loads(json.dumps(stored_experiment(config, anchor)))
+        before = json.loads(json.dumps(stored))
+        assert placeless(stored) == placeless(config.model_dump(mode="json")), config.name
+        assert placeless(stored_experiment(config, far)) == placeless(stored)
+        assert stored == before
         other = config.model_copy(update={"repetition": config.repetition + 1})
-        assert placeless(other.model_dump(mode="json")) != placeless(kept)
+        assert placeless(other.model_dump(mode="json")) != placeless(stored)
         for section in ("cluster", "orchestration", "tracking"):  # nothing of these decides an id
-            assert placeless(kept | {section: {"other": 1}}) == placeless(kept)
+            assert placeless(stored | {section: {"other": 1}}) == placeless(stored)
     one, two = configs[-2:]
     assert run_id(one) != run_id(two)
     assert placeless(one.model_dump(mode="json")) == placeless(two.model_dump(mode="json"))

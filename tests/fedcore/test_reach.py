@@ -1,4 +1,4 @@
-"""Steps, weights, bounds and scales at the ends of what floats are: refused, or of models that are right."""
+"""Steps, weights, bounds and scales at the limits of floats are refused, or give correct models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receipts as they travel and are kept: what was written is read, and nothing else is."""
+"""Receipts as they are sent and stored: written bytes are read back, and all others are refused."""
 
 import contextlib
 import hashlib
@@ -10,7 +10,7 @@ import pytest
 from fedcore import messages
 from fedcore.errors import InputError
 from fedcore.federation.receipts import Receipts
-from fedcore.messages import Receipt, Release, kept, portions, receipts_of
+from fedcore.messages import Receipt, Release, packed_receipts, portions, receipts_of
 from fedcore.optim.sgd import SgdState
 from tasks import run_store
 
@@ -23,12 +23,12 @@ def receipt(silo, phase, round):
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_receipts_that_were_written_are_read(count):
     listed = [receipt(f"silo\n{n}", 1 + n, 2**62 + n) for n in range(count)]
-    assert receipts_of(kept(listed)) == listed == receipts_of(kept(iter(listed)))
+    assert receipts_of(packed_receipts(listed)) == listed == receipts_of(packed_receipts(iter(listed)))
 
 
 def test_the_form_is_a_line_of_addresses_and_then_digests():
     one, other = receipt("ash", 1, 2), receipt("oak", 3, 4)
-    head, rest = kept([one, other]).split(b"\n", 1)
+    head, rest = packed_receipts([one, other]).split(b"\n", 1)
     assert json.loads(head) == [["ash", 1, 2], ["oak", 3, 4]]
     assert rest == one.query_digest + one.payload_digest + other.query_digest + other.payload_digest
 
@@ -88,7 +88,7 @@ def test_receipts_of_a_run_are_those_that_are_kept_and_the_new_ones():
     handed = receipts.new
     receipts.saved()
     assert list(receipts) == of(1, 2, 3) and receipts.new == [] and handed == of(3)
-    receipts.take([])  # a round in which nobody is asked
+    receipts.take([])  # a round without participants
     receipts.take(releases(3))
     assert receipts.new == []
 

@@ -1,5 +1,7 @@
-"""The tree that all long sums go through: its bound in exact arithmetic, its shape, and pairs of neighbours that come
-near the bound, or beyond it where sums are made in another way."""
+"""The tree of all long sums: its bound in exact arithmetic, its shape, and pairs of neighbours near the bound.
+
+Sums computed in another way exceed the bound.
+"""
 
 import math
 from fractions import Fraction
@@ -225,7 +227,7 @@ def test_one_product_over_all_records_breaks_what_is_charged():
 
 @pytest.mark.parametrize("n", [1, 700, 1024, 1025, 5000, 10**5, 2**17 + 1])
 def test_sums_of_any_length_are_as_near_to_the_exact_one_as_one_block_and_its_levels_allow(n):
-    """Against math.fsum: gamma of the additions on a path, times what the sizes add up to."""
+    """Against math.fsum: gamma of the additions on a path, times the sum of sizes."""
     rng = np.random.default_rng(n)
     x = rng.standard_normal(n) * 10.0 ** rng.uniform(-12, 0, n)
     levels = math.ceil(math.log2(-(-n // BLOCK)))

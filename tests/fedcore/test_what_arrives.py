@@ -1,4 +1,4 @@
-"""Bytes that arrive: what they are read into is bounded by a limit before it is made, whatever they claim."""
+"""Arriving bytes: the memory for their content is bounded before it is allocated, whatever sizes they claim."""
 
 import json
 import struct
@@ -10,7 +10,7 @@ import pytest
 from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
 from fedcore.limits import LARGEST_AGREEMENT, LARGEST_RECEIPTS, LARGEST_SPEC, MOST_ARRAYS, MOST_SILOS
-from fedcore.messages import Query, Receipt, bundled, kept, receipts_of, unbundled
+from fedcore.messages import Query, Receipt, bundled, packed_receipts, receipts_of, unbundled
 from fedcore.planning.problem import LONGEST_NAME
 from fedcore.shuffling.forms import LARGEST_HEAD, Address, Envelope, Opening, Request, Route, SealedBatch
 from fedcore.silo.opening import SiteSpec
@@ -20,7 +20,7 @@ MOST = 2**20
 
 
 def refused(read, data):
-    """Bytes that reading took beyond what arrived; fails if it is not refused."""
+    """Bytes that reading allocated beyond the arrived ones; fails unless the reading is refused."""
     tracemalloc.start()
     try:
         with pytest.raises(ValueError):
@@ -93,6 +93,6 @@ def test_the_longest_that_is_honest_is_read():
     query = Query("run", digest, 1, 1, silos, {"w": np.ones(3)})
     assert Query.from_bytes(query.to_bytes()).participants == silos
     receipts = [Receipt(name if i < 50 else f"s{i}", 1, 1, bytes(32), bytes(32)) for i in range(MOST_SILOS)]
-    assert receipts_of(kept(receipts)) == receipts and receipts_of(kept([])) == []
+    assert receipts_of(packed_receipts(receipts)) == receipts and receipts_of(packed_receipts([])) == []
     assert unbundled(bundled(query, []), 3) == [] and unpack(pack({})) == {}
-    assert json.loads(kept(receipts).partition(b"\n")[0])[0][0] == name
+    assert json.loads(packed_receipts(receipts).partition(b"\n")[0])[0][0] == name

@@ -48,7 +48,7 @@ READ = {
     "'1:30'": "1:30",
     "'12e45678'": "12e45678",
 }
-"""What a plain or quoted scalar says, by hand from YAML 1.2.2, chapter 10.3."""
+"""The value of each plain or quoted scalar, by hand from YAML 1.2.2, chapter 10.3."""
 REFUSED = {
     "010": "10 in YAML 1.2 and 8 in YAML 1.1",
     "-020": "-20 in YAML 1.2 and -16 in YAML 1.1",
@@ -81,9 +81,9 @@ def test_what_is_read(text):
 def test_what_has_two_readings_is_refused_where_it_stands(tmp_path, text):
     path = tmp_path / "config.yaml"
     path.write_text(f"data:\n  range: [{text}, 1]\n")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as raised:
         read_yaml(path, ())
-    assert str(told.value).startswith(f"{path}, line 2: {text} is ") and REFUSED[text] in str(told.value)
+    assert str(raised.value).startswith(f"{path}, line 2: {text} is ") and REFUSED[text] in str(raised.value)
     path.write_text("seed: 1")
     with pytest.raises(InputError, match=f"'seed={re.escape(text)}': {re.escape(text)} is "):
         read_yaml(path, [f"seed={text}"])

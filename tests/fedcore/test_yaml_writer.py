@@ -1,4 +1,4 @@
-"""What is written as YAML reads back as the same values, by this project's reader; texts that look like numbers too."""
+"""Written YAML reads back as the same values with this project's reader, also texts that look like numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line in the process of a test."""
+"""Fixture that calls the command line in the process of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs from config to result, without an engine: what a flow does, but for Prefect's tasks."""
+"""Whole runs from config to result without an engine, as a flow runs them without Prefect's tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def train(training: Training) -> None:
 
 
 def run(home: Home, made: ExperimentConfig, session: Session | None = None) -> RunResult:
-    """Drives the run in this session, or in one of its own, which is closed again."""
+    """Drives the run in this session, or in one of its own that is closed at the end."""
     registered_config(made, home)
     own = session or Session(home)
     try:

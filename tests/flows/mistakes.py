@@ -1,4 +1,4 @@
-"""What the tables of mistakes have in common: a small experiment, and what is asked of every sentence."""
+"""Shared by the tables of mistakes: a small experiment, and the checks of every error message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ algorithm:
 cluster: {backend: in-process}
 tracking: {mlflow: false}
 """
-"""An experiment that is right, its lines as a person would write them."""
+"""A correct experiment, with lines as a person would write them."""
 
 HEADER, ROWS = "age,dose,ill\n", "31,0.1,0\n42,0.2,1\n53,0.3,0\n64,0.4,1\n"
 OWN = """\
@@ -48,26 +48,26 @@ cluster: {backend: in-process}
 
 
 def instead(text: str, old: str, new: str) -> str:
-    """The text with one part of it changed: a mistake that is not made would be found in no sentence."""
+    """The text with one part changed; fails if the part is missing, since the mistake would then not be made."""
     assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times"
     return text.replace(old, new)
 
 
-def told(call: Call, arguments: Iterable[str], *says: str, out: str = "") -> str:
-    """Calls it in the present folder, where home and files are, and asserts of this mistake all that is asked of each.
+def check_mistake(call: Call, arguments: Iterable[str], *texts: str, out: str = "") -> str:
+    """Calls the command line in the present folder, with home and files, and checks its answer to a mistake.
 
-    Exit code 2; one sentence in one line of standard error, with what it `says` and nothing of a program; on standard
-    output `out`; and every file and folder as it was, so none that is new.
+    Exit code 2; one sentence on one line of standard error, with the texts `says` and no traceback; `out` on standard
+    output; and no file or folder added or changed.
     """
     before = files(Path())
-    code, said, sentence = call(*arguments)
+    code, output, sentence = call(*arguments)
     assert code == 2, sentence
-    for each in says:
+    for each in texts:
         assert each in sentence
     assert sentence.endswith("\n") and sentence.count("\n") == 1, sentence
     for foreign in ("Traceback", "pydantic", "yaml.", "Error:", "[Errno", " None", "type="):
         assert foreign not in sentence
-    assert said == out
+    assert output == out
     assert files(Path()) == before
     return sentence
 

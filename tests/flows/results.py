@@ -1,4 +1,4 @@
-"""Results made by hand, of which a test names what it is about."""
+"""Results made by hand; a test sets the fields that it is about."""
 
 from __future__ import annotations
 

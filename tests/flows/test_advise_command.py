@@ -1,4 +1,4 @@
-"""`fedcore advise`: a method that can be planned for the config, the reason with its rows, a config to start from."""
+"""`fedcore advise`: a method that can be planned for the config, the reason with its rows, and a config."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def call(fedcore, tmp_path: Path, monkeypatch):
 
 
 def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
-    """40 records cannot feed 100 rounds of fresh blocks: one-pass-mbsgd, the best of the row, is left out."""
+    """40 records are too few for 100 rounds of fresh blocks: one-pass-mbsgd, the best of the row, is left out."""
     code, out, _ = call("advise", "mine.yaml")
     text = " ".join(out.split())
     assert code == 0 and "10 silos, all in every round, effectively 40 records in each, 6 weights, convex" in text
@@ -62,17 +62,17 @@ def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
     assert "significantly above the lowest, 0.1 in 100 (one-pass-mbsgd, does not go with this config)" in text
 
 
-def test_it_is_said_where_lower_means_are_not_told_apart(call):
+def test_lower_means_without_a_significant_difference_are_marked(call):
     tied = row(mbsgd=0.2, fedavg=0.15).model_copy(update={"tied": ("fedavg", "mbsgd")})
     Path("table.json").write_bytes(as_bytes((tied,)))
-    said = " ".join(call("advise", "mine.yaml")[1].split())
-    assert "start with mbsgd: the simplest method that was lowest, or tied with the lowest (no significant " in said
-    assert "mbsgd 0.05; others: fedavg 0; fedavg lower in the mean, but seldom significantly" in said
-    assert "test error 0.2 in 12 rounds, tied with the lowest, 0.15 in 20 (fedavg)" in said
+    text = " ".join(call("advise", "mine.yaml")[1].split())
+    assert "start with mbsgd: the simplest method that was lowest, or tied with the lowest (no significant " in text
+    assert "mbsgd 0.05; others: fedavg 0; fedavg lower in the mean, but seldom significantly" in text
+    assert "test error 0.2 in 12 rounds, tied with the lowest, 0.15 in 20 (fedavg)" in text
     excess = tied.model_copy(update={"measure": "excess loss"})
     Path("table.json").write_bytes(as_bytes((tied, excess)))
-    said = " ".join(call("advise", "mine.yaml")[1].split())
-    assert "of each row (of test error and excess loss together, each in its own units): mbsgd" in said
+    text = " ".join(call("advise", "mine.yaml")[1].split())
+    assert "of each row (of test error and excess loss together, each in its own units): mbsgd" in text
 
 
 def test_the_config_that_is_written_can_be_run_as_it_is(call):
@@ -82,7 +82,7 @@ def test_the_config_that_is_written_can_be_run_as_it_is(call):
     made = ExperimentConfig.model_validate(yaml.safe_load(text))
     assert (made.algorithm.name, made.algorithm.rounds, made.model.clip) == ("fedavg", 20, 1.0)
     assert made.data == ExperimentConfig.model_validate(CONFIG).data and text.startswith("# 10 silos")
-    assert yaml.safe_load(text)["data"] == CONFIG["data"]  # what the file said, not all keys with their defaults
+    assert yaml.safe_load(text)["data"] == CONFIG["data"]  # the file's keys, not all keys with their defaults
     assert call("plan", "start.yaml")[0] == 0
 
 
@@ -91,18 +91,18 @@ def test_tuning_is_held_to_the_rounds_that_one_can_afford(call):
     assert code == 0 and "next: `fedcore tune start.yaml --grid 'algorithm.rounds=[12]' -o tuned.yaml`" in out
 
 
-def test_it_is_said_where_noise_is_beyond_the_rows(call):
+def test_noise_beyond_the_rows_is_marked(call):
     assert "has noise near" not in call("advise", "mine.yaml")[1]
     code, out, _ = call("advise", "mine.yaml", "privacy.epsilon=4")  # half of the noise of the only row
-    said = " ".join(out.split())
-    assert code == 0 and "no row behind it has noise near 0.0147; the nearest has 0.0294" in said
+    text = " ".join(out.split())
+    assert code == 0 and "no row behind it has noise near 0.0147; the nearest has 0.0294" in text
 
 
 def test_json_has_the_facts_the_rows_and_the_config(call):
     code, out, _ = call("advise", "mine.yaml", "--rounds", "15", "--json")
-    said = json.loads(out)
-    assert code == 0 and said["method"] == "mbsgd" and said["config"]["algorithm"]["rounds"] == 12
-    assert said["facts"]["records"] == 40 and said["rows"][0]["figure"] == "digits"
+    values = json.loads(out)
+    assert code == 0 and values["method"] == "mbsgd" and values["config"]["algorithm"]["rounds"] == 12
+    assert values["facts"]["records"] == 40 and values["rows"][0]["figure"] == "digits"
 
 
 def test_mistakes_are_sentences(call):
@@ -136,8 +136,8 @@ def test_nothing_is_advised_that_no_config_takes():
 
 
 def test_diff2_is_advised_only_where_it_is_not_minibatch_sgd():
-    """With steps of 8 noise allows no differences, and its plan restarts in every round; with
-    short ones it does not."""
+    """With steps of 8, noise allows no differences, and DIFF2's plan restarts in every round; with short ones it does
+    not."""
     config, of = ExperimentConfig.model_validate(CONFIG), row(diff2=0.1, mbsgd=0.2)
     assert applied(config, (of,))[0].method == "mbsgd"
     short = {"algorithm": {**SETTINGS["diff2"]["algorithm"], "step": 0.1}, "model": {"clip": 1.0}}
@@ -145,21 +145,21 @@ def test_diff2_is_advised_only_where_it_is_not_minibatch_sgd():
     assert advice.method == made.algorithm.name == "diff2"
 
 
-def test_it_is_said_where_hardly_anything_can_be_learned(call):
+def test_noise_that_leaves_hardly_anything_to_learn_is_marked(call):
     noisy = row(mbsgd=0.4)
     noisy = noisy.model_copy(update={"facts": noisy.facts.model_copy(update={"epsilon": 0.1})})  # noise 0.588
     Path("table.json").write_bytes(as_bytes((noisy,)))
-    said = " ".join(call("advise", "mine.yaml", "privacy.epsilon=0.1")[1].split())
-    assert "above 0.3 no method does much better than answering the most frequent class" in said
+    text = " ".join(call("advise", "mine.yaml", "privacy.epsilon=0.1")[1].split())
+    assert "above 0.3 no method does much better than answering the most frequent class" in text
     assert "does much better" not in call("advise", "mine.yaml", "privacy.epsilon=1")[1]
 
 
 def test_what_is_lower_beyond_the_limits_is_marked(call):
-    said = " ".join(call("advise", "mine.yaml", "--rounds", "15")[1].split())
-    assert "(one-pass-mbsgd, beyond the limits)" in said
+    text = " ".join(call("advise", "mine.yaml", "--rounds", "15")[1].split())
+    assert "(one-pass-mbsgd, beyond the limits)" in text
 
 
-def test_it_is_said_that_steps_of_another_loss_are_others(call):
+def test_rows_of_another_loss_are_marked(call):
     assert "rows are of the logistic loss" not in call("advise", "mine.yaml")[1]
     Path("mine.yaml").write_text(
         yaml.safe_dump(
@@ -168,7 +168,7 @@ def test_it_is_said_that_steps_of_another_loss_are_others(call):
         )
     )
     code, out, _ = call("advise", "mine.yaml", "model.loss.name=squared", "model.clip=7", "-o", "start.yaml")
-    said = " ".join(out.split())
-    # A bound on gradients of the logistic loss, 1 in fedavg's row, is none for those of the squared.
+    text = " ".join(out.split())
+    # fedavg's row has bound 1 on gradients of the logistic loss, which does not bound those of the squared loss.
     assert ExperimentConfig.model_validate(yaml.safe_load(Path("start.yaml").read_text())).model.clip == 7
-    assert code == 0 and "rows are of the logistic loss: for squared choose steps, clipping bounds" in said
+    assert code == 0 and "rows are of the logistic loss: for squared choose steps, clipping bounds" in text

@@ -1,4 +1,4 @@
-"""`fedcore audit`: what it prints, its exit codes, and that it reads no silo's records."""
+"""`fedcore audit`: its output and exit codes; it reads no silo's records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIGITS = str(ROOT / "conf" / "experiment" / "digits.yaml")
 GUARDED = ["privacy.noise=guarded", "privacy.ledger=sqlite"]
 INSTRUMENTS = [instrument.name for instrument in suite.INSTRUMENTS]
 EXPERIMENTS = [("digits", []), ("digits10", GUARDED), ("scaffold", []), ("scaffold", GUARDED)]
-"""Audits of a minute each, beside two others."""
+"""Experiments and overrides; an audit of one takes a minute beside two others."""
 SMALL = ("data.source=synthetic", "data.records=30", "data.features=3", "data.silos=2")
 
 
@@ -42,7 +42,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def once(monkeypatch):
-    """An audit is made once and its values are shown as text and as JSON; another plan, silo or seed is made anew."""
+    """One audit per plan, silo and seed: text and JSON show the same values."""
     made, make = {}, command._audit
 
     def values(experiment, silo, seed):
@@ -55,14 +55,14 @@ def once(monkeypatch):
     return made
 
 
-def test_the_default_experiment_passes_in_seconds_and_says_what_it_cannot_show(once):
+def test_the_default_experiment_passes_in_seconds_and_names_its_limits(once):
     began = time.process_time()
-    said = " ".join(audit(DIGITS).split())
+    output = " ".join(audit(DIGITS).split())
     assert time.process_time() - began < 30
     for instrument in INSTRUMENTS:
-        assert f"{instrument}: " in said
-    assert "no sampled answers in this plan" in said and "ALARM" not in said
-    assert "promises nothing" in said and "confidence 0.9999" in said and "synthetic records" in said
+        assert f"{instrument}: " in output
+    assert "no sampled answers in this plan" in output and "ALARM" not in output
+    assert "promises nothing" in output and "confidence 0.9999" in output and "synthetic records" in output
     has_every_finding(json.loads(audit(DIGITS, "--json")))
     assert len(once) == 1
 
@@ -83,8 +83,8 @@ def test_persons_are_not_called_records(tmp_path, once):
         f"name: c\ndata: {{{data}, features: {{x: {{range: [0, 1]}}}}}}\nprivacy: {{epsilon: 1}}\n"
         "algorithm: {name: mbsgd, rounds: 40}\n"
     )
-    said = " ".join(audit(str(tmp_path / "c.yaml")).split())
-    assert "synthetic silo like n (20 persons, 2 numbers in an answer)" in said
+    text = " ".join(audit(str(tmp_path / "c.yaml")).split())
+    assert "synthetic silo like n (20 persons, 2 numbers in an answer)" in text
     assert json.loads(audit(str(tmp_path / "c.yaml"), "--json"))["unit"] == "persons" and len(once) == 1
 
 
@@ -96,7 +96,7 @@ def test_findings_depend_on_the_seed_alone():
 
 
 AUDITED = sorted(name for name, kind in ALGORITHMS.items() if kind.sends_sums)
-"""Others send something else than a weighted sum of their answers, and are refused in a sentence (below)."""
+"""Methods that send a weighted sum of their answers; others are refused in a sentence (below)."""
 
 
 @pytest.mark.parametrize("name", some_in_make_test(AUDITED, ["scaffold"], ["localized-mbsgd"]))
@@ -120,7 +120,7 @@ def test_every_method_of_single_messages_can_be_audited(name):
     ],
 )
 def test_every_experiment_of_the_repository_passes(name, noise):
-    """No instrument is left out but those that say why."""
+    """Every instrument runs, or gives the reason why it does not apply."""
     values = json.loads(audit(str(ROOT / "conf" / "experiment" / f"{name}.yaml"), *noise, "--json"))
     left_out = [finding["instrument"] for finding in values["findings"] if finding["statistic"] is None]
     sampled = ["sampling rate", "samples", "overlap of samples"]
@@ -206,13 +206,13 @@ def test_both_kinds_of_rounds_of_diff2_are_audited_by_themselves():
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "sentence"),
     [
         (("algorithm.name=diff2-bvr", "algorithm.batch=4"), "no weighted sum of its answers"),
         (("algorithm.name=diff2", "privacy.trust=central"), "silos add no noise"),
         (("algorithm.name=mbsgd", "privacy.trust=central"), "silos add no noise"),
     ],
 )
-def test_what_cannot_be_audited_is_refused_in_a_sentence(overrides, said):
-    with pytest.raises(InputError, match=said):
+def test_what_cannot_be_audited_is_refused_in_a_sentence(overrides, sentence):
+    with pytest.raises(InputError, match=sentence):
         audit(DIGITS, *SMALL, *overrides)

@@ -1,4 +1,4 @@
-"""What commands say of files that are hardly what was meant: `check` fails, `plan` and `run` tell what is public."""
+"""Files that are hardly intended: `check` fails, `plan` and `run` warn by public facts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 from fedcore.configfile.yaml_loader import Loader
 from fedcore.configfile.yaml_writer import yaml_block
 from flows.commands.arguments import config_text
-from tests.flows.mistakes import told
+from tests.flows.mistakes import check_mistake
 
 ROWS = [f"{30 + k},{('male', 'female')[k % 2]},{k % 2},note" for k in range(40)]
 HEADER = "age,sex,ill,note"
@@ -44,7 +44,7 @@ def write(name, rows):
     Path(f"{name}.csv").write_text("\n".join([HEADER, *rows]) + "\n")
 
 
-def test_check_fails_where_no_cell_of_a_silo_fits_and_a_plan_hears_nothing_of_it(call):
+def test_check_fails_if_no_cell_of_a_silo_fits_and_a_plan_does_not_show_it(call):
     write("north", [row.replace("male", f"M{SECRET}") for row in ROWS])
     code, out, err = call("check", "own.yaml")
     assert code == 2 and err == "1 of 3 files do not fit own.yaml: north\n"
@@ -56,19 +56,19 @@ def test_check_fails_where_no_cell_of_a_silo_fits_and_a_plan_hears_nothing_of_it
     assert code == 0 and SECRET not in out + err and "hardly" not in out
 
 
-def test_a_plan_and_a_run_say_that_no_cell_of_the_test_file_fits(call):
+def test_a_plan_and_a_run_warn_if_no_cell_of_the_test_file_fits(call):
     write("test", [row.replace("male", "Male") for row in ROWS])
-    said = "warning: data.test: file "
+    warning = "warning: data.test: file "
     words = "column 'sex': not one of its cells is one of its categories 'male', 'female' (for instance 'Male', '"
     code, out, _ = call("plan", "own.yaml")
-    assert code == 0 and said in out and words in " ".join(out.split())
+    assert code == 0 and warning in out and words in " ".join(out.split())
     assert any(words in each for each in json.loads(call("plan", "own.yaml", "--json")[1])["warnings"])
-    # A run says it before it begins, on standard error also where standard output is JSON.
+    # A run warns before it begins, on standard error even if standard output is JSON.
     code, out, err = call("run", "own.yaml", "algorithm.rounds=2000000", "--json")
-    assert code == 2 and err.startswith(said) and words in err and out == ""
+    assert code == 2 and err.startswith(warning) and words in err and out == ""
 
 
-def test_rows_in_a_quote_fail_a_check_and_are_told_of_a_test_file(call):
+def test_rows_in_a_quote_fail_a_check_and_give_a_warning_for_a_test_file(call):
     rows = list(ROWS)
     rows[10], rows[30] = '40,male,0,"note', '60,male,0,note"'
     write("south", rows)
@@ -82,7 +82,9 @@ def test_rows_in_a_quote_fail_a_check_and_are_told_of_a_test_file(call):
 def test_a_tiny_silo_is_refused_in_one_sentence_by_every_command(call):
     write("south", ROWS[:3])
     for command in ("plan", "run"):
-        told(call, [command, "own.yaml"], "silo south: privacy.delta = 1/n^2 is 0.112 for 3 records, above 0.05")
+        check_mistake(
+            call, [command, "own.yaml"], "silo south: privacy.delta = 1/n^2 is 0.112 for 3 records, above 0.05"
+        )
     code, out, _ = call("plan", "own.yaml", "privacy.delta=0.02")
     assert code == 0 and "delta is above 0.001 at 2 of 2 silos, up to 0.02" in " ".join(out.split())
 

@@ -1,4 +1,4 @@
-"""A browser, as a visitor of our pages and of a hostile one: the former work, the latter finds no way in."""
+"""A browser that visits fedcore's pages and a hostile one: the former work, the latter gains no access."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ pytestmark = [
 ]
 
 TOOK = 60.0
-"""Seconds for which a flow run of a hostile page is waited for, where it could make one: its command once ran after 21.
-"""
+"""Seconds to wait for a hostile page's flow run: its command once ran after 21."""
 PAGE = """<script>
 const service = "http://127.0.0.1:%(port)d", found = {};
 const json = {"Content-Type": "application/json"};
@@ -69,24 +68,26 @@ def services(tmp_path_factory) -> Iterator[tuple[Home, dict[str, str]]]:
 
 
 def state(api: str) -> tuple[list[Any], int, list[str]]:
-    """What a hostile page would change: deployments, without when they were polled; flow runs; names of flows."""
+    """State that a hostile page would change: deployments (without polling times), flow runs, names of flows."""
     listed = call(f"{api}/deployments/filter", {})
-    told = [{key: each[key] for key in ("id", "name", "parameters", "pull_steps", "entrypoint")} for each in listed]
+    fields = [{key: each[key] for key in ("id", "name", "parameters", "pull_steps", "entrypoint")} for each in listed]
     flows = sorted(each["name"] for each in call(f"{api}/flows/filter", {}))
-    return sorted(told, key=lambda each: each["id"]), call(f"{api}/flow_runs/count", {}), flows
+    return sorted(fields, key=lambda each: each["id"]), call(f"{api}/flow_runs/count", {}), flows
 
 
 @contextlib.contextmanager
 def shown(visitor: Browser, home: Home, address: str, path: str) -> Iterator[Tab]:
-    """A page of ours, whose visitor types the password when asked: the browser keeps it for the whole origin."""
+    """Opens a page of fedcore and types the password, which the browser stores for the whole origin."""
     with visitor.tab(f"http://{address}{path}", (USER, secret(home))) as tab:
         yield tab
 
 
 @pytest.mark.parametrize("logged_in", [False, True])
 def test_a_page_whose_name_is_rebound_to_this_machine_does_nothing(services, tmp_path, logged_in):
-    """Listing, patching and starting as of one origin; simple requests as of another. `logged_in`: the same browser has
-    been told the password before, and shows our page."""
+    """Listing, patching and starting as from the same origin; simple requests as from another one.
+
+    `logged_in`: the same browser has the password already, and shows fedcore's page.
+    """
     home, addresses = services
     api = addresses["prefect"]
     service, planted = urlsplit(api).port, tmp_path / "planted"
@@ -97,9 +98,9 @@ def test_a_page_whose_name_is_rebound_to_this_machine_does_nothing(services, tmp
         proxy = (f"--proxy-server=socks5://127.0.0.1:{evil.port}", "--proxy-bypass-list=<-loopback>")
         with browser(tmp_path, *proxy) as visitor:
             if logged_in:
-                with visitor.tab(f"http://{USER}:{secret(home)}@127.0.0.1:{service}/") as told:
-                    told.until("document.readyState == 'complete'")
-                # A page whose address holds a password may not fetch; the browser keeps what it was told.
+                with visitor.tab(f"http://{USER}:{secret(home)}@127.0.0.1:{service}/") as logged_in_tab:
+                    logged_in_tab.until("document.readyState == 'complete'")
+                # A page whose address holds a password may not fetch; the browser stores the password.
                 with visitor.tab(f"http://127.0.0.1:{service}/") as mine:
                     mine.until("document.body.innerText.includes('Deployments')", HANGS)
                     options = "{method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{}'}"
@@ -113,13 +114,13 @@ def test_a_page_whose_name_is_rebound_to_this_machine_does_nothing(services, tmp
     assert not planted.exists(), "its command was run"
     assert state(api) == before
     assert evil.report["list"] == ["basic", 403] and "patch" not in evil.report
-    # The browser does not say what was answered to requests that it lets any page send.
+    # The browser hides the answers to requests that it lets any page send.
     assert evil.report["text"] == evil.report["no type"] == ["opaque", 0]
     assert evil.report["cors"] == ["error", 0]
 
 
 def test_the_pages_work_with_the_password_and_show_what_happens_as_it_happens(services, tmp_path):
-    """Prefect's page hears of a flow run by a WebSocket, which the browser opens with the password that it was told."""
+    """Prefect's page learns of a flow run by a WebSocket, which the browser opens with the stored password."""
     home, addresses = services
     prefect, mlflow = (urlsplit(addresses[name]).netloc for name in ("prefect", "mlflow"))
     flow = call(f"{addresses['prefect']}/flows/", {"name": "seen-by-a-browser"})["id"]

@@ -70,11 +70,11 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
             [(1, [1, 2, 3])],
         ]
         assert [run["epsilon_charged"] for run in account["runs"]] == pytest.approx([2, 2], rel=1e-9)
-        # By hand: mu of one run from its epsilon, twice for the charge, one and a half times for the releases.
+        # By hand: mu of one run from its epsilon; twice for the charge, one and a half times for the releases.
         mu = mu_by_hand(2.0, 1e-5)
         assert delta_by_hand(mu * math.sqrt(2), account["epsilon_charged"]) == pytest.approx(1e-5, rel=1e-6)
         assert delta_by_hand(mu * math.sqrt(1.5), account["epsilon_spent"]) == pytest.approx(1e-5, rel=1e-6)
-        # All records replaced: so many times the mu of one.
+        # All records replaced: n times the mu of one.
         events = [event for run in exported(account["silo"]) for event in run["releases"]]
         (n,) = {event["stop"] - event["start"] for event in events}
         whole = n * mu * math.sqrt(1.5)
@@ -85,7 +85,7 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
     assert "1-6" in CliRunner().invoke(app, ["show", "silo-001"], catch_exceptions=False).output
 
 
-def test_a_ledger_that_a_run_holds_is_told(home, impatient):
+def test_a_ledger_that_a_run_holds_is_named(home, impatient):
     made = experiment(home)
     backend = made.in_process(home.ledger_folders)
     backend.open()
@@ -103,7 +103,7 @@ def invoke(*arguments: str):
 
 
 def test_a_third_party_accounts_an_export_to_the_same_epsilon(home, tmp_path):
-    """The script imports dp-accounting and nothing of ours."""
+    """The script imports dp-accounting and no module of fedcore."""
     play(home, experiment(home), 6)
     play(home, experiment(home, repetition=1), 3)
     script = Path(__file__).parents[2] / "docs" / "scripts" / "account_export.py"
@@ -130,7 +130,7 @@ def test_runs_of_secret_samples_are_shown_verified_exported_and_closed(home):
         (run,) = account["runs"]
         assert account["epsilon_spent"] == run["epsilon_spent"] <= run["epsilon_charged"]
         assert [phase["rounds"] for phase in run["phases"]] == [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2]]
-        # Two phases were answered to their ends, by samples of 6 of 20 and of 10 records; that of full batches was not.
+        # Silos answered two phases completely, by samples of 6 of 20 and of 10 records; that of full batches not.
         assert all(2 * 0.999 < phase["epsilon_spent"] <= 2 for phase in run["phases"][:2])
         assert run["phases"][2]["epsilon_spent"] < 1.6
     first = json.loads(invoke("export", "silo-000").output)[0]["runs"][0]["releases"]
@@ -151,7 +151,7 @@ def test_runs_of_secret_samples_are_shown_verified_exported_and_closed(home):
 
 
 def test_a_cap_of_samples_goes_further_by_basic_composition(home):
-    """`gdp` charges a sample as if all had taken part, `basic` what the plan spends: two runs of 2 fit into 4.1."""
+    """`gdp` charges a sample like a full batch, `basic` the plan's epsilon: two runs of 2 fit into 4.1."""
     values = {"name": "mbsgd", "rounds": 6, "batch": 4}
     for rule, admitted in (("basic", 2), ("gdp", 0)):
         privacy = {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite"}
@@ -187,7 +187,7 @@ def test_an_export_shows_addresses_and_events_and_no_value(home):
     }
 
 
-def test_verify_tells_which_ledger_is_not_whole(home):
+def test_verify_names_the_ledger_that_is_not_whole(home):
     play(home, experiment(home), 2)
     clean = invoke("verify")
     assert clean.exit_code == 0 and clean.output.count("whole") == 2
@@ -196,10 +196,10 @@ def test_verify_tells_which_ledger_is_not_whole(home):
     db.execute("UPDATE entries SET round = 7 WHERE sequence = 4")
     db.commit()
     db.close()
-    told = invoke("verify", "--json")
-    assert told.exit_code == 1
-    said = {each["silo"]: each["faults"] for each in json.loads(told.output)}
-    assert said == {"silo-000": [], "silo-001": ["entry 4 was changed, or is not where it was written"]}
+    verified = invoke("verify", "--json")
+    assert verified.exit_code == 1
+    faults = {each["silo"]: each["faults"] for each in json.loads(verified.output)}
+    assert faults == {"silo-000": [], "silo-001": ["entry 4 was changed, or is not where it was written"]}
 
 
 def test_close_gives_back_and_ends_a_run(home):
@@ -215,11 +215,11 @@ def test_close_gives_back_and_ends_a_run(home):
     assert after["state"] == "closed" and after["epsilon_charged"] == before["epsilon_spent"] == after["epsilon_spent"]
     with pytest.raises(SiloError, match="is closed in its ledger and gets no new answer"):
         play(home, made, 4)
-    play(home, made, 3)  # what was committed is sent again
+    play(home, made, 3)  # committed answers are sent again
 
 
 def test_what_was_lost_with_all_approvals_is_shown_as_charged(home):
-    """Two runs, of epsilon 2 each, and a ledger that was deleted: the anchor knows what they were charged."""
+    """Two runs of epsilon 2 each, and a deleted ledger: the anchor has their charges."""
     play(home, experiment(home), 6)
     play(home, experiment(home, repetition=1), 3)
     before = shown("silo-000")[0]["epsilon_charged"]
@@ -247,6 +247,6 @@ def test_reconcile_after_a_restored_copy(home):
     assert invoke("verify").exit_code == 0
     account = shown("silo-000")[0]
     assert account["runs"][0]["state"] == "closed" and account["epsilon_charged"] == pytest.approx(2, rel=1e-9)
-    assert account["epsilon_whole_silo"] is None  # of what was lost nobody knows about how many records it was
+    assert account["epsilon_whole_silo"] is None  # the number of records in lost answers is unknown
     with pytest.raises(SiloError, match="is closed"):
         play(home, made, 4)

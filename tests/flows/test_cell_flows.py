@@ -39,12 +39,12 @@ async def main():
         def plain(kind, rows):
             return [kind.model_validate(row, from_attributes=True).model_dump(mode="json") for row in rows]
 
-        told = {
+        values = {
             "runs": plain(schemas.core.FlowRun, runs), "tasks": plain(schemas.core.TaskRun, tasks),
             "artifacts": [artifact.data for artifact in artifacts], "latest": [artifact.key for artifact in latest],
             "states": states,
         }
-    print(json.dumps(told))
+    print(json.dumps(values))
 
 asyncio.run(main())
 """
@@ -52,7 +52,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def database(tmp_path) -> Path:
-    """An empty database of a home, as a server's first start makes it."""
+    """Empty database of a home, as a server's first start makes it."""
     home = Home(tmp_path).make()
     home.prefect.mkdir()
     target = home.prefect / "prefect.db"
@@ -61,7 +61,7 @@ def database(tmp_path) -> Path:
 
 
 def read(database: Path) -> dict:
-    """All that Prefect's models make of the database, in a process of its own."""
+    """The database as Prefect's models read it, in a process of its own."""
     import json
 
     home = Home(database.parent.parent)
@@ -86,7 +86,7 @@ def test_prefect_reads_cells_that_run_that_ended_and_that_failed(database):
     data = {"source": "digits"}
     cells = [flows.begin(f"cell {n}", {"seed": n, "data": data}, [f"seed:{n}", "sweep:s"]) for n in range(4)]
     with cells[0].task("phase 1", "phase") as phase, cells[0].task("round 1.1", "round", phase):
-        flows.write(due=0.0)  # in the middle: what a page shows of a cell that takes its time
+        flows.write(due=0.0)  # in the middle: the state that a page shows of a slow cell
         running = read(database)
     cells[0].artifact("result-digits-1", "test error 0.1")
     cells[0].end("COMPLETED")
@@ -137,7 +137,7 @@ def test_rows_are_written_once_a_second_or_at_the_end(database):
     flows.write()
     assert count(database, "flow_run") == 1, "the first cell is shown at once"
     second = flows.begin("second", {}, [])
-    flows.write(due=HANGS)  # however slow the disk was
+    flows.write(due=HANGS)  # even on a slow disk
     assert count(database, "flow_run") == 1
     first.end("COMPLETED")
     second.end("COMPLETED")

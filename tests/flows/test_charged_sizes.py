@@ -1,4 +1,4 @@
-"""A sweep costs what its runs were charged with, whatever their files hold since then."""
+"""A sweep's totals are the charges of its runs, even if their files change later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ home = test_former_sweeps.home
 
 
 def exchange(home, rows: int) -> None:
-    """Other records in the files of both silos, in place."""
+    """Replaces the records in the files of both silos, in place."""
     for seed, name in enumerate(("north", "south")):
         X = np.random.default_rng(20 + seed).uniform(-1, 1, size=(rows, 2)).round(3)
         text = "a,b,y\n" + "".join(f"{a},{b},{int(a > b)}\n" for a, b in X)
@@ -42,21 +42,21 @@ def test_of_finished_cells_it_stays_what_it_was_when_files_change(home, rows):
     assert all_totals(home, made, []) == before and {total.n for total in before} == {40}
 
 
-def test_it_is_told_where_the_files_are_gone(home, capsys):
+def test_totals_do_not_need_files_that_are_gone(home, capsys):
     made, name, _ = finished(home)
-    said = totals_sentence(all_totals(home, made, []))
+    statement = totals_sentence(all_totals(home, made, []))
     for file in (home.root.parent / "data").iterdir():
         file.unlink()
     report(name, as_json=True)
-    assert json.loads(capsys.readouterr().out)["statement"] == said
+    assert json.loads(capsys.readouterr().out)["statement"] == statement
 
 
 def test_a_former_sweep_costs_what_it_did_once_other_data_are_in_their_place(home, capsys):
     made, name, _ = finished(home)
-    said = totals_sentence(all_totals(home, made, []))
+    statement = totals_sentence(all_totals(home, made, []))
     other_data(home)
     report(name, as_json=True)
-    assert json.loads(capsys.readouterr().out)["statement"] == said
+    assert json.loads(capsys.readouterr().out)["statement"] == statement
 
 
 def test_cells_of_two_sizes_add_up_at_the_smaller_delta(home):
@@ -71,17 +71,17 @@ def test_cells_of_two_sizes_add_up_at_the_smaller_delta(home):
         assert total.epsilon == pytest.approx(epsilon_by_hand(mu, 1 / 80**2), rel=1e-6)
 
 
-def test_of_a_stopped_run_that_was_begun_with_other_sizes_nobody_tells_a_total(home, capsys):
+def test_a_stopped_run_that_was_begun_with_other_sizes_makes_the_total_unknown(home, capsys):
     made, name, ids = finished(home)
     stop(home, ids[1])
     before = totals_or_reason(home, made, [])
     assert len(before[0]) == 2
     exchange(home, 80)
-    totals, said = totals_or_reason(home, made, [])
-    assert totals == [] and f"cannot be told here: run {ids[1]} was charged by another plan" in said
+    totals, statement = totals_or_reason(home, made, [])
+    assert totals == [] and f"is unknown here: run {ids[1]} was charged by another plan" in statement
     report(name, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["silos"] == [] and told["statement"] == said and len(told["results"]) == 2
+    values = json.loads(capsys.readouterr().out)
+    assert values["silos"] == [] and values["statement"] == statement and len(values["results"]) == 2
     exchange(home, 40)
     assert totals_or_reason(home, made, []) == before
 
@@ -109,16 +109,16 @@ def released(home) -> tuple[SweepConfig, str]:
 @pytest.mark.parametrize("change", [lambda home: exchange(home, 80), move_data, other_data])
 def test_a_release_that_cells_share_is_counted_as_it_was(home, change, capsys):
     made, _ = released(home)
-    said = totals_sentence(all_totals(home, made, []))
-    assert "1 release(s) of moments" in said
+    statement = totals_sentence(all_totals(home, made, []))
+    assert "1 release(s) of moments" in statement
     name = next(path.name for path in home.sweeps.iterdir())
     change(home)
     report(name, as_json=True)
-    assert json.loads(capsys.readouterr().out)["statement"] == said
+    assert json.loads(capsys.readouterr().out)["statement"] == statement
 
 
 def test_a_release_before_a_stopped_run_of_a_former_id_is_counted(home, capsys):
-    """Its id is of other paths, too, and no result says which it was."""
+    """The release's id is of other paths too, and no result names it."""
     made, _ = released(home)
     for cell in made.cells():
         stop(home, run_id(cell))

@@ -1,4 +1,4 @@
-"""The command line as its users meet it: plans without data, one sentence per mistake, nothing left behind."""
+"""The command line: plans without data, one sentence per mistake, and no files left behind."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def test_a_plan_shows_every_phase_and_touches_nothing(fedcore, tmp_path):
     assert not (tmp_path / "home").exists()
 
 
-def test_a_plan_says_the_law_of_the_number_of_participants_in_one_line(fedcore):
-    def told(*overrides):
+def test_a_plan_shows_the_law_of_the_number_of_participants_in_one_line(fedcore):
+    def planned(*overrides):
         code, out, _ = fedcore("plan", DIGITS, *overrides)
         assert code == 0
         return " ".join(out.split())
 
-    drawn = told("participation.silos_per_round=[5, 10, 20]")
+    drawn = planned("participation.silos_per_round=[5, 10, 20]")
     assert "25 silos, 5 to 20 of them in a round, 40 rounds;" in drawn
     assert "11.667 are expected; theorems take its harmonic mean M = 8.5714 (M' = 7.5593)" in drawn
-    fixed = told("participation.silos_per_round=5")
+    fixed = planned("participation.silos_per_round=5")
     assert "25 silos, 5 of them in a round" in fixed and "participation:" not in fixed
     _, out, _ = fedcore("plan", DIGITS, "participation.silos_per_round.binomial=0.5", "--json")
     values = json.loads(out)
@@ -57,22 +57,24 @@ algorithm: {name: mbsgd, step: 1.0, rounds: 20}
 
 
 @pytest.mark.parametrize(
-    "records, said", [(3, "takes 2.37 times the noise"), (400, "with one the accountant finds no smaller")]
+    "records, sentence", [(3, "takes 2.37 times the noise"), (400, "with one the accountant finds no smaller")]
 )
-def test_a_plan_with_a_shuffler_has_a_second_epsilon_and_says_whose_noise_it_is(fedcore, tmp_path, records, said):
+def test_a_plan_with_a_shuffler_has_a_second_epsilon_and_names_the_source_of_noise(
+    fedcore, tmp_path, records, sentence
+):
     (tmp_path / "few.yaml").write_text(SHUFFLED % records)
     code, out, _ = fedcore("plan", str(tmp_path / "few.yaml"))
     assert code == 0
     text = " ".join(out.split())
-    assert said in text and "epsilon of shuffled batches 1: " in text and "at least 60" in text
+    assert sentence in text and "epsilon of shuffled batches 1: " in text and "at least 60" in text
     assert "paper's formula asks for too little" not in text
     code, out, _ = fedcore("plan", str(tmp_path / "few.yaml"), "shuffler.minimum=61")
     assert code != 0 and not out
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("the checkpoint cannot be read"), OSError("cut")])
-def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch, error):
-    """Also where what the signal interrupted made an error of it."""
+def test_a_stopped_command_names_the_way_to_resume(fedcore, monkeypatch, error):
+    """Also if the interrupted code turned the signal into an error."""
 
     def stop(*_: object) -> None:
         raise error
@@ -141,12 +143,12 @@ def test_a_mistake_gets_a_sentence_and_leaves_nothing(fedcore, tmp_path, argumen
         assert sentence in err
     assert "Traceback" not in err and "pydantic" not in err
     home = tmp_path / "home"
-    # Generated silos are complete data sets of their own; of the run there must be nothing.
+    # Generated silos are complete data sets and may stay; the run must leave no file.
     assert not home.exists() or {path.name for path in home.iterdir()} <= {"silos"}
 
 
 def write_silos(folder: Path, **columns: list) -> str:
-    """A config of two silos; `columns` are the second one's."""
+    """Writes a config of two silos; `columns`: of the second one."""
     good = {"age": [1.0, 2.0, 3.0, 4.0], "dose": [0.1, 0.2, 0.3, 0.4], "ill": [0, 1, 0, 1]}
     for name, table in (("north", good), ("south", {**good, **columns})):
         table = {key: values for key, values in table.items() if values is not None}
@@ -227,7 +229,7 @@ def test_a_method_that_is_not_there_is_not_shown(fedcore):
 
 
 @pytest.mark.parametrize("key", ["title", "source", "state", "asks", "takes_nonconvex"])
-def test_what_a_method_says_of_itself_is_no_key(fedcore, key):
+def test_facts_of_a_method_are_no_keys(fedcore, key):
     code, _, err = fedcore("plan", DIGITS, f"algorithm.{key}x=1")
     assert code == 2 and f"algorithm.{key}x is not a known key" in err and f"did you mean {key}?" not in err
 

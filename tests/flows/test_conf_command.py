@@ -51,12 +51,12 @@ def test_a_copy_has_the_same_text(name, tmp_path):
 def test_nothing_is_replaced_and_mistakes_are_sentences(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits.yaml").write_text("mine")
-    for words, said in [
+    for words, sentence in [
         (("experiment/digits.yaml",), "digits.yaml is there already"),
         (("digits.yaml",), "did you mean experiment/digits.yaml"),
         (("nothing.yaml",), "is no example; `fedcore conf list` names them"),
         (("experiment/digits.yaml", "gone/there.yaml"), "gone/there.yaml cannot be written"),
     ]:
         done = CliRunner().invoke(app, ["conf", "copy", *words])
-        assert isinstance(done.exception, InputError) and said in str(done.exception)
+        assert isinstance(done.exception, InputError) and sentence in str(done.exception)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("digits.yaml", "mine")]

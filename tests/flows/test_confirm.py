@@ -1,4 +1,4 @@
-"""A run of a billion rounds: planned in seconds, and begun by nobody who has not said yes to what it takes."""
+"""A run of a billion rounds: planned in seconds, and started only after a confirmation of its size."""
 
 import json
 import resource
@@ -39,7 +39,7 @@ METHODS = {
 
 @pytest.fixture
 def cli(fedcore, monkeypatch, tmp_path):
-    """The command line in an empty folder, with its words in one line."""
+    """The command line in an empty folder, with its output on one line."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments):
@@ -59,7 +59,7 @@ def test_a_billion_rounds_are_planned_or_refused_in_seconds_and_in_no_memory(cli
     path = written(tmp_path, algorithm=METHODS[method])
     began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     code, out, err = cli("plan", path)
-    assert time.process_time() - began < 10  # less than 1 where it was measured
+    assert time.process_time() - began < 10  # measured: less than 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KB
     if method in ("samples", "local steps"):
         assert code == 2 and "a phase has at most 1048576 answers about samples of the records" in err
@@ -69,7 +69,7 @@ def test_a_billion_rounds_are_planned_or_refused_in_seconds_and_in_no_memory(cli
     assert f"this would take {rounds:,} rounds" in out and "asks for --yes before it begins" in out
 
 
-def test_a_plan_says_its_size_to_scripts(cli, tmp_path):
+def test_a_plan_has_its_size_in_json(cli, tmp_path):
     path = written(tmp_path)
     _, out, _ = cli("plan", path, "privacy.ledger=sqlite", "algorithm.rounds=1000", "--json")
     # By hand: 3 silos send and receive 5 numbers (with the bias) in each round.
@@ -92,13 +92,13 @@ def test_nobody_begins_it_without_yes_and_nothing_is_written(cli, tmp_path, comm
     count = 2 if command == "sweep" else 1
     assert code == 2 and out == ""
     assert f"this would take {count * BILLION:,} rounds, {count * 1.5e10:.3g} numbers sent by silos" in err
-    assert "ledgers in memory" in err and "no finished run of this kind says" in err
-    assert err.endswith("Say --yes to begin it all the same; nothing was written")
+    assert "ledgers in memory" in err and "no run of this kind has finished here" in err
+    assert err.endswith("Give --yes to start it all the same; nothing was written")
     assert [each.name for each in tmp_path.iterdir()] == ["huge.yaml"]
 
 
 def test_without_a_terminal_it_ends_at_once(tmp_path):
-    """Standard input that never says anything."""
+    """Standard input that never ends and never has data."""
     path = written(tmp_path)
     began = subprocess.Popen(
         [sys.executable, "-P", "-m", "flows.commands.app", "run", path, "privacy.ledger=sqlite"],
@@ -124,7 +124,7 @@ def test_without_a_terminal_it_ends_at_once(tmp_path):
         ({"rounds": MOST_LEDGER_BYTES // (3 * 440)}, True),
     ],
 )
-def test_the_bound_is_where_it_is_said_to_be(sections, large):
+def test_the_bound_is_at_the_documented_size(sections, large):
     algorithm = BASE["algorithm"] | sections
     config = ExperimentConfig.model_validate(BASE | {"algorithm": algorithm})
     assert confirm.size_of(config).large == large
@@ -141,7 +141,7 @@ def test_ledgers_alone_can_be_too_large():
     assert sum([size, size], Size()).ledger_bytes == 2 * size.ledger_bytes
 
 
-def test_who_said_yes_is_not_asked_again_and_one_large_sweep_is_the_sum_of_its_cells(tmp_path, monkeypatch):
+def test_a_confirmed_run_needs_no_second_one_and_a_sweep_is_the_sum_of_its_cells(tmp_path, monkeypatch):
     home = Home(tmp_path)
     half = BASE | {"algorithm": BASE["algorithm"] | {"rounds": MOST_ROUNDS // 2 + 1}}
     cells = [ExperimentConfig.model_validate(half | {"seed": seed}) for seed in (0, 1)]
@@ -168,8 +168,8 @@ def test_the_time_is_that_of_the_newest_run_of_this_kind(monkeypatch, tmp_path):
     monkeypatch.setattr(confirm, "all_runs", lambda home: (records, []))
     # 5 ms a round: 5 million seconds.
     assert confirm.large(Home(tmp_path), [config]).endswith("about 57.9 days at the 5 ms a round of new")
-    told = ["1.5 minutes", "2 hours", "3 days", "31.7 years"]
-    assert [confirm._long(each) for each in (90, 7200, 3 * 86400, 1e9)] == told
+    texts = ["1.5 minutes", "2 hours", "3 days", "31.7 years"]
+    assert [confirm._long(each) for each in (90, 7200, 3 * 86400, 1e9)] == texts
 
 
 def test_from_python_too():
@@ -180,8 +180,8 @@ def test_from_python_too():
 
 
 def test_yes_is_passed_on(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(launch, "refuse_unless", lambda yes, *_: asked.append(yes))
+    confirmed = []
+    monkeypatch.setattr(launch, "refuse_unless", lambda yes, *_: confirmed.append(yes))
     for name in ("check", "check_all"):
         monkeypatch.setattr(launch, name, lambda *_: (_ for _ in ()).throw(InputError("as far as this")))
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
@@ -189,16 +189,16 @@ def test_yes_is_passed_on(monkeypatch, tmp_path):
     path = written(tmp_path)
     for arguments in (["run", path], ["run", path, "--yes"], ["sweep", path, "seed=0,1", "--yes"]):
         assert isinstance(CliRunner().invoke(app, arguments).exception, InputError)
-    assert asked == [False, True, True]
+    assert confirmed == [False, True, True]
 
 
 def test_resume_does_not_ask(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(launch, "launch_run", lambda *_, yes: asked.append(yes))
+    confirmed = []
+    monkeypatch.setattr(launch, "launch_run", lambda *_, yes: confirmed.append(yes))
     monkeypatch.setattr(runs, "find", lambda *_: ("run", "run"))
     monkeypatch.setattr(runs, "read_run", lambda *_: SimpleNamespace(config=None, sweep=None, result=None))
     monkeypatch.setattr("flows.recorded.former_ids.refuse_former", lambda _: None)
     monkeypatch.setattr(run, "show_run", lambda *_: None)
     monkeypatch.setattr(run, "warn", lambda *_: None)
     assert CliRunner().invoke(app, ["resume", "run"]).exit_code == 0
-    assert asked == [True]
+    assert confirmed == [True]

@@ -1,4 +1,4 @@
-"""A Poisson regression on files of counts, from its config to the served model."""
+"""A Poisson regression on files of counts, from the config to the served model."""
 
 import hashlib
 
@@ -24,7 +24,7 @@ WEIGHTS = (0.9, -1.4, 0.7)
 
 
 def table(name):
-    """Ages, doses and counts whose mean follows from them."""
+    """Ages, doses and counts whose mean depends on them."""
     rng = np.random.default_rng([SIZES[name], 7])
     age, dose = rng.uniform(20, 100, SIZES[name]), rng.uniform(2, 8, SIZES[name])
     mean = np.exp(WEIGHTS[0] * (age - 60) / 40 + WEIGHTS[1] * (dose - 5) / 3 + WEIGHTS[2])
@@ -67,7 +67,7 @@ def config(files, schema=True, **sections):
 
 
 def predictors(frame, w):
-    """z of each record by hand: columns brought to -1 to 1, a one beside them, all over the longest norm."""
+    """z of each record by hand: columns mapped to -1 to 1, a one beside them, divided by the longest norm."""
     X = np.column_stack([(frame["age"] - 60) / 40, (frame["dose"] - 5) / 3, np.ones(len(frame))])
     return X / np.sqrt(3.0) @ w
 
@@ -105,7 +105,7 @@ def test_a_training_in_a_script_predicts_means_and_keeps_them_in_its_file(files,
     np.testing.assert_array_equal(read.predict(test[["age", "dose"]]), found.predict(test[["age", "dose"]]))
 
 
-def test_held_out_evaluation_is_refused_before_any_silo_is_asked(home, files):
+def test_held_out_evaluation_is_refused_before_any_question(home, files):
     with pytest.raises(InputError, match=r"counts classes, and loss 'poisson' takes counts 0, 1, 2, ..."):
         run(home, config(files, evaluation={"every": "end"}))
 
@@ -122,13 +122,13 @@ def test_without_a_schema_a_label_that_is_no_count_is_refused(home, files, name,
 
 
 def test_with_a_schema_a_record_whose_label_is_no_count_is_all_zeros(files):
-    """It moves no model, as a label that is no class; `fedcore check` says which cells do not fit."""
+    """The record moves no model, like a label outside of the classes; `fedcore check` lists cells that do not fit."""
     with (files / "ash.csv").open("a") as file:
         file.write("50,5,-1\n50,5,2.5\n50,5,7\n50,5,many\n")
     (source, _) = file_sources(config(files).data, config(files).model)
     records = open_records(source)
     assert records.X[-4:].any(axis=1).tolist() == [False, False, True, False]
     assert records.y[-4:].tolist() == [0.0, 0.0, 7.0, 0.0]
-    (said,) = inspected(source).faults
-    assert said.startswith("label 'visits': 3 of 404 cells do not fit (for instance '-1', '2.5', 'many')")
-    assert said.endswith("the loss takes counts 0, 1, 2, ...")
+    (fault,) = inspected(source).faults
+    assert fault.startswith("label 'visits': 3 of 404 cells do not fit (for instance '-1', '2.5', 'many')")
+    assert fault.endswith("the loss takes counts 0, 1, 2, ...")

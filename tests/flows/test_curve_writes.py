@@ -1,4 +1,4 @@
-"""What the curves of whole runs say in MLflow: DIFF2's, and the keys of classes that were one key."""
+"""Curves of whole runs in MLflow: DIFF2's, and the keys of classes that once were one key."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def home(tmp_path, monkeypatch) -> Home:
     return Home.current().make()
 
 
-def told(home: Home, kind: str) -> tuple[dict[str, dict[int, float]], dict[str, str]]:
-    """Points by key and step, and parameters, of the only run of this kind."""
+def logged(home: Home, kind: str) -> tuple[dict[str, dict[int, float]], dict[str, str]]:
+    """Points by key and step, and parameters, of the only run of this kind in MLflow."""
     with closing(sqlite3.connect(home.mlflow_database)) as db:
         (found,) = db.execute("SELECT run_uuid FROM tags WHERE key = 'fedcore.kind' AND value = ?", (kind,)).fetchall()
         points: dict[str, dict[int, float]] = {}
@@ -46,7 +46,7 @@ def test_diff2s_paper_claims_at_the_end_only_and_its_curves_are_there(home):
             }
         ),
     )
-    points, params = told(home, "phase")
+    points, params = logged(home, "phase")
     assert points["privacy/epsilon_paper_so_far"] == {12: number_up(result.epsilon_paper)}
     assert result.epsilon_paper == pytest.approx(3.0) and params["alpha"] == "9"
     assert len(points["privacy/epsilon_accounted_so_far"]) == 12
@@ -78,10 +78,10 @@ def test_classes_that_differ_in_what_mlflow_does_not_take_have_a_curve_each(home
             }
         ),
     )
-    points, params = told(home, "experiment")
+    points, params = logged(home, "experiment")
     of_classes = {key: list(value.values()) for key, value in points.items() if key.startswith("test_recall")}
     assert of_classes == {
         "test_recall/:3c:7": [pytest.approx(result.test_recall["<7"])],
         "test_recall/:3e:7": [pytest.approx(result.test_recall[">7"])],
     }
-    assert "data.features.CD4_" in params  # nobody else's: as before
+    assert "data.features.CD4_" in params  # a key of this class only: unchanged

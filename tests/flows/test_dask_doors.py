@@ -1,4 +1,4 @@
-"""What listens while a plain run, or `fedcore up`, is at work, and what a stranger hears there."""
+"""Listening ports during a plain run and `fedcore up`, and their answers to a stranger."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def doors(pids: Iterable[int]) -> set[tuple[str, int]]:
 
 
 def check(found: set[tuple[str, int]], pages: Iterable[str], count: int, folder: Path) -> None:
-    """All is on loopback; besides Prefect's and MLflow's so many doors, which speak TLS with whom they know."""
+    """Checks that all ports are on loopback, and that those of Dask accept TLS with the home's keys only."""
     assert {host for host, _ in found} == {"127.0.0.1"}, found
     dask = {door for door in found if door[1] not in {urlsplit(page).port for page in pages}}
     assert len(dask) == count, (found, dask)
@@ -66,8 +66,8 @@ def test_a_run_opens_no_door_of_dask_but_by_tls_on_loopback(tmp_path):
         check(found, [server["url"]], count, tmp_path)
     finally:
         run.send_signal(signal.SIGINT)
-        _, said = run.communicate(timeout=SOON)
-    assert "Traceback" not in said and "handshake" not in said, said
+        _, errors = run.communicate(timeout=SOON)
+    assert "Traceback" not in errors and "handshake" not in errors, errors
 
 
 def test_up_opens_no_door_of_dask_but_by_tls_on_loopback(tmp_path):
@@ -77,23 +77,23 @@ def test_up_opens_no_door_of_dask_but_by_tls_on_loopback(tmp_path):
             started = command("up", "--workers", "2", home=home)
             out, err = started.communicate(timeout=HANGS)
         assert started.returncode == 0, (out, err)
-        kept = status(home)
-        found = {name: doors([service["pid"]]) for name, service in kept.items()}
+        services = status(home)
+        found = {name: doors([service["pid"]]) for name, service in services.items()}
         assert {host for each in found.values() for host, _ in each} == {"127.0.0.1"}, found
         every = {"prefect": 1, "mlflow": 1, "dask": 1, "dask-workers": 2 * 2, "deployments": 0}
         assert {name: len(each) for name, each in found.items()} == every, found
         check(found["dask"] | found["dask-workers"], [], 1 + 2 * 2, tmp_path)
-        assert kept["dask"]["address"].startswith("tls://127.0.0.1:")
+        assert services["dask"]["address"].startswith("tls://127.0.0.1:")
         keys = home.cluster_keys
         assert keys.stat().st_mode & 0o777 == 0o600 and keys.parent.stat().st_mode & 0o777 == 0o700
         secret = keys.read_text().splitlines()[1]
         for path in home.services.glob("*.*"):
             assert path.is_dir() or secret.encode() not in path.read_bytes(), path
-        for service in kept.values():
+        for service in services.values():
             words = psutil.Process(service["pid"]).cmdline()
             assert not any(secret in word for word in words)
 
-        # A run uses it, with the keys of its home.
+        # A run uses the cluster with the keys of its home.
         (tmp_path / "small.yaml").write_text(instead(SMALL, "{backend: in-process}", "{workers: 2}"))
         run = command("run", str(tmp_path / "small.yaml"), home=home)
         out, err = run.communicate(timeout=HANGS)

@@ -1,4 +1,4 @@
-"""With `fedcore up`: runs belong to the deployments, schedules too, and Retry on the page resumes a killed one."""
+"""With `fedcore up`: runs and schedules belong to the deployments; Retry on the page resumes a killed run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ from tests.ports import ports_to_oneself
 pytestmark = [pytest.mark.slow, pytest.mark.minutes, pytest.mark.faults]
 
 LONG = (500, 300, 150)
-"""Rounds of a run that is not over before the server has heard of it, or it of the server: both take seconds on a busy
-machine, by events."""
+"""Rounds of a run that lasts longer than events between it and the server, which take seconds on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def services(tmp_path_factory):
 
 
 KNOWN: dict[str, str] = {}
-"""By host and port of a service, what its callers have to know."""
+"""Credentials of a service's callers, by host and port."""
 
 
 def call(url: str, body: Any = None, method: str | None = None) -> Any:
@@ -67,7 +66,7 @@ def call(url: str, body: Any = None, method: str | None = None) -> Any:
 
 
 def tasks_that_are(state: str, api: str, meta: dict[str, str]) -> int:
-    """How many task runs of a run's flow run are in this state, as the page shows them."""
+    """Number of task runs of a run's flow run in this state, as the page shows them."""
     mine, those = {"id": {"any_": [meta["flow_run_id"]]}}, {"state": {"type": {"any_": [state]}}}
     return call(f"{api}/task_runs/count", {"flow_runs": mine, "task_runs": those})
 
@@ -81,7 +80,7 @@ def wait_until_over(url: str) -> dict:
 
 
 def test_prefects_own_command_line_lists_flow_runs(services):
-    """It fails with 422 under newer versions of fastapi: see the bounds in pyproject.toml."""
+    """Under newer versions of fastapi it fails with 422: see the bounds in pyproject.toml."""
     home, api = services
     environment = {**os.environ, **prefect_environment(Home(home)), "PREFECT_API_URL": api}
     environment["PREFECT_API_AUTH_STRING"] = auth_string(Home(home), api)
@@ -92,7 +91,7 @@ def test_prefects_own_command_line_lists_flow_runs(services):
 
 
 def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
-    """Under SQLAlchemy 2.1 the scheduler fails in its log only, and no flow run ever comes: see pyproject.toml."""
+    """Under SQLAlchemy 2.1 the scheduler fails, in its log only, and creates no flow run: see pyproject.toml."""
     home, api = services
     deployment = call(f"{api}/deployments/name/run/run")["id"]
     schedule = {"schedule": {"interval": 10}, "parameters": {"seed": 11}, "max_scheduled_runs": 3}
@@ -129,7 +128,7 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
 
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path, ledger):
-    """By the deployments, another process: workers hold the ledgers of the driver that was killed."""
+    """The deployments, another process, resume it: workers hold the ledgers of the killed driver."""
     home, api = services
     privacy = {"epsilon": 4, "ledger": ledger}
     federation = Federation.make(home, f"retried-{ledger}", phases=LONG, privacy=privacy)
@@ -144,11 +143,11 @@ def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path, ledger
         time.sleep(0.05)
     driver.kill()
     driver.communicate(timeout=HANGS)
-    # The deployments look for flow runs of killed drivers: no other command has to come first.
+    # The deployments look for flow runs of killed drivers, without any other command.
     assert wait_until_over(flow_run)["state"]["type"] == "CRASHED"
     assert federation.state() == "KILLED"
 
-    # What the page's Retry button sends.
+    # The request of the page's Retry button.
     state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
     assert call(f"{flow_run}/set_state", {"state": state, "force": True})["status"] == "ACCEPT"
     until = time.monotonic() + HANGS
@@ -157,7 +156,7 @@ def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path, ledger
         time.sleep(0.5)
     assert found["run_count"] == 2
     federation.check_complete(tmp_path)
-    # What was running when the driver was killed is not shown as running for ever; the last states come by events.
+    # Task runs of the killed driver do not stay RUNNING; the last states arrive by events.
     until = time.monotonic() + SOON
     while tasks_that_are("RUNNING", api, meta):
         assert time.monotonic() < until
@@ -205,8 +204,8 @@ def test_ctrl_c_is_cancelled_and_a_retry_at_once_is_not_lost(services, tmp_path)
     federation.check_complete(tmp_path)
 
 
-def test_with_dead_deployments_a_run_is_carried_out_and_says_so(services, tmp_path):
-    """The last of the file: nobody starts them again."""
+def test_with_dead_deployments_a_run_is_carried_out_with_a_notice(services, tmp_path):
+    """The last test of the file, because the deployments are not started again."""
     home, api = services
     os.kill(int(status(Home(home))["deployments"]["pid"]), signal.SIGKILL)
     federation = Federation.make(home, "alone", phases=(5, 3, 2))

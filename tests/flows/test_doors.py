@@ -1,4 +1,4 @@
-"""What a web page and another account of the machine can send to our HTTP services, over real HTTP: nothing gets in."""
+"""Requests of web pages and of other accounts to fedcore's HTTP services, over real HTTP: all are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def request(
 
 
 def attacks(port: int, known: str) -> dict[str, dict[str, str | None]]:
-    """Headers of what must not get in, by what it is. A browser sends the password that its visitor once gave."""
+    """Headers of requests that must be refused, by name. A browser sends the password that its visitor once typed."""
     right = {"Host": f"127.0.0.1:{port}", "Authorization": known, "Content-Type": "application/json"}
     foreign = f"http://evil.example:{port}"
     return {
@@ -145,14 +145,14 @@ def test_no_web_socket_opens_either(services, path, attack):
 
 
 def test_the_secret_is_in_no_argument_log_and_file_but_its_own(services):
-    """Neither as it is nor in base64, after services, drivers and their logs have used it."""
+    """Neither in plain text nor in base64, after services, drivers and their logs have used the secret."""
     words = [secret(services.home), basic(secret(services.home)).removeprefix("Basic ")]
     for process in psutil.process_iter():
         try:
-            told = " ".join(process.cmdline())
+            command_line = " ".join(process.cmdline())
         except psutil.Error:
             continue
-        assert not any(word in told for word in words)
+        assert not any(word in command_line for word in words)
     for path in services.home.root.rglob("*"):
         if path.is_file() and path != secret_path(services.home):
             assert not any(word.encode() in path.read_bytes() for word in words), path
@@ -198,7 +198,7 @@ def test_an_operator_adds_names_and_no_wildcard(monkeypatch):
 
 
 def test_the_attack_of_the_issue_finds_no_way_in(services, tmp_path):
-    """List, patch with a pull step that runs a command, start a flow run of it; then wait as long as it once took."""
+    """Lists deployments, patches one with a pull step that runs a command, starts it, and waits as long as it took."""
     parts, planted = urlsplit(services.prefect), tmp_path / "planted"
     page = {"Host": f"evil.example:{parts.port}", "Origin": f"http://evil.example:{parts.port}"}
     headers: dict[str, str | None] = {**page, "Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""Runs without a test file whose silos hold records out: what is said of the model, kills, policies, MLflow."""
+"""Runs without a test file whose silos hold records out: measures of the model, kills, policies, MLflow."""
 
 import math
 import re
@@ -27,7 +27,7 @@ SIZES = {"ash": 400, "birch": 250}
 
 
 def table(name, n):
-    """A silo's records: two columns, and a label that follows from them with some noise."""
+    """A silo's records: two columns, and a label that depends on them with some noise."""
     rng = np.random.default_rng([n, 4])
     X = rng.uniform(-1, 1, (n, 2)) * [40.0, 3.0] + [60.0, 5.0]
     z = (X[:, 0] - 60.0) / 20.0 - (X[:, 1] - 5.0) / 2.0 + 0.5 * rng.standard_normal(n)
@@ -76,7 +76,7 @@ def config(files, privacy=None, evaluation=None, algorithm=None, **sections):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """How often each silo committed an answer, by address."""
+    """Number of answers that each silo committed, by address."""
     seen = []
     for kind in (MemoryLedger, SqliteLedger):
         commit = kind.commit
@@ -107,8 +107,8 @@ def test_errors_are_those_of_the_held_out_records_and_cost_nothing_beside_traini
         scaled = np.column_stack([(X[at, 0] - 60.0) / 40.0, (X[at, 1] - 5.0) / 3.0, np.ones(len(at))])
         wrong.append((scaled @ weights >= 0) != (y[at] == 1))
     truth = float(np.concatenate(wrong).mean())
-    # By hand: an error adds up 4 of 8 cells, whose noise is made to add up to none: 2 of their variances are left. The
-    # noise is another in every folder, so six deviations are allowed for, which is about 0.17 here.
+    # By hand: an error sums 4 of 8 cells, and all noise is adjusted to sum to 0: 2 of their variances are left. Noise
+    # differs in every folder, so six deviations are allowed, about 0.17 here.
     held = {name: n // 5 for name, n in SIZES.items()}
     on_a_cell = math.hypot(*(held[name] * plan.phases[3].by_silo[name].sigma for name in SIZES))
     deviation = math.sqrt(2.0) * on_a_cell / sum(held.values())
@@ -129,11 +129,11 @@ def test_errors_are_those_of_the_held_out_records_and_cost_nothing_beside_traini
         return
     for version, name in home.ledger_folders.found(None):
         ledger = SqliteLedger(name, *home.ledger_folders.of(version, name))
-        (told,) = account(ledger)["runs"]
+        (run_account,) = account(ledger)["runs"]
         ledger.close()
         n = SIZES[name]
-        assert [phase["records"] for phase in told["phases"]][1::2] == [[n - n // 5 + 1, n]] * 2
-        assert told["epsilon_spent"] == pytest.approx(4.0, rel=1e-4)
+        assert [phase["records"] for phase in run_account["phases"]][1::2] == [[n - n // 5 + 1, n]] * 2
+        assert run_account["epsilon_spent"] == pytest.approx(4.0, rel=1e-4)
 
 
 def made_weights(home, name):
@@ -145,7 +145,7 @@ def made_weights(home, name):
 
 
 class Killed(BaseException):
-    """Nothing catches it but what catches a kill."""
+    """Simulated kill: a BaseException, which only code for kills catches."""
 
 
 def after_one_silo(monkeypatch):
@@ -190,7 +190,7 @@ def test_a_run_killed_in_an_evaluation_goes_on_to_the_same_bits(tmp_path, home, 
         assert set(answers) == set(once)
     else:
         assert sorted(answers) == once
-    if kind != "guarded":  # whose keys, and so whose noise, are their own
+    if kind != "guarded":  # guarded silos have keys, and so noise, of their own
         assert resumed.weights_sha256 == undisturbed.weights_sha256 and resumed.held_out == undisturbed.held_out
     assert resumed.epsilon_spent == pytest.approx(undisturbed.epsilon_spent)
 
@@ -219,13 +219,13 @@ def test_mlflow_and_the_terminal_show_the_measures_with_their_intervals(home, fi
     (parent,) = [each for each in found if "fedcore.phase" not in each.data.tags]
     assert parent.data.metrics["evaluation/error"] == pytest.approx(last.error.value)
     show_run(result, False)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "held-out error" in said and "held-out records of the silos (130), released with noise" in said
-    assert re.search(r"area under the ROC curve [01]\.\d{3} 0\.\d{3} to [01]\.\d{3}", said)
-    assert "Errors of earlier evaluations, by phase of the plan: 0." in said and "No test data" not in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "held-out error" in output and "held-out records of the silos (130), released with noise" in output
+    assert re.search(r"area under the ROC curve [01]\.\d{3} 0\.\d{3} to [01]\.\d{3}", output)
+    assert "Errors of earlier evaluations, by phase of the plan: 0." in output and "No test data" not in output
 
 
-def test_a_real_label_is_refused_before_any_silo_is_asked(home, files, answers):
+def test_a_real_label_is_refused_before_any_question(home, files, answers):
     data = config(files).data.model_dump() | {"classes": None}
     made = config(files, data=data, model={"loss": {"name": "huber"}})
     with pytest.raises(InputError, match="counts classes, and loss 'huber' takes real numbers"):

@@ -1,4 +1,4 @@
-"""An exception that nobody foresaw, over the real command: no traceback, a log, an exit code of its own."""
+"""An unexpected exception in the real command: no traceback, a log, and its own exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.failures import MOST_KEPT, without_secrets
+from flows.failures import MOST_LOGS, without_secrets
 
 COMMAND = Path(sys.executable).with_name("fedcore")
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def fedcore(folder: Path, *arguments: str, planted: str = "", **options) -> subprocess.CompletedProcess[str]:
-    """The command, with an internal replaced by way of a `sitecustomize` that the user's PYTHONPATH names."""
+    """The command with a replaced internal, through a `sitecustomize` on PYTHONPATH."""
     (folder / "planted").mkdir(exist_ok=True)
     (folder / "planted" / "sitecustomize.py").write_text(planted)
     environment = os.environ | {"PYTHONPATH": str(folder / "planted"), "TMPDIR": str(folder)}
@@ -43,7 +43,7 @@ def fedcore(folder: Path, *arguments: str, planted: str = "", **options) -> subp
 
 def test_an_unforeseen_exception_is_a_sentence_a_private_log_and_70(tmp_path):
     done = fedcore(tmp_path, "plan", CONFIG, "--token=hunter2", planted=BROKEN)
-    assert done.returncode == 2  # an option that is not there is foreseen
+    assert done.returncode == 2  # an unknown option is an expected error
     done = fedcore(tmp_path, "plan", CONFIG, "privacy.token=hunter2", planted=BROKEN)
     assert done.returncode == 70
     assert "Traceback" not in done.stderr and "LookupError" in done.stderr and done.stderr.count("\n") == 1
@@ -66,10 +66,10 @@ def test_without_a_home_the_log_is_a_private_temporary_file(tmp_path):
 def test_logs_do_not_fill_a_home(tmp_path):
     folder = tmp_path / "home" / "failures"
     folder.mkdir(parents=True)
-    for number in range(MOST_KEPT + 5):
+    for number in range(MOST_LOGS + 5):
         (folder / f"20200101T000000-{number:04}.log").write_text("old")
     assert fedcore(tmp_path, "plan", CONFIG, planted=BROKEN).returncode == 70
-    assert len(list(folder.iterdir())) == MOST_KEPT
+    assert len(list(folder.iterdir())) == MOST_LOGS
 
 
 @pytest.mark.parametrize("arguments", [("plan", CONFIG), ("algorithms",), ("conf", "list", "--json"), ("--help",)])
@@ -101,7 +101,7 @@ def test_an_exit_of_a_service_is_70_and_its_traceback_in_its_log(tmp_path):
     assert done.returncode == 70 and "ValueError" in done.stderr
 
 
-def test_secrets_are_not_in_a_command_as_it_is_kept():
+def test_secrets_are_not_in_a_logged_command():
     given = [
         "fedcore",
         "x",
@@ -112,7 +112,7 @@ def test_secrets_are_not_in_a_command_as_it_is_kept():
         "privacy.epsilon=2",
         "http://me:4@host/5",
     ]
-    kept = [
+    shown = [
         "fedcore",
         "x",
         "a.token=***",
@@ -122,7 +122,7 @@ def test_secrets_are_not_in_a_command_as_it_is_kept():
         "privacy.epsilon=2",
         "http://***@host/5",
     ]
-    assert without_secrets(given) == kept
+    assert without_secrets(given) == shown
 
 
 @pytest.mark.parametrize("broken", ["flows.commands.app", "typer", "fedcore.ledger", "flows.failures", "fedcore.home"])

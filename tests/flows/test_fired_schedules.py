@@ -1,5 +1,5 @@
-"""With `fedcore up`: a sweep by cron on a Dask cluster of one's own. Silos refuse three of its cells, Retry on the page
-and `fedcore retry` run only these."""
+"""With `fedcore up`: a sweep by cron on an own Dask cluster. Silos refuse three of its cells, and Retry on the page and
+`fedcore retry` run only these."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Machine:
         return done.stdout + done.stderr
 
     def register_silos(self, config: Path) -> None:
-        """What the silos' operators do once, for the data of a sweep."""
-        said = self.fedcore("budget", "register", "--new", str(config))
-        assert said.count("has an account from here on") == 2, said
+        """Registers the data of a sweep, as the silos' operators do once."""
+        output = self.fedcore("budget", "register", "--new", str(config))
+        assert output.count("has an account from here on") == 2, output
 
     def allow(self, runs: int) -> None:
-        """What the silos' operators do: the same policy, with another number of runs."""
+        """Replaces the silos' policies by ones with another number of runs, as their operators do."""
         write_policy(self.policies, runs=runs)
 
     def write(self, name: str, scheduled: str) -> Path:
@@ -80,7 +80,7 @@ class Machine:
         return path
 
     def firings(self, name: str) -> list[dict[str, Any]]:
-        """Flow runs that schedules made of a config, and that were due."""
+        """Due flow runs that schedules made of a config."""
         return self._fired(name, {"not_any_": ["SCHEDULED", "PENDING"]})
 
     def _fired(self, name: str, states: dict[str, list[str]]) -> list[dict[str, Any]]:
@@ -89,14 +89,14 @@ class Machine:
         return [each for each in found if each["auto_scheduled"] and each["parameters"]["name"] == name]
 
     def settle(self, name: str) -> None:
-        """Waits for the firings of a paused schedule that were taken up before: a start may take a minute."""
+        """Waits for firings of a paused schedule that were started before: a start may take a minute."""
         until = time.monotonic() + HANGS
         while self._fired(name, {"any_": ["PENDING", "RUNNING"]}):
             assert time.monotonic() < until
             time.sleep(0.5)
 
     def answered(self) -> list[str]:
-        """Runs in the order in which their first round was answered."""
+        """Runs in the order of their first answers."""
         lines = self._lines()
         return list(dict.fromkeys(words[2] for words in lines if words[1] == "end"))
 
@@ -104,7 +104,7 @@ class Machine:
         return sum(words[1] == "end" for words in self._lines())
 
     def _lines(self) -> list[list[str]]:
-        """Of the silos' log, which their first answer begins."""
+        """Lines of the silos' log, which the first answer creates."""
         return [line.split() for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
 
@@ -119,7 +119,7 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
             patch.setenv("FEDCORE_REGISTER", str(made.register))
             started = up(home, workers=1)
         scheduler = root / "scheduler.json"
-        # The cluster has policies that the driver has not.
+        # The cluster has policies that the driver lacks.
         own = {"FEDCORE_POLICIES": str(made.policies), "FEDCORE_REGISTER": str(made.register)}
         environment = os.environ | own
 
@@ -133,8 +133,8 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
             for option, key in (("ca-file", "ca"), ("cert", "certificate"), ("key", "key"))
             for word in (f"--tls-{option}", made.keys[key])
         ]
-        asked = ["--host", "tls://127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler), "--no-dashboard"]
-        processes = [quiet([dask[0], "-m", f"{dask[2]}.dask_scheduler", *asked, *keys])]
+        options = ["--host", "tls://127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler), "--no-dashboard"]
+        processes = [quiet([dask[0], "-m", f"{dask[2]}.dask_scheduler", *options, *keys])]
         until = time.monotonic() + SOON
         while not scheduler.exists():
             assert time.monotonic() < until
@@ -159,8 +159,8 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
 def test_a_cron_runs_a_sweep_and_retry_only_what_was_refused(machine):
     machine.allow(ALLOWED)
     nightly = machine.write("nightly", "unfinished")
-    said = machine.fedcore("schedule", "add", str(nightly), "--cron", "* * * * *")
-    assert "sweep nightly" in said and f"{CELLS} runs" in said and "paused once a silo's cap or policy" in said
+    output = machine.fedcore("schedule", "add", str(nightly), "--cron", "* * * * *")
+    assert "sweep nightly" in output and f"{CELLS} runs" in output and "paused once a silo's cap or policy" in output
     until = time.monotonic() + HANGS
     while not (fired := machine.firings("nightly")):
         assert time.monotonic() < until
@@ -208,8 +208,8 @@ def test_a_cron_runs_a_sweep_and_retry_only_what_was_refused(machine):
 def test_each_firing_of_repetitions_runs_the_next_one_and_a_second_in_the_meantime_is_skipped(machine):
     machine.allow(1000)
     before = machine.rounds()
-    said = machine.fedcore("schedule", "add", str(machine.write("again", "repetition")), "--every", "10s")
-    assert "each firing is a new repetition" in said
+    output = machine.fedcore("schedule", "add", str(machine.write("again", "repetition")), "--every", "10s")
+    assert "each firing is a new repetition" in output
     until = time.monotonic() + HANGS
 
     def completed() -> list[dict[str, Any]]:

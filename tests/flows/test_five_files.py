@@ -1,4 +1,4 @@
-"""From a person's CSV files to predictions, by commands alone: init, check, plan, tune, run, mlflow models predict.
+"""From a person's CSV files to predictions by commands only: init, check, plan, tune, run, mlflow models predict.
 
 The files are scikit-learn's tables: tumours (two classes), diabetes (a number) and wine (three classes).
 """
@@ -77,7 +77,7 @@ def fedcore(folder: Path, *words: str, code: int = 0) -> str:
 
 
 def write(folder: Path, table: Any, columns: list[str], label: str, silos: int) -> pd.DataFrame:
-    """One CSV file per silo and public.csv, whose records are returned."""
+    """Writes a CSV file per silo and public.csv, and returns the public records."""
     frame = pd.concat([table.data[columns], table.target.rename(label)], axis=1)
     train, test = train_test_split(frame, test_size=0.2, random_state=0)
     for k, part in enumerate(np.array_split(np.arange(len(train)), silos)):
@@ -87,7 +87,7 @@ def write(folder: Path, table: Any, columns: list[str], label: str, silos: int) 
 
 
 def fill(path: Path, ranges: dict[str, list[float]], more: dict[str, Any]) -> None:
-    """What a person does with an editor."""
+    """Fills in the config, as a person does with an editor."""
     values = yaml.safe_load(path.read_text())
     assert set(values["data"]["features"]) >= set(ranges)
     values["data"]["features"].update({name: {"range": ends} for name, ends in ranges.items()})
@@ -97,7 +97,7 @@ def fill(path: Path, ranges: dict[str, list[float]], more: dict[str, Any]) -> No
 
 
 def predictions(folder: Path, name: str, test: pd.DataFrame, label: str) -> list[Any]:
-    """The served model's, of the public records without their label."""
+    """Predictions of the served model for the public records without their label."""
     test.drop(columns=label).to_csv(folder / "ask.csv", index=False)
     subprocess.run(
         [
@@ -140,10 +140,10 @@ def test_five_clinics_from_files_to_predictions(tmp_path):
     tried = ("--simulations", "4", "--grid", "algorithm.step=[2, 8]", "--grid", "algorithm.rounds=[40]")
     fedcore(tmp_path, "tune", "experiment.yaml", *tried, "-o", "tuned.yaml")
     assert "10 columns make 10 features" in " ".join(fedcore(tmp_path, "plan", "tuned.yaml").split())
-    said = fedcore(tmp_path, "run", "tuned.yaml")
+    output = fedcore(tmp_path, "run", "tuned.yaml")
     result = result_of(tmp_path)
     assert result["epsilon_accounted"] <= 4.0001 and result["majority_error"] == pytest.approx(47 / 114)
-    assert result["test_error"] < 0.2 and "no better" not in said
+    assert result["test_error"] < 0.2 and "no better" not in output
     wrong = np.mean(np.array(predictions(tmp_path, "own-data", test, "benign")) != test["benign"].to_numpy())
     assert wrong == pytest.approx(result["test_error"])
 
@@ -161,12 +161,12 @@ def test_a_number_as_label_is_predicted_in_its_own_units(tmp_path):
     }
     fill(tmp_path / "experiment.yaml", {**DIABETES, "sex": [1, 2]}, more)
     fedcore(tmp_path, "check", "experiment.yaml")
-    said = " ".join(fedcore(tmp_path, "run", "experiment.yaml").split())
+    output = " ".join(fedcore(tmp_path, "run", "experiment.yaml").split())
     result = result_of(tmp_path)
     off = np.array(predictions(tmp_path, "own-data", test, "progression")) - test["progression"].to_numpy()
     assert result["test_rmse"] == pytest.approx(np.sqrt(np.mean(off**2)))
     assert result["mean_rmse"] == pytest.approx(test["progression"].std(ddof=0))
-    assert "test RMSE" in said and result["variance_explained"] > 0.1
+    assert "test RMSE" in output and result["variance_explained"] > 0.1
 
 
 @pytest.mark.hours

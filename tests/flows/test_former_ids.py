@@ -1,4 +1,4 @@
-"""Runs whose ids are of paths as they were typed, as ids were before they named places."""
+"""Runs of former ids, which contain paths as they were typed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def config(folder: str = ".", **changes) -> ExperimentConfig:
 
 
 def of_before(home: Home, made: ExperimentConfig, folder: Path, state: str) -> None:
-    """A run of the config as version 0.2.0 would have left it, whose paths were typed from the root."""
+    """A run of the config as version 0.2.0 left it, with paths typed from the root."""
     result = run(home, made)
     (home.runs / run_id(made)).rename(home.runs / OLD)
     store = RunStore(store_path(home, OLD))
@@ -64,8 +64,8 @@ def of_before(home: Home, made: ExperimentConfig, folder: Path, state: str) -> N
 def test_a_finished_one_is_shown_and_not_trained_again(home, tmp_path, capsys):
     of_before(home, config(), tmp_path, "FINISHED")
     shown = launch_run(config(), Console(width=400))
-    said = capsys.readouterr().out
-    assert f"{OLD} is of the same parameters, under former ids (of paths as they were typed, or of where" in said
+    output = capsys.readouterr().out
+    assert f"{OLD} is of the same parameters, under former ids (of paths as they were typed, or of where" in output
     assert shown == read_run(home, OLD).result and not (home.runs / run_id(config())).exists()
     resume(OLD, as_json=True)
     assert json.loads(capsys.readouterr().out)["weights_sha256"] == shown.weights_sha256
@@ -73,7 +73,7 @@ def test_a_finished_one_is_shown_and_not_trained_again(home, tmp_path, capsys):
     assert RecordedRuns(home).former(config(algorithm={"name": "mbsgd", "rounds": 4, "step": 0.5})) is None
 
 
-def test_a_stopped_one_says_why_it_cannot_go_on(home, tmp_path):
+def test_a_stopped_one_has_a_reason_why_it_cannot_be_resumed(home, tmp_path):
     of_before(home, config(), tmp_path, "KILLED")
     found = RecordedRuns(home).former(config())
     assert found.run == OLD and found.result is None

@@ -1,4 +1,4 @@
-"""How often runs are read to find those of former ids: a home may keep thousands."""
+"""Number of reads in the search for runs of former ids: a home may hold thousands of runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ home = test_former_sweeps.home
 
 @pytest.fixture
 def scanned(monkeypatch) -> list[str]:
-    """Runs whose parameters were read, and those that were validated."""
+    """Runs whose parameters were read, and runs that were validated."""
     seen: list[str] = []
     read, validated = former_runs.read_meta, former_runs.read_run
     monkeypatch.setattr(former_runs, "_KNOWN", {})

@@ -1,6 +1,6 @@
-"""Kept sweeps whose ids change under them: their data were moved, and a link was left in their place.
+"""Saved sweeps whose ids change because their data were moved and replaced by a link.
 
-Nothing is renamed or rewritten here: cells are run, and then the folder of their data becomes a link.
+The tests run cells and then turn the folder of their data into a link; no file of a run is renamed or rewritten.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flows.flow_runs import _fired as fired_run
 from flows.launch import launch_run, launch_sweep, save_sweep_folder
 from flows.recorded.former_ids import RecordedRuns
 from flows.runs import read_run, store_path
-from flows.sweep import _Cells, _fired, _together
+from flows.sweep import _Cells, _count_in_step, _fired
 from flows.sweep_files import is_complete, is_over, load_saved, sweep_id
 from tasks.calls import in_step
 from tasks.run_file import read_receipts
@@ -71,7 +71,7 @@ def move_data(home: Home) -> None:
 
 
 def other_data(home: Home) -> None:
-    """Another folder takes the place of the data: other records, and more of them at one silo."""
+    """Puts another folder in the place of the data, with other records, and more of them at one silo."""
     project = home.root.parent
     other = project / "data-2024"
     other.mkdir()
@@ -89,8 +89,8 @@ def stop(home: Home, name: str) -> None:
     store.close()
 
 
-def kept(home: Home, finished: int, stopped: int = 0, ledger: str = "memory") -> tuple[SweepConfig, str, list[str]]:
-    """A sweep of which so many cells are finished, the next ones stopped, and the others not begun; its data move."""
+def saved(home: Home, finished: int, stopped: int = 0, ledger: str = "memory") -> tuple[SweepConfig, str, list[str]]:
+    """A sweep with finished, stopped and unbegun cells (in this order), whose data then move."""
     made = sweep(ledger)
     save_sweep_folder(home, made)
     name, ids = sweep_id(made), [run_id(cell) for cell in made.cells()]
@@ -109,44 +109,44 @@ def folders(home: Home) -> set[str]:
 
 
 def carry_out(home: Home, config: SweepConfig, commanded: bool = False) -> list:
-    """What the sweep's flow does with its cells; results and errors in their order."""
+    """Runs the cells as the sweep's flow does; returns results and errors in their order."""
     with Session.of_driver(home) as session:
         session.commanded = commanded
         flows = CellFlowRows(home.prefect / "prefect.db", PARENT)
         try:
             cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             calls = ((run_id(chain[0]), made) for chain, made in cells.chains(config))
-            return [made for _, made in in_step(calls, _together(config.cells()))]
+            return [made for _, made in in_step(calls, _count_in_step(config.cells()))]
         finally:
             flows.close()
 
 
 def test_a_finished_one_is_reported_and_resumed_under_its_own_ids(home, capsys):
-    _, name, ids = kept(home, finished=3)
+    _, name, ids = saved(home, finished=3)
     before = folders(home)
     for command in (report, resume):
         command(name, as_json=True)
-        told = json.loads(capsys.readouterr().out)
-        assert told["sweep"] == name and [each["run"] for each in told["results"]] == ids
-        assert [each["settings"] for each in told["results"]] == [{}] * 3 and told["silos"][0]["cells"] == 3
+        values = json.loads(capsys.readouterr().out)
+        assert values["sweep"] == name and [each["run"] for each in values["results"]] == ids
+        assert [each["settings"] for each in values["results"]] == [{}] * 3 and values["silos"][0]["cells"] == 3
     assert (home.sweeps / name / "cells.csv").read_text().count("kept-") == 3
     assert folders(home) == before
 
 
 @pytest.mark.parametrize("finished, stopped", [(2, 0), (1, 1), (0, 3)])
-def test_one_with_cells_left_is_not_begun_anew_without_being_asked(home, capsys, finished, stopped):
-    config, name, ids = kept(home, finished, stopped, ledger="sqlite")
+def test_one_with_cells_left_does_not_begin_anew_by_itself(home, capsys, finished, stopped):
+    config, name, ids = saved(home, finished, stopped, ledger="sqlite")
     before = folders(home)
-    said = rf"^sweep {name} cannot go on: .*{sweep_id(config)} .*{finished} of 3 cells finished.*sweep CONFIG"
-    with pytest.raises(InputError, match=said):
+    text = rf"^sweep {name} cannot go on: .*{sweep_id(config)} .*{finished} of 3 cells finished.*sweep CONFIG"
+    with pytest.raises(InputError, match=text):
         resume(name)
     assert folders(home) == before
     if finished:
         report(name, as_json=True)
-        told = json.loads(capsys.readouterr().out)
-        assert [each["run"] for each in told["results"]] == ids[:finished]
-        left = [silo["cells_counted_in_full"] for silo in told["silos"]]
-        assert left == [3 - finished] * 2 and told["silos"][0]["cells"] == 3  # it was one plan
+        values = json.loads(capsys.readouterr().out)
+        assert [each["run"] for each in values["results"]] == ids[:finished]
+        left = [silo["cells_counted_in_full"] for silo in values["silos"]]
+        assert left == [3 - finished] * 2 and values["silos"][0]["cells"] == 3  # it was one plan
     else:
         with pytest.raises(InputError, match=f"sweep {name} has no finished cell yet"):
             report(name)
@@ -156,18 +156,18 @@ def test_one_with_cells_left_is_not_begun_anew_without_being_asked(home, capsys,
 
 
 def test_a_new_sweep_of_the_same_parameters_takes_finished_cells_over(home, capsys):
-    config, _, ids = kept(home, finished=3)
+    config, _, ids = saved(home, finished=3)
     outcome = launch_sweep(config, Console(width=400))
-    said = capsys.readouterr().out
-    assert "3 of 3 cells ended under former ids (of paths as they were typed, or of where data were then)" in said
+    text = capsys.readouterr().out
+    assert "3 of 3 cells ended under former ids (of paths as they were typed, or of where data were then)" in text
     assert [result.run for result in outcome.results] == ids and outcome.sweep == sweep_id(config)
     assert {path.name for path in home.runs.iterdir()} == set(ids)
-    assert "one plan" not in outcome.statement  # its cells were begun before it was kept first
+    assert "one plan" not in outcome.statement  # its cells were begun before it was saved first
 
 
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_where_flows_drive_cells_only_a_command_begins_stopped_ones_anew(home, ledger):
-    config, _, ids = kept(home, finished=1, stopped=1, ledger=ledger)
+    config, _, ids = saved(home, finished=1, stopped=1, ledger=ledger)
     receipts = len(list(read_receipts(store_path(home, ids[0]))))
     finished, stopped, new = carry_out(home, config)
     assert finished.run == ids[0] and len(list(read_receipts(store_path(home, ids[0])))) == receipts
@@ -180,8 +180,8 @@ def test_where_flows_drive_cells_only_a_command_begins_stopped_ones_anew(home, l
     assert is_complete(home, config)
 
 
-def test_a_command_says_what_begins_anew_also_where_it_prints_json(home, capsys, monkeypatch):
-    config, _, ids = kept(home, finished=2, stopped=1, ledger="sqlite")
+def test_a_command_prints_restarts_even_beside_json(home, capsys, monkeypatch):
+    config, _, ids = saved(home, finished=2, stopped=1, ledger="sqlite")
 
     def driver(*_):
         raise InputError("asked to drive")
@@ -191,13 +191,13 @@ def test_a_command_says_what_begins_anew_also_where_it_prints_json(home, capsys,
     for begin in (lambda: launch_sweep(config, None), lambda: launch_run(config.cells()[2], None)):
         with pytest.raises(InputError, match="asked to drive"):
             begin()
-        told = capsys.readouterr()
-        assert told.out == "" and f"{ids[2]} of the same parameters stopped" in told.err
-        assert "each at a charge of its own" in " ".join(told.err.split())
+        values = capsys.readouterr()
+        assert values.out == "" and f"{ids[2]} of the same parameters stopped" in values.err
+        assert "each at a charge of its own" in " ".join(values.err.split())
 
 
 class Fires:
-    """A firing that a schedule made, as far as it counts repetitions."""
+    """Stand-in for a schedule's firing, which counts repetitions."""
 
     def repetition(self, first, done):
         while done(first):
@@ -206,7 +206,7 @@ class Fires:
 
 
 def test_a_schedule_does_not_count_its_repetitions_from_the_beginning_again(home):
-    """Repetition 0 is finished, 1 was stopped: the next firing is of 2, and none is charged again."""
+    """Repetition 0 is finished, 1 was stopped: the next firing runs 2, and no repetition is charged again."""
     values = base() | {"name": "kept", "orchestration": {"scheduled": "repetition"}}
     values["privacy"] = {"epsilon": 1}
     made = SweepConfig.model_validate({"name": "kept", "base": values})
@@ -242,21 +242,21 @@ def test_with_patience_ladders_stand_as_their_runs_ended_before(home, capsys):
     move_data(home)
     again = load_saved(home, name)
     report(name, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["ladders"][0]["run"] == result.run and told["ladders"][0]["open"] == []
+    values = json.loads(capsys.readouterr().out)
+    assert values["ladders"][0]["run"] == result.run and values["ladders"][0]["open"] == []
     assert [each.run for each in carry_out(home, again)] == [result.run]
 
 
-def test_the_list_says_what_cannot_go_on(home, capsys):
-    config, name, ids = kept(home, finished=1, stopped=1)
+def test_the_list_marks_sweeps_and_runs_that_cannot_be_resumed(home, capsys):
+    config, name, ids = saved(home, finished=1, stopped=1)
     list_runs()
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"sweep {name}: 1 of 3 cells finished; its data make it {sweep_id(config)} now" in said
-    assert f"run {ids[1]} cannot go on" in said and f"run {ids[0]} cannot" not in said
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"sweep {name}: 1 of 3 cells finished; its data make it {sweep_id(config)} now" in text
+    assert f"run {ids[1]} cannot go on" in text and f"run {ids[0]} cannot" not in text
 
 
 def test_moved_back_it_is_what_it_was(home, capsys):
-    _, name, ids = kept(home, finished=3)
+    _, name, ids = saved(home, finished=3)
     data = home.root.parent / "data"
     data.unlink()
     (home.root.parents[1] / "disk").rename(data)
@@ -266,7 +266,7 @@ def test_moved_back_it_is_what_it_was(home, capsys):
 
 
 def finished(home: Home, ledger: str = "memory") -> tuple[SweepConfig, str, list[str]]:
-    """A sweep whose cells are all finished, before anything moves."""
+    """A sweep whose cells all finish before its data move."""
     made = sweep(ledger)
     save_sweep_folder(home, made)
     for cell in made.cells():
@@ -275,7 +275,7 @@ def finished(home: Home, ledger: str = "memory") -> tuple[SweepConfig, str, list
 
 
 def test_a_finished_run_on_other_data_stands_for_nothing(home, capsys):
-    """Where another folder takes the place of the data, the same words are other records: they are run."""
+    """With another folder in the place of the data, the same config has other records, and runs."""
     _, name, ids = finished(home)
     other_data(home)
     again = load_saved(home, name)
@@ -290,7 +290,7 @@ def test_a_finished_run_on_other_data_stands_for_nothing(home, capsys):
     }
     first = launch_run(again.cells()[0], None)
     assert first.run == now[0] and capsys.readouterr().err == ""
-    report(name, as_json=True)  # what was of the former data is shown under its own id
+    report(name, as_json=True)  # results of the former data are shown under their own id
     assert [each["run"] for each in json.loads(capsys.readouterr().out)["results"]] == ids
 
 
@@ -304,27 +304,27 @@ def test_a_stopped_run_on_other_data_keeps_none_from_beginning(home):
 
 
 def forget_digests(home: Home, ids: list[str]) -> None:
-    """As checkpoints of guarded silos are, and older ones."""
+    """Removes the digests, which checkpoints of guarded silos and of older versions lack."""
     for each in ids:
         store = RunStore(store_path(home, each))
         store.set_meta(files=None, files_key=None)
         store.close()
 
 
-def test_where_a_run_keeps_no_digests_it_is_said(home, capsys):
+def test_a_run_without_digests_is_marked_as_doubtful(home, capsys):
     _, _, ids = finished(home)
     forget_digests(home, ids)
     move_data(home)
     cell = SweepConfig.model_validate(sweep().model_dump()).cells()[0]
     assert launch_run(cell, None).run == ids[0]
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"{ids[0]} cannot say whether it is of the data that are there now" in said
+    text = " ".join(capsys.readouterr().err.split())
+    assert f"{ids[0]} may be of other data than those that are there now" in text
     outcome = launch_sweep(sweep(), None)
-    said = " ".join(capsys.readouterr().err.split())
-    assert [each.run for each in outcome.results] == ids and f"{ids[0]} and 2 more cannot say" in said
+    text = " ".join(capsys.readouterr().err.split())
+    assert [each.run for each in outcome.results] == ids and f"{ids[0]} and 2 more may be of other data" in text
 
 
-def test_where_a_run_keeps_no_digests_sizes_tell_other_data(home):
+def test_without_digests_other_sizes_show_other_data(home):
     _, name, ids = finished(home)
     forget_digests(home, ids)
     other_data(home)
@@ -336,5 +336,5 @@ def test_with_the_same_bytes_elsewhere_nothing_is_in_doubt(home, capsys):
     _, _, ids = finished(home)
     move_data(home)
     assert [each.run for each in launch_sweep(sweep(), None).results] == ids
-    said = " ".join(capsys.readouterr().err.split())
-    assert "3 of 3 cells ended under former ids" in said and "cannot say" not in said
+    text = " ".join(capsys.readouterr().err.split())
+    assert "3 of 3 cells ended under former ids" in text and "may be of other data" not in text

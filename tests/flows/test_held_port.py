@@ -1,4 +1,4 @@
-"""A port of a server is its account's for as long as anybody of that account talks to it, while no server lives too."""
+"""A client of a server holds its port for their account, even while no server lives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ taken.listen()
 
 
 def takes(port: int, account: int, how: str) -> bool:
-    """Whether a process of this account (-1: of this one) can listen at the port."""
+    """True if a process of this account (-1: the present one) can listen at the port."""
     done = subprocess.run([sys.executable, "-c", TAKES, str(port), str(account), how], capture_output=True, text=True)
     assert done.returncode == 0 or "Address already in use" in done.stderr, done.stderr
     return done.returncode == 0
@@ -44,7 +44,7 @@ def test_nobody_takes_the_port_of_a_dead_server_that_is_held(account, how):
     with held(f"http://127.0.0.1:{port}/api"):
         server.close()
         assert accounts(port) == set() and not takes(port, account, how)
-        with listen(port) as again:  # the next server of this account has it
+        with listen(port) as again:  # the next server of this account gets the port
             assert again.getsockname()[1] == port
             with socket.create_connection(("127.0.0.1", port), timeout=10):
                 assert again.accept()
@@ -59,7 +59,7 @@ def test_a_server_takes_no_port_at_which_another_of_the_account_listens():
         with listen(port) as second:
             assert second.getsockname()[1] != port
         with held(f"http://127.0.0.1:{port}/api"), socket.create_connection(("127.0.0.1", port), timeout=10):
-            assert first.accept()  # who holds a port takes none of its connections
+            assert first.accept()  # a holder of the port takes no connections
 
 
 def test_a_server_that_shares_no_port_is_talked_to_all_the_same():

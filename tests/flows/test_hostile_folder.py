@@ -1,4 +1,4 @@
-"""A working folder full of modules that somebody else wrote: no command, and nothing that it starts, imports one."""
+"""A working folder full of foreign modules: no command, and no process that it starts, imports one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
 
 class HostileFolder:
-    """A folder with a file and a folder for every module that there is; each leaves its name in a marker."""
+    """A folder with a file and a package for every known module; each writes its name to a marker when imported."""
 
     def __init__(self, root: Path) -> None:
         self.folder, self.home, self.marker = root / "work", root / "home", root / "marker"
@@ -49,7 +49,7 @@ class HostileFolder:
             (self.folder / f"{name}.py").write_text(text)
 
     def __call__(self, *arguments: str, command: tuple[str, ...] = (str(COMMAND),), **variables: str) -> str:
-        """Standard output of a command that has to end well, after which nothing planted may have run."""
+        """Runs a command, checks that it succeeds and that no planted module ran; returns standard output."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         done = subprocess.run(
             [*command, *arguments],
@@ -64,8 +64,11 @@ class HostileFolder:
         return done.stdout
 
     def keep_what_python_starts_without(self) -> None:
-        """Removes what the interpreter's own start imports, before any code of ours: the standard library, which a
-        relative entry of PYTHONPATH is before, customisations, and what .pth files of the environment import."""
+        """Removes modules that the interpreter imports at its start, before any code of fedcore.
+
+        These are the standard library (a relative entry of PYTHONPATH comes first), customisations, and imports of
+        the environment's .pth files.
+        """
         started = subprocess.run(
             [sys.executable, "-I", "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
         )
@@ -98,14 +101,13 @@ def test_runs_sweeps_and_audits_import_nothing_from_the_working_folder(hostile):
 @pytest.mark.parametrize("path", [":", *(pytest.param(path, marks=pytest.mark.hours) for path in (".", ":/nowhere"))])
 def test_a_relative_entry_of_pythonpath_reaches_no_child(hostile, path):
     hostile.keep_what_python_starts_without()
-    (hostile.folder / "fedcore_command.py").unlink(missing_ok=True)  # found before the first line of ours
+    (hostile.folder / "fedcore_command.py").unlink(missing_ok=True)  # imported before fedcore's first line
     hostile("run", "experiment.yaml", "cluster.workers=2", PYTHONPATH=path)
 
 
 @pytest.mark.hours
 def test_python_m_imports_what_is_installed(hostile):
-    """Python itself looks there for the package that -m names, and for what it needs to start it: all others are ours
-    to keep out."""
+    """Python itself searches the folder for the package of -m and for what starts it; fedcore keeps out the rest."""
     hostile.keep_what_python_starts_without()
     (hostile.folder / "flows" / "__init__.py").unlink()
     (hostile.folder / "flows").rmdir()
@@ -122,7 +124,7 @@ def test_python_m_imports_what_is_installed(hostile):
     ],
 )
 def test_settings_that_prefect_would_read_there_are_refused(tmp_path, name, text):
-    """A file of settings for logging names what is called: `os.open` makes the marker."""
+    """A settings file for logging can name a function to call: here `os.open`, which makes the marker."""
     marker = tmp_path / "marker"
     call = f"{{'()': 'os.open', path: '{marker}', flags: {os.O_CREAT | os.O_WRONLY}}}"
     (tmp_path / "logging.yml").write_text(f"version: 1\nhandlers:\n  evil: {call}\n")
@@ -153,8 +155,8 @@ def test_services_import_nothing_from_the_folder_in_which_up_was_called(hostile)
         "    from prefect.deployments import run_deployment\n"
         f"    print(run_deployment({flow!r}, timeout=150).state.type.value)\n"
     )
-    said = hostile("-P", "-c", fired, command=(sys.executable,), PYTHONPATH=str(PROJECT))
-    assert said.splitlines()[-1] == "COMPLETED"
+    output = hostile("-P", "-c", fired, command=(sys.executable,), PYTHONPATH=str(PROJECT))
+    assert output.splitlines()[-1] == "COMPLETED"
     hostile("down")
 
 

@@ -1,4 +1,4 @@
-"""Names that are markup, formulas or orders: each door refuses controls, each place shows the rest as text."""
+"""Names with markup, formulas or control characters: inputs refuse controls, outputs show the rest as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from flows.reports.lines import Line
 from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, caption, markdown, markdown_table, table
 from flows.terminal.console import Terminal
-from studies.figures.along import Way, draw_ways
+from studies.figures.along import CostCurve, draw_cost_curves
 from studies.figures.curves import Curve, CurvesConfig
 from studies.figures.drawn_curves import draw_curves
 
@@ -52,7 +52,7 @@ SECTIONS = {"strong", "em", "a", "img", "code", "s", "script"}
 
 
 def elements(text: str) -> set[str]:
-    """What a reader of Markdown makes of a text beside paragraphs and tables; HTML that it would pass on, too."""
+    """Elements of a rendered Markdown text beside paragraphs and tables, with HTML that it would pass on."""
     found = set()
     reader = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     for token in reader.parse(text):
@@ -82,13 +82,13 @@ def sweep():
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_silo_s_name_is_text_in_a_sweep_s_artifact(name, monkeypatch, sweep):
-    told: list[str] = []
-    monkeypatch.setattr(sweep_publication, "create_markdown_artifact", lambda text, key: told.append(text))
+    texts: list[str] = []
+    monkeypatch.setattr(sweep_publication, "create_markdown_artifact", lambda text, key: texts.append(text))
     monkeypatch.setattr(sweep_publication, "get_run_logger", lambda: SimpleNamespace(info=lambda text: None))
     publication = sweep_publication.SweepPublication(sweep, SimpleNamespace(recorded_runs=RecordedRuns(Home.current())))
     publication._totals = [SiloTotal(None, name, 10, 1, 0, 0, 1.0, 1e-5, f"persons of column {name}")]
     publication.show(Report((line(name),), {}, None))
-    (text,) = told
+    (text,) = texts
     assert "persons of column" in text and elements(text) == set()
 
 
@@ -96,17 +96,17 @@ def test_a_silo_s_name_is_text_in_a_sweep_s_artifact(name, monkeypatch, sweep):
 def test_a_name_is_text_in_a_run_s_note(name, monkeypatch):
     from flows import run_publication
 
-    told: dict[str, str] = {}
+    written: dict[str, str] = {}
     statement = {"privacy.statement": f"for persons of column {name}"}
     monkeypatch.setattr(run_publication, "privacy_tags", lambda *_: statement)
     monkeypatch.setattr(run_publication, "run_parameters", lambda *_: {})
     config = SimpleNamespace(algorithm=SimpleNamespace(name="mbsgd"), privacy=SimpleNamespace(trust="silo"))
     experiment = SimpleNamespace(config=config, plan=None, statistics=None)
-    session = SimpleNamespace(track=lambda experiment, name, params, tags: told.update(tags))
+    session = SimpleNamespace(track=lambda experiment, name, params, tags: written.update(tags))
     patience = SimpleNamespace(statement=f"of {name}")
     run_publication.RunPublication(experiment, session, None, "n", {"flow_run_url": "http://here/1"}, patience).begin()
-    assert elements(told["mlflow.note.content"]) == {"a"}  # our own link
-    assert told["mlflow.note.content"].count("](http://here/1)") == 1
+    assert elements(written["mlflow.note.content"]) == {"a"}  # fedcore's own link
+    assert written["mlflow.note.content"].count("](http://here/1)") == 1
 
 
 def test_names_are_text_in_plots_and_tables_of_reproductions(tmp_path):
@@ -114,8 +114,8 @@ def test_names_are_text_in_plots_and_tables_of_reproductions(tmp_path):
     figure = CurvesConfig(metric="accuracy", panels=("privacy.epsilon",))
     text = draw_curves(tmp_path, figure, "".join(HOSTILE), made)
     assert elements(text) == set() and "javascript" in text
-    along = [Way(name, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (0.5, 0.4), 1.0, 1) for name in HOSTILE]
-    text = draw_ways(tmp_path, "test error", 1.0, "".join(HOSTILE), along)
+    along = [CostCurve(name, (1.0, 2.0), (1.0, 2.0), (1.0, 2.0), (0.5, 0.4), 1.0, 1) for name in HOSTILE]
+    text = draw_cost_curves(tmp_path, "test error", 1.0, "".join(HOSTILE), along)
     assert elements(text) == set() and "javascript" in text
 
 
@@ -123,19 +123,19 @@ def test_names_are_text_in_plots_and_tables_of_reproductions(tmp_path):
 def test_a_terminal_shows_it_letter_for_letter(name):
     out = io.StringIO()
     terminal = Terminal(file=out, width=400, force_terminal=True, color_system="standard")
-    terminal.say(name)
+    terminal.print_plain(name)
     terminal.print(table([line(name)], name, 400))
     terminal.print(name, highlight=False)
     assert out.getvalue().count(name) >= 4
 
 
 def test_commands_print_by_the_terminal_only():
-    """What `print` writes nothing escapes: only JSON, which has no controls, and a password of our own."""
+    """`print` does not escape: it may write only JSON, which has no controls, and fedcore's own password."""
     for path in sorted((ROOT / "flows" / "commands").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
-                said = ast.unparse(node)
-                assert said.startswith("print(json.dumps(") or path.name in ("machine.py", "entry.py"), (path, said)
+                call = ast.unparse(node)
+                assert call.startswith("print(json.dumps(") or path.name in ("machine.py", "entry.py"), (path, call)
 
 
 @pytest.mark.parametrize("name", ["[bold red]x", ":smile:", "=cmd"])
@@ -147,7 +147,7 @@ def test_commands_show_a_silo_s_name_letter_for_letter(name, tmp_path, monkeypat
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """An experiment, a sweep and a policy, each with @ where a name is to stand."""
+    """An experiment, a sweep and a policy, each with @ in the place of a name."""
     (tmp_path / "base.yaml").write_text((ROOT / "conf" / "experiment" / "digits.yaml").read_text())
     data = {"source": "files", "label": "y", "features": ["x"], "silos": [{"name": "@", "path": "a.csv"}]}
     return {
@@ -195,7 +195,7 @@ def test_no_column_brings_a_control_in(text, tmp_path):
 
 
 def test_no_method_loss_or_model_takes_a_text_of_its_own():
-    """Sections refuse controls in texts; classes that are declared with `DECLARED` have none to refuse."""
+    """Sections refuse controls in texts; classes with `DECLARED` have no texts of their own."""
     for path in [*(ROOT / "fedcore").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and any("DECLARED" in ast.unparse(d) for d in node.decorator_list):

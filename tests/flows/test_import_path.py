@@ -1,4 +1,4 @@
-"""Modules on PYTHONPATH that are called as packages of ours: neither the command nor what it starts imports them."""
+"""Modules on PYTHONPATH with names of fedcore's packages: neither the command nor its processes import them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_folder_without_such_modules_stays(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_command_is_ours(tmp_path, name):
-    """As pip's script calls it: the project is on the path behind whatever PYTHONPATH names."""
+    """Called as by pip's script, with the project on the path behind the entries of PYTHONPATH."""
     script = f"import sys; sys.path.append({str(PROJECT)!r}); from fedcore_command import main; main()"
     done = subprocess.run(
         [sys.executable, "-P", "-c", script, "--version"],

@@ -1,4 +1,4 @@
-"""Cells that go in step on Dask, are stopped half-way and go on beside others, end with the bits of each alone."""
+"""Cells in step on Dask, stopped half-way and resumed beside others, end with the bits of each cell alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cells(backend: str, workers: int = 2) -> list[ExperimentConfig]:
 
 
 def carry_out(home: Home, configs: list[ExperimentConfig], width: int, stop_after: int | None = None) -> None:
-    """All runs to their ends, or until so many rounds are done in all."""
+    """Carries out all runs in step, to their ends or until a total number of rounds."""
     done = 0
 
     def took(run: str, phase: int, round: int) -> None:
@@ -67,7 +67,7 @@ def weights(home: Home, config: ExperimentConfig) -> str:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> dict[str, str]:
-    """By run the model of each by itself, in one process."""
+    """Model of each run by itself, in one process, by run."""
     home, configs = Home(tmp_path_factory.mktemp("alone")).make(), cells("in-process")
     for config in configs:
         carry_out(home, [config], 1)

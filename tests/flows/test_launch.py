@@ -1,4 +1,4 @@
-"""What a person reads when the Prefect server fails under a driver."""
+"""Messages of a command when the Prefect server fails under its driver."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def failed(status: int = 500) -> httpx.HTTPStatusError:
 
 
 @pytest.mark.parametrize(
-    "free, said",
+    "free, sentence",
     [
         (2**30, r"answered 500; see .*prefect\.log \(sqlite3.OperationalError: no such table\)"),
         (2**19, r"answered 500; only 0\.5 MB are free at .*services"),
     ],
 )
-def test_an_error_of_the_server_is_a_sentence(tmp_path, monkeypatch, free, said):
+def test_an_error_of_the_server_is_a_sentence(tmp_path, monkeypatch, free, sentence):
     log = tmp_path / "services" / "prefect.log"
     log.parent.mkdir()
     log.write_text("sqlite3.OperationalError: no such table\n")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 2**40 - free, free))
-    with pytest.raises(ServiceError, match=said), server_errors(log):
+    with pytest.raises(ServiceError, match=sentence), server_errors(log):
         raise failed()
 
 
@@ -67,15 +67,15 @@ def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path,
     config = ExperimentConfig.model_validate(values)
     if complete:
         assert launch_run(config, Console(width=200)) == {"n": 1}
-        assert "all results are complete and kept; Prefect server: gone" in capsys.readouterr().out
+        assert "all results are complete and stored; Prefect server: gone" in capsys.readouterr().out
     else:
         with pytest.raises(ServiceError, match="gone"):
             launch_run(config, None)
 
 
 @pytest.mark.parametrize("made_of_it", [None, failed(), type("Abort", (BaseException,), {})("the state is final")])
-def test_why_a_run_failed_is_said_whatever_prefect_makes_of_it(made_of_it):
-    """The flow run of a driver that was paused is over at the server, which takes no other state of it."""
+def test_the_reason_of_a_failure_is_shown_in_place_of_prefects_error(made_of_it):
+    """The server has ended the flow run of a paused driver, and accepts no other state for it."""
     refused = SiloError("ash", "lease", "a later driver took it")
     session = SimpleNamespace(failure=None)
     with pytest.raises(SiloError) as caught, failure_of(session):

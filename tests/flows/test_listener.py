@@ -1,4 +1,4 @@
-"""A process of another account at our port is not told the secret: a real one where tests may start it."""
+"""A process of another account at a service's port gets no secret: a real process where tests may start one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def row(address: str, state: str, account: int) -> str:
     return f"   0: {address} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {account:5d} 0 4242 1\n"
 
 
-def test_the_tables_say_whose_socket_takes_connections_of_loopback(tmp_path):
-    """By the form that proc(5) gives, on a machine whose words are little-endian."""
+def test_the_tables_show_the_account_that_listens_for_loopback(tmp_path):
+    """In the format of proc(5), on a little-endian machine."""
     tables = (tmp_path / "tcp", tmp_path / "tcp6")
     tables[0].write_text(
         HEAD
@@ -48,7 +48,7 @@ def test_the_tables_say_whose_socket_takes_connections_of_loopback(tmp_path):
     assert accounts(4200, (tmp_path / "none",)) == set()
 
 
-def test_our_own_listener_is_told_and_nobody_beyond_this_machine(tmp_path):
+def test_the_secret_goes_to_our_own_listener_and_not_beyond_this_machine(tmp_path):
     with listen(None) as mine:
         port = mine.getsockname()[1]
         check_listener(f"http://127.0.0.1:{port}/api")
@@ -61,8 +61,8 @@ def test_our_own_listener_is_told_and_nobody_beyond_this_machine(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not Path("/proc/net/tcp").exists(), reason="root's to start")
-def test_another_accounts_process_at_our_port_hears_nothing(tmp_path):
-    """A server of ours has died, and this one has its port."""
+def test_another_accounts_process_at_our_port_receives_nothing(tmp_path):
+    """The server has died, and the other account's process has its port."""
     home = Home(tmp_path / "home")
     known, code = (
         secret(home),
@@ -82,8 +82,8 @@ def test_another_accounts_process_at_our_port_hears_nothing(tmp_path):
             pass
         with socket.create_connection(("127.0.0.1", int(url.split(":")[2].removesuffix("/api")))) as own:
             own.sendall(b"only this")
-        heard = stranger.stdout.readline()
-        assert "only this" in heard and known not in heard
+        received = stranger.stdout.readline()
+        assert "only this" in received and known not in received
     finally:
         stranger.kill()
         stranger.wait()

@@ -1,4 +1,4 @@
-"""What is looked at and then written: somebody else comes in between, and neither is lost nor made twice."""
+"""Checks followed by writes, with another process in between: no write is lost, and none is made twice."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def config(**sections) -> ExperimentConfig:
 def test_the_same_records_get_no_second_account_from_a_process_that_registers_them_meanwhile(
     home, tmp_path, monkeypatch, register_folder
 ):
-    """Each holds the account of its own silo, and has found that the register knows no such records."""
+    """Each process holds its own silo's account, and found no such records in the register."""
     (tmp_path / "a.csv").write_text("age,ill\n" + "".join(f"{number},{number % 2}\n" for number in range(9)))
     (tmp_path / "b.csv").write_bytes((tmp_path / "a.csv").read_bytes())
 
@@ -83,7 +83,7 @@ def test_the_same_records_get_no_second_account_from_a_process_that_registers_th
 
 
 class Prefect:
-    """Two deployments with their schedules, on a server that takes its time and knows no names over both."""
+    """Stand-in for a slow server with two deployments, which keeps names unique only within each."""
 
     def __init__(self) -> None:
         self.held = {kind: SimpleNamespace(id=uuid4(), schedules=[], parameters={}) for kind in ("run", "sweep")}
@@ -116,7 +116,7 @@ def test_of_two_schedules_of_one_name_that_are_added_at_once_one_is_refused(home
 
 
 def test_a_name_that_two_schedules_have_stops_neither_alone(home):
-    """As Prefect's page can make them: pausing the first one would leave the other to fire."""
+    """Prefect's page can create such schedules. Pausing only the first would let the other fire."""
     client, made = Prefect(), []
     for kind in ("run", "sweep"):
         when = SimpleNamespace(cron="0 3 * * *", timezone="UTC", interval=None)
@@ -132,7 +132,7 @@ def test_a_run_that_is_driven_is_closed_at_no_silo(home):
         CliRunner().invoke(budget, ["close", "run-a"], catch_exceptions=False)
 
 
-def test_closing_that_stops_at_a_silo_says_where_the_run_is_closed_already(home, capsys, monkeypatch):
+def test_closing_that_stops_at_a_silo_names_the_silos_closed_before(home, capsys, monkeypatch):
     made = Experiment.prepare(config(), home.silos)
     backend = made.in_process(home.ledger_folders)
     backend.open()
@@ -146,8 +146,8 @@ def test_closing_that_stops_at_a_silo_says_where_the_run_is_closed_already(home,
     finally:
         os.close(held)
     assert done.exit_code and isinstance(done.exception, SiloError)
-    said = done.output + capsys.readouterr().out
-    assert f"run {made.run} is closed at {first}, and not at the silos after these" in " ".join(said.split())
+    output = done.output + capsys.readouterr().out
+    assert f"run {made.run} is closed at {first}, and not at the silos after these" in " ".join(output.split())
 
 
 def test_a_checkpoint_that_was_deleted_is_not_made_anew_by_a_mark(tmp_path):
@@ -172,7 +172,7 @@ def test_a_run_that_ends_while_it_is_looked_at_is_no_killed_one(home, monkeypatc
 
 
 def test_a_database_that_another_driver_made_meanwhile_stays(home, tmp_path, monkeypatch):
-    """Its server has it open by now: a file in its place would take what it has written."""
+    """The other driver's server has the database open; replacing the file would lose its writes."""
     empty = tmp_path / "empty.db"
     with closing(sqlite3.connect(empty)) as db:
         db.execute("CREATE TABLE flow (id)")

@@ -1,4 +1,4 @@
-"""What MLflow lacks of finished runs and sweeps, and `fedcore resume` writes, as the tag `fedcore.missing` says."""
+"""Entries of finished runs and sweeps that MLflow lacks (tag `fedcore.missing`), and that `fedcore resume` writes."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ home = test_former_sweeps.home
 TRACKED = {"base": {**base(), "tracking": {"mlflow": True}}, "grid": {"privacy.epsilon": [1, 2]}}
 
 
-def untold(home: Home, name: str) -> None:
-    """Leaves a run as a driver that was killed before MLflow had all of it."""
+def leave_unpublished(home: Home, name: str) -> None:
+    """Leaves a run like a driver that was killed before MLflow had all of it."""
     store = RunStore(store_path(home, name))
     store.set_meta(tracked=None)
     store.close()
 
 
-def left(home: Home, config, told: bool = True) -> None:
-    """Leaves a finished sweep as a driver that was killed before MLflow had its end; `told`: another one saw it."""
+def left(home: Home, config, noted: bool = True) -> None:
+    """Leaves a finished sweep like a driver that was killed before MLflow had its end; `noted`: another one saw it."""
     with Session.of_driver(home) as session:
         SweepPublication(config, session).begin(6)
-    if not told:
+    if not noted:
         return
     assert close_stale(home.mlflow_uri, lambda kind, name: left_behind(home, name, kind)) == [sweep_id(config)]
 
 
 @pytest.fixture
 def driven(home, monkeypatch) -> list[str]:
-    """Ids that are driven, of sweeps as by their flow, but for Prefect and for cells."""
-    asked: list[str] = []
+    """Ids that commands drive, with a stand-in for the driver: no Prefect, and sweeps without cells."""
+    driven_ids: list[str] = []
 
     @contextmanager
     def driver(home, progress, kind, cells):
@@ -56,7 +56,7 @@ def driven(home, monkeypatch) -> list[str]:
             session.commanded = True
 
             def start(name, parameters):
-                asked.append(name)
+                driven_ids.append(name)
                 assert parameters["name"]
                 if kind == "sweep":
                     publication = SweepPublication(config_of[name], session)
@@ -71,18 +71,18 @@ def driven(home, monkeypatch) -> list[str]:
     monkeypatch.setattr("flows.launch.driver", driver)
     driver_of = sweep(**TRACKED)
     config_of[sweep_id(driver_of)] = driver_of
-    return asked
+    return driven_ids
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_of_a_finished_sweep_they_are_written_by_resume(home, driven, capsys, told):
+@pytest.mark.parametrize("noted", [True, False])
+def test_of_a_finished_sweep_they_are_written_by_resume(home, driven, capsys, noted):
     made = sweep(**TRACKED)
     save_sweep_folder(home, made)
     for cell in made.cells():
         run(home, cell)
     launch_sweep(made, None)
     assert not driven and not is_missing(home, sweep_id(made), made.cells())
-    left(home, made, told)
+    left(home, made, noted)
     assert is_missing(home, sweep_id(made), made.cells())
     _resume_sweep(home, sweep_id(made), True)
     assert driven == [sweep_id(made)] and not is_missing(home, sweep_id(made), made.cells())
@@ -98,9 +98,9 @@ def test_of_a_sweep_whose_cells_are_not_tracked_nothing_is_missing(home, driven)
         run(home, cell)
     left(home, made)
     for _ in range(2):
-        said = Terminal(file=StringIO())
-        launch_sweep(untracked, said)
-        assert not driven and "all 2 cells are finished" in said.file.getvalue()
+        console = Terminal(file=StringIO())
+        launch_sweep(untracked, console)
+        assert not driven and "all 2 cells are finished" in console.file.getvalue()
     launch_sweep(made, None)
     assert driven == [sweep_id(made)]
 
@@ -112,7 +112,7 @@ def test_of_a_run_of_a_former_id_they_are_written_under_that_id(home, driven, ca
         run(home, cell)
     name, ids = sweep_id(made), [run_id(cell) for cell in made.cells()]
     left(home, made)
-    untold(home, ids[1])
+    leave_unpublished(home, ids[1])
     move_data(home)
     assert not read_run(home, ids[1]).complete
     _resume_sweep(home, name, True)

@@ -1,6 +1,6 @@
-"""Mistakes in configs, overrides and arguments: each is a sentence that says what would be right, and changes nothing.
+"""Mistakes in configs, overrides and arguments: each gives a sentence with the remedy, and changes no file.
 
-The words were written from what a person needs to mend the mistake, before the sentences were seen.
+The expected texts were written from the information that a person needs, before the sentences were seen.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.mistakes import SMALL, instead, told
+from tests.flows.mistakes import SMALL, check_mistake, instead
 
 SWEEP = """\
 name: both
@@ -20,7 +20,7 @@ grid:
 """
 
 WRITTEN = [
-    # In place of this in the file, this: what the sentence says.
+    # (text of the file, its replacement): expected texts in the sentence.
     ("name: mbsgd", "name: mbgsd", ["algorithm.name = 'mbgsd'", "did you mean mbsgd?"]),
     ("name: mbsgd", "name: MBSGD", ["algorithm.name = 'MBSGD'", "did you mean mbsgd?"]),
     ("  name: mbsgd\n", "", ["algorithm.name is missing"]),
@@ -123,21 +123,21 @@ def label(value: object) -> str | None:
     return value.decode("latin-1")[:20] if isinstance(value, bytes) else None
 
 
-@pytest.mark.parametrize(("right", "wrong", "says"), WRITTEN)
-def test_a_mistake_in_a_file_is_a_sentence(call, right, wrong, says):
+@pytest.mark.parametrize(("right", "wrong", "texts"), WRITTEN)
+def test_a_mistake_in_a_file_is_a_sentence(call, right, wrong, texts):
     Path("small.yaml").write_text(instead(SMALL, right, wrong))
-    told(call, ["run", "small.yaml"], *says)
+    check_mistake(call, ["run", "small.yaml"], *texts)
 
 
-@pytest.mark.parametrize(("content", "says"), WHOLE, ids=label)
-def test_a_file_that_is_no_config_is_a_sentence(call, content, says):
+@pytest.mark.parametrize(("content", "texts"), WHOLE, ids=label)
+def test_a_file_that_is_no_config_is_a_sentence(call, content, texts):
     Path("small.yaml").write_bytes(content)
-    told(call, ["run", "small.yaml"], *says)
+    check_mistake(call, ["run", "small.yaml"], *texts)
 
 
-@pytest.mark.parametrize(("arguments", "says"), COMMANDS, ids=lambda value: " ".join(value))
-def test_a_mistake_on_the_command_line_is_a_sentence(call, arguments, says):
-    told(call, arguments, *says)
+@pytest.mark.parametrize(("arguments", "texts"), COMMANDS, ids=lambda value: " ".join(value))
+def test_a_mistake_on_the_command_line_is_a_sentence(call, arguments, texts):
+    check_mistake(call, arguments, *texts)
 
 
 @pytest.mark.parametrize("true, false", [("yes", "no"), ("on", "off"), ("Yes", "NO"), ("'yes'", "'no'")])

@@ -1,6 +1,4 @@
-"""Mistakes in a person's files: each is a sentence that names silo, file and column, quotes no record, and changes
-nothing.
-"""
+"""Mistakes in a person's files: each gives a sentence with silo, file and column, quotes no record, changes no file."""
 
 from __future__ import annotations
 
@@ -8,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.mistakes import HEADER, OWN, ROWS, instead, told
+from tests.flows.mistakes import HEADER, OWN, ROWS, check_mistake, instead
 
 SECRET = "4711"
-"""A cell that no sentence may quote."""
+"""Cell that no sentence may quote."""
 
 SOUTH = [
-    # South's file: what the sentence says beside the silo and the file.
+    # South's file: expected texts in the sentence beside the silo and the file.
     (None, ["does not exist"]),
     ("", ["is empty", "header"]),
     (HEADER, ["0 record", "at least 2"]),
@@ -35,7 +33,7 @@ SOUTH = [
 ]
 
 CONFIGS = [
-    # In place of this in the config, this: what the sentence says.
+    # (text of the config, its replacement): expected texts in the sentence.
     ("name: south", "name: north", ["'north'", "twice"]),
     ("path: south.csv", "path: north.csv", ["'north' and 'south'", "same file", "north.csv"]),
     (", path: south.csv", "", ["data.silos.south.path is missing"]),
@@ -63,7 +61,7 @@ CONFIGS = [
 ]
 
 TESTS = [
-    # The public test file, of which all may be told.
+    # The public test file, whose cells may be quoted.
     ("age,ill\n31,0\n42,1\n", ["no column 'dose'"]),
     (HEADER + instead(ROWS, "0.4,1", "0.4,7"), ["'ill'", "two classes 0 and 1"]),
     (HEADER + instead(ROWS, "0.3", "much"), ["'dose'", "not numeric"]),
@@ -72,7 +70,7 @@ TESTS = [
 
 @pytest.fixture
 def call(fedcore, tmp_path, monkeypatch):
-    """The command line in a folder with the files of two silos, which are right."""
+    """The command line in a folder with the correct files of two silos."""
     monkeypatch.chdir(tmp_path)
     for name in ("north", "south"):
         Path(f"{name}.csv").write_text(HEADER + ROWS)
@@ -81,28 +79,28 @@ def call(fedcore, tmp_path, monkeypatch):
     return fedcore
 
 
-@pytest.mark.parametrize(("content", "says"), SOUTH)
-def test_a_file_that_cannot_be_used_is_a_sentence_without_its_cells(call, content, says):
+@pytest.mark.parametrize(("content", "texts"), SOUTH)
+def test_a_file_that_cannot_be_used_is_a_sentence_without_its_cells(call, content, texts):
     south = Path("south.csv")
     south.unlink()
     if content is not None:
         south.write_bytes(content if isinstance(content, bytes) else content.encode())
-    sentence = told(call, ["run", "own.yaml"], "silo south", "south.csv", *says)
+    sentence = check_mistake(call, ["run", "own.yaml"], "silo south", "south.csv", *texts)
     assert SECRET not in sentence
 
 
-@pytest.mark.parametrize(("right", "wrong", "says"), CONFIGS)
-def test_a_config_that_does_not_fit_its_files_is_a_sentence(call, right, wrong, says):
+@pytest.mark.parametrize(("right", "wrong", "texts"), CONFIGS)
+def test_a_config_that_does_not_fit_its_files_is_a_sentence(call, right, wrong, texts):
     Path("own.yaml").write_text(instead(OWN, right, wrong))
-    told(call, ["run", "own.yaml"], *says)
+    check_mistake(call, ["run", "own.yaml"], *texts)
 
 
-@pytest.mark.parametrize(("content", "says"), TESTS)
-def test_a_plan_looks_at_public_test_data_and_at_no_silo(call, content, says):
+@pytest.mark.parametrize(("content", "texts"), TESTS)
+def test_a_plan_looks_at_public_test_data_and_at_no_silo(call, content, texts):
     Path("own.yaml").write_text(instead(OWN, "label: ill", "label: ill\n  test: test.csv"))
     Path("test.csv").write_text(content)
     for command in ("plan", "run"):
-        told(call, [command, "own.yaml"], "data.test", "test.csv", *says)
+        check_mistake(call, [command, "own.yaml"], "data.test", "test.csv", *texts)
     Path("test.csv").write_text(HEADER + ROWS)
     Path("south.csv").write_text(HEADER + instead(ROWS, "0.4,1", "0.4,2"))
     assert call("plan", "own.yaml")[0] == 0
@@ -110,7 +108,7 @@ def test_a_plan_looks_at_public_test_data_and_at_no_silo(call, content, says):
 
 def test_a_plan_looks_at_declared_classes(call):
     Path("own.yaml").write_text(instead(OWN, "label: ill", "label: ill\n  classes: [0, 1, 2]"))
-    told(call, ["plan", "own.yaml"], "'logistic'", "the label has 3", "model.loss.name = softmax")
+    check_mistake(call, ["plan", "own.yaml"], "'logistic'", "the label has 3", "model.loss.name = softmax")
     assert call("plan", "own.yaml", "model.loss.name=softmax")[0] == 0
 
 
@@ -127,7 +125,7 @@ def test_categories_may_be_yes_and_no(call):
     assert call("check", "own.yaml")[0] == 0
 
 
-def test_check_tells_what_a_sentence_may_not_and_that_there_is_one_class_only(call):
+def test_check_quotes_cells_and_finds_that_there_is_one_class_only(call):
     Path("south.csv").write_text(HEADER + instead(ROWS, "0.4,1", f"0.4,{SECRET}"))
     code, out, err = call("check", "own.yaml")
     assert code == 2 and err == "1 of 2 files do not fit own.yaml: south\n" and "'ill'" in out

@@ -1,4 +1,4 @@
-"""MLflow's pages tell a browser to send nothing to MLflow's makers, whatever the user's environment asks for."""
+"""MLflow's pages disable telemetry in the browser, whatever the user's environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ main(*sys.argv[1:])
 """
 
 
-def test_a_browser_is_told_to_send_nothing(tmp_path):
+def test_telemetry_of_the_browser_is_disabled(tmp_path):
     home = Home(tmp_path / "home").make()
     home.mlflow_artifacts.mkdir(exist_ok=True)
     asks = {"MLFLOW_DISABLE_TELEMETRY": "false", "DO_NOT_TRACK": "false"}
@@ -44,8 +44,8 @@ def test_a_browser_is_told_to_send_nothing(tmp_path):
         )
     try:
         known = {"Authorization": authorization(home, url)}
-        asked = urllib.request.Request(f"{url}/ajax-api/3.0/mlflow/ui-telemetry", headers=known)
-        with urllib.request.urlopen(asked, timeout=HANGS) as answer:
+        request = urllib.request.Request(f"{url}/ajax-api/3.0/mlflow/ui-telemetry", headers=known)
+        with urllib.request.urlopen(request, timeout=HANGS) as answer:
             assert json.load(answer)["disable_ui_telemetry"] is True
     finally:
         page.terminate()

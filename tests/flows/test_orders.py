@@ -1,4 +1,4 @@
-"""What Prefect's server may say of an order: the values of its free fields, and of nothing else."""
+"""Prefect's server may set the values of an order's free fields, and no others."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ HOSTILE = {
 
 
 def keys_of(values: Any, at: str = "") -> list[str]:
-    """Dotted names of all leaves of a config as JSON has it, defaults too."""
+    """Dotted names of all leaves of a config in JSON, defaults included."""
     if not isinstance(values, dict) or not values:
         return [at]
     return [name for key, below in values.items() for name in keys_of(below, f"{at}.{key}" if at else key)]
 
 
 def declared(kind: Any, at: str = "") -> list[str]:
-    """Dotted names of all fields of the sections of the config's class, whatever a config says."""
+    """Dotted names of all fields of the sections of the config's class, whatever a config sets."""
     found = []
     for key, field in kind.model_fields.items():
         name = f"{at}.{key}" if at else key
@@ -67,7 +67,7 @@ def put(values: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
 
 
 def other(name: str) -> list[Any]:
-    """Values that a field of this kind can have, other than its own."""
+    """Values that a field of this type can have, other than its own."""
     known: Any = WHOLE
     for key in name.split("."):
         known = known.get(key) if isinstance(known, dict) else None
@@ -87,15 +87,15 @@ def is_the_same(parameters: dict[str, Any]) -> bool:
         return False
 
 
-def flow_run(deployment: Any, parameters: dict[str, Any], **said: Any) -> Any:
-    given = {"auto_scheduled": False, "created_by": None, "id": uuid4()} | said
+def flow_run(deployment: Any, parameters: dict[str, Any], **fields: Any) -> Any:
+    given = {"auto_scheduled": False, "created_by": None, "id": uuid4()} | fields
     return SimpleNamespace(deployment_id=deployment, parameters=parameters, **given)
 
 
 @pytest.fixture
 def served(tmp_path) -> tuple[Home, Any]:
     home, deployment = Home(tmp_path / "home"), uuid4()
-    Order("run", EXAMPLE, free_fields("run")).keep(home, "deployment", deployment)
+    Order("run", EXAMPLE, free_fields("run")).record(home, "deployment", deployment)
     return home, deployment
 
 
@@ -105,16 +105,18 @@ def test_every_field_is_free_or_refused_by_name(served, name):
     free = tuple(name.split(".")) in FREE
     for start in (EXAMPLE, WHOLE):
         for value in other(name):
-            asked = flow_run(deployment, put(start, name, value))
-            if not free and is_the_same(asked.parameters):  # "1" is 1 to a config: nothing of it is passed on
-                assert carried_out(home, asked) == ("run", EXAMPLE)
+            requested = flow_run(deployment, put(start, name, value))
+            if not free and is_the_same(
+                requested.parameters
+            ):  # "1" is 1 to a config: the server's value is not passed on
+                assert carried_out(home, requested) == ("run", EXAMPLE)
                 continue
             if free and isinstance(value, int | float):
-                kind, made = carried_out(home, asked)
+                kind, made = carried_out(home, requested)
                 assert kind == "run" and made == put(EXAMPLE, name, value)
                 continue
             with pytest.raises(InputError) as refused:
-                carried_out(home, asked)
+                carried_out(home, requested)
             assert name.split(".")[0] in str(refused.value)
 
 
@@ -127,7 +129,7 @@ def test_a_free_field_takes_numbers_that_a_config_takes(served, name, value):
 
 
 def test_what_is_carried_out_is_made_of_the_record(served):
-    """Also where the server's form is complete: no value of its own is passed on, not even an equal one."""
+    """Even if the server sends all parameters, none of its values is passed on, not even an equal one."""
     home, deployment = served
     assert carried_out(home, flow_run(deployment, WHOLE)) == ("run", EXAMPLE)
     assert carried_out(home, flow_run(deployment, put(WHOLE, "seed", 5))) == ("run", EXAMPLE | {"seed": 5})
@@ -159,7 +161,7 @@ def test_a_firing_does_what_its_schedule_has_recorded(served):
     home, deployment = served
     schedule = uuid4()
     mine = {**WHOLE, "name": "mine"}
-    Order("run", mine, free_fields("run")).keep(home, "schedule", schedule)
+    Order("run", mine, free_fields("run")).record(home, "schedule", schedule)
 
     def fired(parameters: dict[str, Any], maker: Any = schedule) -> dict[str, Any]:
         made = flow_run(deployment, parameters, auto_scheduled=True, created_by=SimpleNamespace(id=maker))
@@ -170,19 +172,19 @@ def test_a_firing_does_what_its_schedule_has_recorded(served):
     with pytest.raises(InputError, match=r"cluster\.address"):
         fired(put(mine, "cluster.address", "tcp://evil.example:1"))
     with pytest.raises(InputError, match="name"):
-        fired(mine, maker=uuid4())  # one that the page has made varies the example only
+        fired(mine, maker=uuid4())  # a schedule from the page varies the example only
     assert fired({**EXAMPLE, "seed": 3}, maker=uuid4()) == {**EXAMPLE, "seed": 3}
 
 
 def test_a_retry_does_what_the_driver_of_the_run_has_recorded(served):
     home, deployment = served
     mine, identity = {**WHOLE, "name": "mine", "sweep": None}, uuid4()
-    Order("run", mine).keep(home, "flow-run", identity)
+    Order("run", mine).record(home, "flow-run", identity)
     assert carried_out(home, flow_run(deployment, mine, id=identity)) == ("run", mine)
     for name in ("seed", "name", "sweep", "tracking.mlflow"):
         with pytest.raises(InputError, match=name):
             carried_out(home, flow_run(deployment, put(mine, name, 9), id=identity))
-    Order("sweep", {"name": "s", "base": EXAMPLE, "grid": {"seed": [0]}}).keep(home, "flow-run", identity)
+    Order("sweep", {"name": "s", "base": EXAMPLE, "grid": {"seed": [0]}}).record(home, "flow-run", identity)
     with pytest.raises(InputError, match="recorded a sweep"):
         carried_out(home, flow_run(deployment, mine, id=identity))
 
@@ -190,14 +192,14 @@ def test_a_retry_does_what_the_driver_of_the_run_has_recorded(served):
 def test_of_a_sweep_numbers_of_the_grid_are_free(tmp_path):
     home, deployment = Home(tmp_path / "home"), uuid4()
     recorded = {"name": "digits", "base": EXAMPLE, "grid": {"privacy.epsilon": [1, 2], "seed": [0, 1]}}
-    Order("sweep", recorded, free_fields("sweep")).keep(home, "deployment", deployment)
+    Order("sweep", recorded, free_fields("sweep")).record(home, "deployment", deployment)
 
-    def asked(**changes: Any) -> dict[str, Any]:
+    def requested(**changes: Any) -> dict[str, Any]:
         return carried_out(home, flow_run(deployment, {**recorded, **changes}))[1]
 
-    assert asked() == recorded and asked(variants=[{"set": {}, "grid": None}], patience=None) == recorded
+    assert requested() == recorded and requested(variants=[{"set": {}, "grid": None}], patience=None) == recorded
     other_grid = {"privacy.epsilon": [4], "seed": [0, 1]}
-    assert asked(grid=other_grid) == {**recorded, "grid": other_grid}
+    assert requested(grid=other_grid) == {**recorded, "grid": other_grid}
     hostile: list[dict[str, Any]] = [
         {"name": "planted"},
         {"base": put(EXAMPLE, "cluster.address", "tcp://evil.example:1")},
@@ -212,7 +214,7 @@ def test_of_a_sweep_numbers_of_the_grid_are_free(tmp_path):
     ]
     for changes in hostile:
         with pytest.raises(InputError):
-            asked(**changes)
+            requested(**changes)
 
 
 def test_an_order_cannot_be_changed_in_place():

@@ -1,4 +1,4 @@
-"""Runs and schedules from another working folder than the one that their config was typed in."""
+"""Runs and schedules from another working folder than that of their config's paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
-from flows.commands.schedule import _asked
+from flows.commands.schedule import _loaded
 from tests.patience import HANGS
 
 CONFIG = """
@@ -58,10 +58,10 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 def test_a_schedule_names_its_data_wherever_deployments_run(project, tmp_path, monkeypatch):
-    """Whatever the folder that `fedcore up` was started in, of runs and of sweeps, of each kind of path."""
+    """In whatever folder `fedcore up` started, for runs and sweeps and each kind of path."""
     wanted = [f"{project}/data/{name}.csv" for name in ("north", "south", "north-public")]
     for overrides in ([], ["seed=0,1"]):
-        kind, _, parameters, cells, _ = _asked(Path("mine.yaml"), overrides, True)
+        kind, _, parameters, cells, _ = _loaded(Path("mine.yaml"), overrides, True)
         data = (parameters["base"] if kind == "sweep" else parameters)["data"]
         assert [*(silo["path"] for silo in data["silos"]), data["test"]] == wanted
         ids = {run_id(cell) for cell in cells}

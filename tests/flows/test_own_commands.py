@@ -1,4 +1,4 @@
-"""`init` and `check` on files that a person made: what is written, what is told, what is refused."""
+"""`init` and `check` on a person's files: written config, messages and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER = "age,kind,outcome\n"
 
 
 def call(*arguments: str | Path) -> str:
-    """What a command prints; its error is raised."""
+    """Output of a command; raises its error."""
     done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
@@ -43,8 +43,8 @@ def filled(path: Path, **columns: object) -> Path:
 
 
 def test_init_writes_names_and_nothing_of_records(folder):
-    said = call("init", ".")
-    assert "experiment.yaml: 2 silos, 2 columns and the label 'outcome'" in said
+    output = call("init", ".")
+    assert "experiment.yaml: 2 silos, 2 columns and the label 'outcome'" in output
     text = (folder / "experiment.yaml").read_text()
     values = yaml.safe_load(text)
     assert values["data"]["silos"] == [
@@ -63,22 +63,22 @@ def test_from_init_over_check_to_a_plan(folder):
     with pytest.raises(InputError, match=r"data\.features\.age: needs one of range"):
         call("check", "mine.yaml")
     filled(folder / "mine.yaml", age={"range": [20, 80]}, kind={"categories": ["a", "b"], "other": False})
-    said = call("check", "mine.yaml")
-    assert "north: 2 records, fits" in said and "note: column 'age': 1 of 2 values lie outside of range" in said
-    assert "all of mine.yaml fits" in said
+    output = call("check", "mine.yaml")
+    assert "north: 2 records, fits" in output and "note: column 'age': 1 of 2 values lie outside of range" in output
+    assert "all of mine.yaml fits" in output
     planned = " ".join(call("plan", "mine.yaml").split())
     assert "2 silos, 2 of them in a round" in planned
-    # Without public test data each of the silos holds one of its two records out.
+    # Without public test data each silo holds one of its two records out.
     assert "silos hold out 2 records, which no training is about" in planned
     assert json.loads(call("plan", "mine.yaml", "--json"))["evaluation"]["records"] == 2
     # age and one of the two kinds at their ends, and the bias: sqrt(3)
-    said = "2 columns make 3 features; a record's norm is at most 1.732 with its bias, and all are scaled by 0.5774"
-    assert said in planned
+    output = "2 columns make 3 features; a record's norm is at most 1.732 with its bias, and all are scaled by 0.5774"
+    assert output in planned
     described = json.loads(call("plan", "mine.yaml", "model.normalise=features", "--json"))["schema"]
     assert described["longest"] == pytest.approx(2**0.5) and described["scale"] == pytest.approx(2**-0.5)
 
 
-def test_check_tells_all_faults_of_all_files_and_of_one_silo_alone(folder):
+def test_check_lists_all_faults_of_all_files_and_of_one_silo_alone(folder):
     call("init", ".")
     (folder / "north.csv").write_text(HEADER + "old,a,0\n30,z,2\n,a,1\n")
     (folder / "public.csv").write_text(HEADER + "30,a,\n40,b,0\n")
@@ -95,15 +95,15 @@ def test_check_tells_all_faults_of_all_files_and_of_one_silo_alone(folder):
         "data.test: 2 records, does not fit",
     ):
         assert words in done.output
-    (folder / "south west.csv").unlink()  # at the silo of the north, nobody else's file is there
+    (folder / "south west.csv").unlink()  # at the north silo there is no other silo's file
     listed = CliRunner().invoke(app, ["check", "experiment.yaml", "--silo", "north", "--json"])
-    told = json.loads(listed.output)
-    assert len(told["north"]["faults"]) == 4 and told["north"]["records"] == 3
+    values = json.loads(listed.output)
+    assert len(values["north"]["faults"]) == 4 and values["north"]["records"] == 3
     with pytest.raises(InputError, match=r"--silo east: no silo of experiment\.yaml; there are north, south-west"):
         call("check", "experiment.yaml", "--silo", "east")
 
 
-def test_check_of_a_plain_list_of_columns_tells_what_a_run_would(folder):
+def test_check_of_a_plain_list_of_columns_finds_the_faults_of_a_run(folder):
     (folder / "plain.yaml").write_text(
         "data: {source: files, silos: [{name: n, path: north.csv}], features: [age, kind], label: outcome}\n"
         "privacy: {epsilon: 1}\nalgorithm: {name: mbsgd}\n"
@@ -114,7 +114,7 @@ def test_check_of_a_plain_list_of_columns_tells_what_a_run_would(folder):
         call("check", Path(__file__).parents[2] / "conf/experiment/digits.yaml")
 
 
-def test_init_of_parquet_files_says_types_and_knows_the_range_of_true_and_false(tmp_path, monkeypatch):
+def test_init_of_parquet_files_writes_types_and_the_range_of_booleans(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
         table = pa.table({"smokes": [True, False], "dose": [1.5, 2.5], "label": ["x", "y"]})
@@ -162,9 +162,9 @@ def tuned(folder: Path, *words: str) -> str:
 
 
 def test_tune_writes_a_config_that_runs_with_what_it_assumed(folder):
-    said = " ".join(tuned(folder, "-o", "tuned.yaml", "--signal", "0.8", "seed=3").split())
-    assert "features explain 0.8 of the variance" in said
-    assert "written to tuned.yaml; next: `fedcore plan tuned.yaml`" in said
+    output = " ".join(tuned(folder, "-o", "tuned.yaml", "--signal", "0.8", "seed=3").split())
+    assert "features explain 0.8 of the variance" in output
+    assert "written to tuned.yaml; next: `fedcore plan tuned.yaml`" in output
     text = (folder / "tuned.yaml").read_text()
     values = yaml.safe_load(text)
     assert values["algorithm"]["step"] in (1, 4) and values["algorithm"]["rounds"] == 5 and values["seed"] == 3
@@ -175,16 +175,16 @@ def test_tune_writes_a_config_that_runs_with_what_it_assumed(folder):
 
 
 def test_tune_as_json_lists_every_point_and_asks_no_silo(folder):
-    told = json.loads(tuned(folder, "--json"))
-    assert told["grid"]["algorithm.step"] == [1, 4] and told["grid"]["model.diameter"] == [20.0, 80.0]
-    assert len(told["trials"]) == 4
-    assert told["chosen"] == told["trials"][0]["point"] and told["assumed"]["signal"] == 0.5
-    # Of the files nothing but the number of rows: other records, the same choice.
+    values = json.loads(tuned(folder, "--json"))
+    assert values["grid"]["algorithm.step"] == [1, 4] and values["grid"]["model.diameter"] == [20.0, 80.0]
+    assert len(values["trials"]) == 4
+    assert values["chosen"] == values["trials"][0]["point"] and values["assumed"]["signal"] == 0.5
+    # Only the number of rows is read from the files: other records give the same choice.
     for name in ("north", "south west"):
         path = folder / f"{name}.csv"
         path.write_text(HEADER + "".join(f"99,{'ba'[k % 2]},1\n" for k in range(60)))
     grid = ("--grid", "algorithm.step=[1, 4]", "--grid", "algorithm.rounds=[5]", "--grid", "model.clip=[0.5]")
-    assert json.loads(call("tune", "experiment.yaml", "--simulations", "2", *grid, "--json")) == told
+    assert json.loads(call("tune", "experiment.yaml", "--simulations", "2", *grid, "--json")) == values
 
 
 def test_tune_refuses_what_is_no_grid_and_to_write_over_its_config(folder):
@@ -201,13 +201,13 @@ def test_tune_refuses_what_is_no_grid_and_to_write_over_its_config(folder):
 
 def test_tune_on_a_public_file_draws_silos_from_it(folder):
     rows = "".join(f"{20 + k},{'ab'[k % 2]},{k % 2}\n" for k in range(45))
-    (folder / "open").mkdir()  # where `init` does not take it for a silo's
+    (folder / "open").mkdir()  # in a folder, so that `init` does not take it for a silo's file
     (folder / "open" / "open.csv").write_text(HEADER + rows)
-    said = " ".join(tuned(folder, "--public", "open/open.csv", "-o", "tuned.yaml").split())
+    output = " ".join(tuned(folder, "--public", "open/open.csv", "-o", "tuned.yaml").split())
     words = "drawn with replacement from two thirds of open/open.csv"
-    assert f"Silos were {words}" in said and "Assumed" not in said
+    assert f"Silos were {words}" in output and "Assumed" not in output
     assert words in (folder / "tuned.yaml").read_text().replace("\n# ", " ")
-    with pytest.raises(InputError, match="--signal and --heterogeneity say what is assumed"):
+    with pytest.raises(InputError, match="--signal and --heterogeneity describe silos"):
         call("tune", "experiment.yaml", "--public", "open/open.csv", "--signal", "0.5")
     with pytest.raises(InputError, match=r"--public: file .*north\.csv is the file of silo 'north'"):
         call("tune", "experiment.yaml", "--public", "north.csv")
@@ -219,18 +219,18 @@ def test_files_of_persons_from_init_over_check_to_a_plan(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in {"north": "a,30,0\nb,40,1\na,50,1\n", "south": "c,30,1\nc,40,0\nd,20,0\n"}.items():
         (tmp_path / f"{name}.csv").write_text("patient,age,outcome\n" + text)
-    (tmp_path / "public.csv").write_text("age,outcome\n30,0\n50,1\n")  # whose a public row is, nobody asks
-    said = call("init", ".", "--person", "patient")
-    assert "2 silos, 1 columns and the label 'outcome', rows of persons by column 'patient'" in said
+    (tmp_path / "public.csv").write_text("age,outcome\n30,0\n50,1\n")  # public rows need no person
+    output = call("init", ".", "--person", "patient")
+    assert "2 silos, 1 columns and the label 'outcome', rows of persons by column 'patient'" in output
     values = yaml.safe_load((tmp_path / "experiment.yaml").read_text())["data"]
     assert (values["person"], values["person_rows"], values["features"]) == ("patient", 10, {"age": {}})
     mine = filled(tmp_path / "experiment.yaml", age={"range": [20, 80]})
-    said = call("check", mine, "data.person_rows=1")
-    assert "north: 3 records of 2 persons, fits" in said and "data.test: 2 records, fits" in said
+    output = call("check", mine, "data.person_rows=1")
+    assert "north: 3 records of 2 persons, fits" in output and "data.test: 2 records, fits" in output
     note = "column 'patient': 1 of 2 persons have more rows than data.person_rows = 1; their first 1 count"
-    assert f"note: {note}" in said
-    told = json.loads(call("check", mine, "--json"))
-    assert told["south"]["persons"] == 2 and "persons" not in told["data.test"]
+    assert f"note: {note}" in output
+    values = json.loads(call("check", mine, "--json"))
+    assert values["south"]["persons"] == 2 and "persons" not in values["data.test"]
     planned = " ".join(call("plan", mine).split())
     assert "unit: persons by column 'patient', each with all of its rows; n, batches and delta count persons" in planned
     values = json.loads(call("plan", mine, "--json"))

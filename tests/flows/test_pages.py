@@ -1,4 +1,4 @@
-"""What both pages show of runs and sweeps: names that say what is varied, columns, totals, links."""
+"""Runs and sweeps on both pages: names with the varied settings, columns, totals, links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def swept(**grid: list) -> SweepConfig:
     return SweepConfig(name="s", base=BASE, grid=grid)
 
 
-def test_a_name_says_method_budget_what_is_varied_seed_and_repetition():
+def test_a_name_has_method_budget_varied_settings_seed_and_repetition():
     config = ExperimentConfig.model_validate({**BASE, "seed": 3})
     assert shown_name(config) == "mbsgd | epsilon 2 | seed 3"
     again = ExperimentConfig.model_validate({**BASE, "repetition": 2})
@@ -41,7 +41,7 @@ def test_cells_of_a_sweep_have_names_of_their_own_and_a_cell_by_itself_the_same(
     names = [shown_name(cell, varied[run_id(cell)]) for cell in config.cells()]
     assert len(set(names)) == 8 and "mbsgd | epsilon 2 | rounds 20, step 0.5 | seed 1" in names
     cell = config.cells()[0]
-    assert name_in(home, cell, sweep_id(config)) == shown_name(cell)  # of a sweep that is not kept here
+    assert name_in(home, cell, sweep_id(config)) == shown_name(cell)  # the sweep is not saved here
     save_sweep_folder(home, config)
     assert [name_in(home, each, sweep_id(config)) for each in config.cells()] == names
     assert name_in(home, cell, None) == shown_name(cell)
@@ -76,8 +76,8 @@ def test_a_section_that_is_varied_has_columns_for_its_keys_as_parameters_have_th
 
 def test_totals_are_of_the_silo_with_the_largest_account():
     totals = [SiloTotal(0, "ash", 40, 3, 0, 0, 2.5, 1e-5), SiloTotal(0, "oak", 50, 3, 1, 0, 3.5, 1e-6)]
-    told = sweep_metrics(totals, [made_result(), made_result()])
-    assert told == {"cells_finished": 2, "epsilon_all_cells": 3.5, "delta_all_cells": 1e-6, "cells_without_noise": 1}
+    metrics = sweep_metrics(totals, [made_result(), made_result()])
+    assert metrics == {"cells_finished": 2, "epsilon_all_cells": 3.5, "delta_all_cells": 1e-6, "cells_without_noise": 1}
     table = budget_table(totals)
     assert table["silo"] == ["ash", "oak"] and table["epsilon"] == [2.5, None]
     assert table["epsilon_of_noised_cells"] == [2.5, 3.5]
@@ -91,7 +91,7 @@ def test_a_table_of_markdown_keeps_its_columns():
 def test_links_open_the_run_and_the_list_of_a_sweep(tmp_path):
     home = Home(tmp_path)
     assert mlflow_page(home, PAGES, "r-1") is None and sweep_page(home, PAGES, "s-1") is None
-    assert not list(tmp_path.iterdir())  # looking makes nothing
+    assert not list(tmp_path.iterdir())  # reading makes no file
     tracker = Tracker(tracking_store(home.mlflow_uri, home.mlflow_artifacts))
     run = tracker.begin("r-1", "digits", "one", {}, {})
     tracker.begin_sweep("s-1", "steps", {}, View("s-1", "s-1", ()))

@@ -1,5 +1,4 @@
-"""Whoever reaches Prefect's API, with the password even, makes the deployments do nothing that is
-not recorded at home."""
+"""Clients of Prefect's API, even with the password, cannot make deployments run an order that home has not recorded."""
 
 from __future__ import annotations
 
@@ -40,18 +39,18 @@ def services(tmp_path_factory) -> Iterator[tuple[Path, str, str]]:
 
 def test_every_field_that_is_patched_ends_failed_with_its_name(services):
     home, api, deployment = services
-    asked: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name in EVERY:
         value = next((each for each in other(name) if not is_the_same(put(EXAMPLE, name, each))), None)
         if value is None or (tuple(name.split(".")) in FREE):
             continue
         parameters = put(EXAMPLE, name, value)
         try:
-            asked[call(f"{deployment}/create_flow_run", {"parameters": parameters})["id"]] = name
+            names[call(f"{deployment}/create_flow_run", {"parameters": parameters})["id"]] = name
         except HTTPError as refused:  # by the server itself
             assert refused.code in (409, 422)
-    assert len(asked) > 40 and {"cluster.address", "shuffler.address", "data.folder"} <= set(asked.values())
-    for flow_run, name in asked.items():
+    assert len(names) > 40 and {"cluster.address", "shuffler.address", "data.folder"} <= set(names.values())
+    for flow_run, name in names.items():
         over = wait_until_over(f"{api}/flow_runs/{flow_run}")
         assert over["state"]["type"] == "FAILED", (name, over["state"])
         message = over["state"]["message"]
@@ -61,7 +60,7 @@ def test_every_field_that_is_patched_ends_failed_with_its_name(services):
 
 
 def test_pull_steps_entrypoint_and_infrastructure_of_the_server_are_not_obeyed(services, tmp_path):
-    """The attack of the issue, by somebody with the password: what runs is the example, from this home's own code."""
+    """The attack of the issue, with the password: the flow run carries out the example, with this home's own code."""
     home, api, deployment = services
     planted, module = tmp_path / "planted", tmp_path / "planted.py"
     module.write_text(f"from pathlib import Path\nPath({str(planted)!r}).touch()\ndef run(**values): ...\n")
@@ -74,8 +73,8 @@ def test_pull_steps_entrypoint_and_infrastructure_of_the_server_are_not_obeyed(s
         "job_variables": {"command": f"touch {planted}", "env": {"PYTHONPATH": str(tmp_path)}},
     }
     call(deployment, patch, "PATCH")
-    said = call(deployment)
-    assert said["pull_steps"] == [step] and said["entrypoint"] == f"{module}:run", "the server takes it all"
+    patched = call(deployment)
+    assert patched["pull_steps"] == [step] and patched["entrypoint"] == f"{module}:run", "the server takes it all"
     body = {"parameters": {"seed": 3}, "job_variables": patch["job_variables"]}
     made: dict[str, Any] = call(f"{deployment}/create_flow_run", body)
     over = wait_until_over(f"{api}/flow_runs/{made['id']}")

@@ -1,4 +1,4 @@
-"""A sweep that chooses its step by patience: what is abandoned, chosen and never run, also after kills and on Dask."""
+"""A sweep that chooses its step by patience: abandoned, chosen and untried values, also after kills and on Dask."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from fedcore.home import Home
 from flows.cells.prefect_rows import CellFlowRows
 from flows.commands.show import show_sweep
 from flows.driver.session import Session
-from flows.ladders import standings, tried_cells
+from flows.ladders import ladder_states, tried_cells
 from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
 from flows.runs import read_abandoned, read_result, read_run, store_path
 from flows.services.database import make_template
-from flows.sweep import _Cells, _together
+from flows.sweep import _Cells, _count_in_step
 from flows.sweep_budget import sweep_totals
 from flows.sweep_files import finished_results, is_complete, progress, save_sweep, sweep_id, sweep_outcome
 from studies.drawing import draw
@@ -55,7 +55,7 @@ def sweep(patience: dict | None = RULE, steps: list | None = None, **base: objec
     """Two ladders, by seed; 300 is abandoned, 3 survives."""
     values = {
         "data": {"source": "synthetic", "silos": 3, "records": 60, "features": 4, "test_records": 20},
-        "privacy": {"epsilon": 20},  # little noise: which step survives is no chance
+        "privacy": {"epsilon": 20},  # little noise, so that chance does not decide which step survives
         "algorithm": {"name": "mbsgd", "rounds": 40, "average": "last"},
         "model": {"diameter": 1e6},
         "cluster": {"backend": "in-process"},
@@ -80,7 +80,7 @@ def make_home(folder: Path) -> Home:
 
 
 def carry_out(home: Home, config: SweepConfig, stop_after: int | None = None) -> list[Exception]:
-    """What the sweep's flow does with its cells; KeyboardInterrupt after so many rounds. Returns what failed."""
+    """Runs the cells as the sweep's flow does, with KeyboardInterrupt after `stop_after` rounds. Returns failures."""
     done, failed = 0, []
 
     def took(run: str, phase: int, round: int) -> None:
@@ -94,7 +94,7 @@ def carry_out(home: Home, config: SweepConfig, stop_after: int | None = None) ->
         try:
             cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             runs = ((chain[0].seed, calls) for chain, calls in cells.chains(config))
-            for _, made in in_step(runs, _together(config.cells())):
+            for _, made in in_step(runs, _count_in_step(config.cells())):
                 failed += [made] if isinstance(made, Exception) else []
         finally:
             flows.close()
@@ -112,13 +112,13 @@ def cell(config: SweepConfig, step: float, seed: int = 0):
 
 
 def abandoned(home: Home, config: SweepConfig) -> list[dict]:
-    """What is kept of abandoned runs, without their code."""
+    """Records of abandoned runs, without their code version."""
     found = [read_abandoned(home, run_id(each)) for each in config.cells()]
     return [each.model_dump(exclude={"code"}) for each in found if each is not None]
 
 
 def by_hand(losses: list[float], factor: float, limit: int) -> int | None:
-    """The look at which the rule ends, from 1: counted the way the paper's prose says it."""
+    """Number (from 1) of the look at which the rule ends the run, counted as in the paper's prose."""
     patience = 0
     for place, loss in enumerate(losses):
         best = min(losses[:place], default=np.inf)
@@ -147,7 +147,7 @@ def test_a_huge_step_is_abandoned_the_next_survives_and_smaller_ones_are_not_run
             False,
             True,
         ]
-        gone, kept = cell(config, 300, seed), cell(config, 3, seed)
+        gone, stored = cell(config, 300, seed), cell(config, 3, seed)
         record = read_run(home, run_id(gone))
         assert (record.state, record.result, record.sweep) == ("ABANDONED", None, sweep_id(config))
         rows = read_rows(store_path(home, run_id(gone)))
@@ -156,13 +156,15 @@ def test_a_huge_step_is_abandoned_the_next_survives_and_smaller_ones_are_not_run
         assert ended.round == len(rows) == 4 * by_hand(looks, 1.05, 3) < ended.rounds == 40
         assert not ended.diverged and f"{looks[-1]:.4g} last" in ended.reason
         survived = [
-            values["simulation/train_loss"] for _, n, values in read_rows(store_path(home, run_id(kept))) if n % 4 == 0
+            values["simulation/train_loss"]
+            for _, n, values in read_rows(store_path(home, run_id(stored)))
+            if n % 4 == 0
         ]
         assert len(survived) == 10 and by_hand(survived, 1.05, 3) is None
         files = {path.name for path in (home.runs / run_id(gone)).iterdir()}
         assert {"abandoned.json", "ledger.json", "plan.json", "config.yaml"} <= files and "model.json" not in files
         for file in ("model.json", "result.json", "ledger.json"):
-            assert (home.runs / run_id(kept) / file).read_text().count(CHOICE) == 1
+            assert (home.runs / run_id(stored) / file).read_text().count(CHOICE) == 1
     assert is_complete(home, config) and progress(home, config) == (2, 2, "ladders decided")
 
 
@@ -183,7 +185,7 @@ def test_what_is_shown_names_the_choice_the_abandoned_and_the_untried(undisturbe
     said = " ".join(capsys.readouterr().out.split())
     assert "CHOSEN BY UNPROTECTED TRAINING LOSSES" in said and "What abandoned runs released is charged" in said
     text = Console(file=StringIO(), width=200)
-    text.print(ladder_table(standings(undisturbed, config), config.patience))
+    text.print(ladder_table(ladder_states(undisturbed, config), config.patience))
     assert f"seed 0 3 300 ({outcome['ladders'][0]['abandoned'][0]['round']}) 1, 0.3" in " ".join(
         text.file.getvalue().split()
     )
@@ -235,8 +237,8 @@ def test_a_killed_sweep_comes_to_the_same_choice_and_releases_nothing_twice(
         for seed in (0, 1):
             run = run_id(cell(config, 3, seed))
             assert read_result(home, run).weights_sha256 == read_result(undisturbed, run).weights_sha256
-    done = standings(home, config)
-    assert [[rung.standing for rung in ladder.rungs] for ladder in done] == [
+    done = ladder_states(home, config)
+    assert [[rung.state for rung in ladder.rungs] for ladder in done] == [
         ["abandoned", "chosen", "not tried", "not tried"]
     ] * 2
     for each in abandoned(home, config):
@@ -244,7 +246,7 @@ def test_a_killed_sweep_comes_to_the_same_choice_and_releases_nothing_twice(
 
 
 def killed_before_abandoned(home, config, monkeypatch):
-    """Silos have closed a run, and its state does not say so yet."""
+    """Kills a driver after silos have closed a run and before its state is ABANDONED."""
 
     def killed(self, *first, **values):
         if values.get("state") == "ABANDONED":
@@ -268,7 +270,7 @@ def test_a_driver_killed_between_silos_closing_a_run_and_its_state_abandons_it_a
 
 
 def wild(monkeypatch, at: int) -> None:
-    """Steps above 100 leave the numbers that silos take in this round."""
+    """Makes steps above 100 leave the range of numbers that silos accept in this round."""
     tame = Mbsgd.server_update
 
     def server_update(self, state, messages, phase):
@@ -290,13 +292,13 @@ def test_divergence_is_a_reason_of_its_own_and_its_round_is_charged(home, monkey
         assert {silo.releases for silo in ended.silos} == {7}
         assert read_result(home, run_id(cell(config, 3, seed))) is not None
     text = Console(file=StringIO(), width=200)
-    text.print(ladder_table(standings(home, config), config.patience))
+    text.print(ladder_table(ladder_states(home, config), config.patience))
     assert "300 (7, diverged)" in text.file.getvalue()
 
 
 @pytest.mark.slow
 @pytest.mark.minutes
-def test_divergence_of_a_shuffled_run_counts_the_batch_that_was_asked_for(home, monkeypatch):
+def test_divergence_of_a_shuffled_run_counts_the_requested_batch(home, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(home.root))
     config = sweep(
         RULE,
@@ -307,7 +309,7 @@ def test_divergence_of_a_shuffled_run_counts_the_batch_that_was_asked_for(home, 
     )
     wild(monkeypatch, at=3)
     assert carry_out(home, config) == []
-    assert [ladder.chosen.value for ladder in standings(home, config)] == [3, 3]
+    assert [ladder.chosen.value for ladder in ladder_states(home, config)] == [3, 3]
     ended = read_abandoned(home, run_id(cell(config, 300)))
     assert (ended.round, ended.diverged, {silo.releases for silo in ended.silos}) == (3, True, {3})
 
@@ -319,7 +321,7 @@ def test_without_patience_divergence_fails_as_ever(home, monkeypatch):
     assert read_run(home, run_id(cell(sweep(), 300))).state == "FAILED"
 
 
-def test_a_run_that_was_abandoned_does_not_go_on_and_says_so(undisturbed, monkeypatch, tmp_path):
+def test_an_abandoned_run_is_not_resumed_and_gives_the_reason(undisturbed, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDCORE_HOME", str(undisturbed.root))
     gone = cell(sweep(), 300)
     sentence = (
@@ -334,11 +336,13 @@ def test_a_run_that_was_abandoned_does_not_go_on_and_says_so(undisturbed, monkey
     assert len(failed) == 2 and all("does not go on" in str(each) for each in failed)
 
 
-def test_another_patience_judges_by_the_losses_that_are_kept(undisturbed):
+def test_another_patience_judges_by_the_stored_losses(undisturbed):
     stricter, laxer = sweep(RULE | {"limit": 2}), sweep(RULE | {"limit": 9})
-    assert standings(undisturbed, stricter)[0].rungs[0].round < standings(undisturbed, sweep())[0].rungs[0].round
+    assert (
+        ladder_states(undisturbed, stricter)[0].rungs[0].round < ladder_states(undisturbed, sweep())[0].rungs[0].round
+    )
     with pytest.raises(InputError, match="this sweep's patience would not have abandoned it there"):
-        standings(undisturbed, laxer)
+        ladder_states(undisturbed, laxer)
 
 
 def test_a_run_that_was_finished_before_is_judged_or_refused(home):
@@ -348,7 +352,7 @@ def test_a_run_that_was_finished_before_is_judged_or_refused(home):
             run(home, cell(config, step, seed))
     assert read_run(home, run_id(cell(config, 300))).state == "FINISHED"
     assert carry_out(home, config) == []
-    assert [[rung.standing for rung in ladder.rungs] for ladder in standings(home, config)] == [
+    assert [[rung.state for rung in ladder.rungs] for ladder in ladder_states(home, config)] == [
         ["abandoned", "chosen", "not tried", "not tried"]
     ] * 2
     rare = {"tracking": {"mlflow": False, "evaluate_every": 7}, "seed": 9}
@@ -358,10 +362,10 @@ def test_a_run_that_was_finished_before_is_judged_or_refused(home):
         sweep(**rare).model_dump(mode="json") | {"grid": {"algorithm.step": [300], "seed": [2]}}
     )
     with pytest.raises(InputError, match=r"has no training loss of round 4, at which patience\.every = 4 looks"):
-        standings(home, late)
+        ladder_states(home, late)
 
 
-def test_losses_are_computed_where_patience_looks_and_where_the_user_asked(home):
+def test_losses_are_computed_at_patiences_looks_and_at_the_configs_rounds(home):
     config = sweep(tracking={"mlflow": False, "evaluate_every": 10})
     assert carry_out(home, config) == []
     rows = read_rows(store_path(home, run_id(cell(config, 3))))
@@ -370,7 +374,7 @@ def test_losses_are_computed_where_patience_looks_and_where_the_user_asked(home)
     assert [round for _, round, values in rows if "test/error" in values] == [10, 20, 30, 40]
 
 
-def test_a_ladder_without_a_survivor_is_told(home, capsys):
+def test_a_ladder_without_a_survivor_is_named(home, capsys):
     config = sweep(steps=[300, 500])
     assert carry_out(home, config) == []
     assert is_complete(home, config) and finished_results(home, config) == []
@@ -390,7 +394,7 @@ def test_a_sweep_that_patience_would_never_look_at_is_refused(home, monkeypatch)
 @pytest.mark.slow
 def test_ladders_go_side_by_side_on_dask_to_the_same_choice(home, undisturbed):
     config = sweep(cluster={"backend": "dask", "workers": 2})
-    assert _together(config.cells()) > 1
+    assert _count_in_step(config.cells()) > 1
     with pytest.raises(KeyboardInterrupt):
         carry_out(home, config, stop_after=50)
     begun = [read_done(store_path(home, run_id(cell(config, 300, seed)))) for seed in (0, 1)]
@@ -419,10 +423,10 @@ def test_a_sweep_whose_driver_is_killed_outright_resumes_to_the_same_choice(tmp_
         process.kill()
         process.wait()
     assert read_abandoned(Home(home), run_id(gone[0])) is not None
-    told = json.loads(fedcore(home, "resume", sweep_id(config), "--json"))
-    assert [ladder["chosen"] for ladder in told["ladders"]] == [3, 3]
+    values = json.loads(fedcore(home, "resume", sweep_id(config), "--json"))
+    assert [ladder["chosen"] for ladder in values["ladders"]] == [3, 3]
     assert abandoned(Home(home), config) == abandoned(undisturbed, config)
-    for result in told["results"]:
+    for result in values["results"]:
         assert result["weights_sha256"] == read_result(undisturbed, result["run"]).weights_sha256
 
 
@@ -440,8 +444,8 @@ def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
     assert [ladder["chosen"] for ladder in first["ladders"]] == [3, 3]
     assert json.loads(fedcore(home, "report", first["sweep"], "--json")) == first
     assert json.loads(fedcore(home, "resume", first["sweep"], "--json")) == first
-    kept = json.loads((home / "sweeps" / first["sweep"] / "ladders.json").read_text())
-    assert kept["ladders"] == first["ladders"] and kept["statement"] == CHOICE
+    stored = json.loads((home / "sweeps" / first["sweep"] / "ladders.json").read_text())
+    assert stored["ladders"] == first["ladders"] and stored["statement"] == CHOICE
     listed = fedcore(home, "runs")
     assert "2 of 2 ladders decided" in listed and listed.count("ABANDONED") == 2
 
@@ -459,7 +463,7 @@ def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
     (best,) = client.search_model_versions("name = 'patient'")
     assert best.tags["privacy.choice"].startswith(f"{CHOICE}. lowest test error of 2 cells")
 
-    # Lost there, or never told: a resume tells of the abandoned ones too, and asks nobody.
+    # Lost in MLflow, or never written: a resume writes abandoned runs too, and asks no silo.
     gone = {each.data.tags["fedcore.run_id"] for each in runs if each.info.status == "KILLED"}
     for each in client.search_runs(experiments):
         if each.data.tags.get("fedcore.run_id") in gone:

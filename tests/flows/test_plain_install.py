@@ -29,11 +29,11 @@ SOURCES = (
     "conf",
 )
 QUIET = ("cluster.backend=in-process", "tracking.mlflow=false")
-ENGINES = ("repetition=1",)  # Dask and MLflow; the backend is no part of a run's identity
+ENGINES = ("repetition=1",)  # uses Dask and MLflow; the backend is not part of a run's id
 
 
 def call(*command: object, folder: Path, code: int = 0) -> str:
-    """What the command published on standard output, or, if it is to fail, on standard error."""
+    """Standard output of the command, or standard error if it is expected to fail."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     environment = inherited | {"FEDCORE_HOME": str(folder / "home"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     environment |= {"PIP_RETRIES": "10", "PIP_DEFAULT_TIMEOUT": "60"}
@@ -47,7 +47,7 @@ def call(*command: object, folder: Path, code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder outside of the tree with an environment in it, into which the project was installed."""
+    """A folder outside of the tree with an environment into which the project was installed."""
     folder = environment(tmp_path_factory.mktemp("plain"), "[workflow]")
     for name in ("digits.yaml", "hospitals.yaml"):
         fedcore(folder, "conf", "copy", f"experiment/{name}")
@@ -89,7 +89,7 @@ def test_help_is_shown(installed):
 
 
 def test_secret_samples_are_planned(installed):
-    """Their accounting asks dp-accounting, which was a dependency of dev only."""
+    """Their accounting needs dp-accounting, which was once a dependency of dev only."""
     planned = json.loads(fedcore(installed, "plan", "digits.yaml", "algorithm.batch=8", "--json"))
     assert 1.9 < planned["totals"]["epsilon_accounted"] <= 2
 
@@ -118,8 +118,8 @@ def test_settings_are_tuned(installed):
 
 
 def test_the_four_hospitals_come_with_the_package(installed):
-    told = json.loads(fedcore(installed, "run", "hospitals.yaml", *QUIET, "--json"))
-    assert told["test_error"] < told["majority_error"] and set(told["test_errors"]) == {
+    values = json.loads(fedcore(installed, "run", "hospitals.yaml", *QUIET, "--json"))
+    assert values["test_error"] < values["majority_error"] and set(values["test_errors"]) == {
         "cleveland",
         "budapest",
         "zurich-basel",
@@ -128,8 +128,8 @@ def test_the_four_hospitals_come_with_the_package(installed):
     assert list(installed.glob("env/lib/*/site-packages/fedcore/data/sources/heart_disease/SOURCE.md"))
 
 
-def test_a_silo_installs_no_engine_and_the_command_says_what_is_missing(tmp_path):
-    """Without the extra: the science works from Python, and `fedcore` ends in one sentence."""
+def test_a_silo_installs_no_engine_and_the_command_names_the_missing_one(tmp_path):
+    """Without the extra, plans and training work from Python, and `fedcore` ends with one sentence."""
     folder = environment(tmp_path, "")
     python = folder / "env/bin/python"
     packages = {
@@ -142,5 +142,5 @@ def test_a_silo_installs_no_engine_and_the_command_says_what_is_missing(tmp_path
         "print(fedcore.plan(silos, epsilon=2))"
     )
     assert "epsilon" in call(python, "-c", trains, folder=folder)
-    said = call(folder / "env/bin/fedcore", "runs", folder=folder, code=2)
-    assert said.count("\n") == 1 and "pip install 'fedcore-dp[workflow]'" in said
+    message = call(folder / "env/bin/fedcore", "runs", folder=folder, code=2)
+    assert message.count("\n") == 1 and "pip install 'fedcore-dp[workflow]'" in message

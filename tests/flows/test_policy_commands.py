@@ -1,4 +1,4 @@
-"""`fedcore policy`, what `fedcore budget` says of policies, and what a newcomer reads who has none."""
+"""`fedcore policy`, policies in `fedcore budget`, and messages for a newcomer without a policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def home(tmp_path, monkeypatch) -> Home:
     return Home.current().make()
 
 
-def said(app, *arguments: str) -> str:
+def output(app, *arguments: str) -> str:
     return CliRunner().invoke(app, list(arguments), catch_exceptions=False).output
 
 
@@ -66,7 +66,7 @@ ON_GUARD = (*DIGITS, "privacy.noise=guarded", "privacy.ledger=sqlite")
 
 
 @pytest.mark.slow
-def test_a_newcomer_is_told_what_to_write_and_where(home):
+def test_a_newcomer_reads_what_to_write_and_where(home):
     refused = command(home, *ON_GUARD)
     folder = home.root / "policies"
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -83,11 +83,11 @@ def test_a_newcomer_is_told_what_to_write_and_where(home):
 def test_the_example_policy_allows_the_default_experiment_guarded_and_no_more(home):
     folder = home.root / "policies"
     folder.mkdir()
-    shutil.copy(EXAMPLE, folder / "default.yaml")  # as a newcomer is told
+    shutil.copy(EXAMPLE, folder / "default.yaml")  # as the message for newcomers suggests
     unknown = command(home, *ON_GUARD)
     assert unknown.returncode == 2 and "fedcore budget register --new CONFIG o1e0" in unknown.stderr
-    said = command(home, "budget", "register", "--new", DIGITS[1])
-    assert said.returncode == 0, said.stderr
+    registered = command(home, "budget", "register", "--new", DIGITS[1])
+    assert registered.returncode == 0, registered.stderr
     done = command(home, *ON_GUARD, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["epsilon_accounted"] == pytest.approx(2, rel=1e-9)
@@ -111,61 +111,61 @@ def test_a_sweep_is_refused_before_anything_is_started(home, tmp_path):
     assert not home.services.exists() and not home.sweeps.exists()
 
 
-def test_check_says_what_a_file_allows_or_all_that_is_wrong(home, tmp_path):
-    text = said(policy, "check", str(EXAMPLE))
+def test_check_lists_what_a_file_allows_or_all_of_its_faults(home, tmp_path):
+    text = output(policy, "check", str(EXAMPLE))
     for line in ("one-pass-mbsgd", "epsilon 8 at delta 1/n^2 over all runs (gdp)", "at most 20", "2030-12-31"):
         assert line in text
-    values = json.loads(said(policy, "check", str(EXAMPLE), "--json"))
+    values = json.loads(output(policy, "check", str(EXAMPLE), "--json"))
     assert values["cap"] == {"epsilon": 8.0, "delta": "1/n^2", "rule": "gdp"} and len(values["sha256"]) == 64
     wrong = write_policy(tmp_path, "wrong", runs=0, losses=["logistics"])
     with pytest.raises(InputError) as caught:
-        said(policy, "check", str(wrong))
+        output(policy, "check", str(wrong))
     assert len(str(caught.value).splitlines()) == 2
     with pytest.raises(InputError, match="there is no policy"):
-        said(policy, "check", str(tmp_path / "gone.yaml"))
+        output(policy, "check", str(tmp_path / "gone.yaml"))
     old = write_policy(tmp_path, "old", expires="2020-01-01")
-    assert "2020-01-01: it has, so nothing new" in said(policy, "check", str(old))
+    assert "2020-01-01: it has, so nothing new" in output(policy, "check", str(old))
 
 
-def test_show_says_what_is_in_force_and_what_was_recorded(home):
-    assert "silo silo-000 has no policy in" in said(policy, "show", "silo-000")
+def test_show_prints_the_policy_in_force_and_the_recorded_ones(home):
+    assert "silo silo-000 has no policy in" in output(policy, "show", "silo-000")
     first = write_policy(home.policies)
     digests = []
     for runs in (1000, 7):
         write_policy(home.policies, runs=runs)
-        assert "is recorded when the silo is next opened" not in said(policy, "show", "silo-001") or digests
+        assert "is recorded when the silo is next opened" not in output(policy, "show", "silo-001") or digests
         open_once(home)
-        digests.append(json.loads(said(policy, "check", str(first), "--json"))["sha256"])
-    shown = json.loads(said(policy, "show", "silo-000", "--json"))
+        digests.append(json.loads(output(policy, "check", str(first), "--json"))["sha256"])
+    shown = json.loads(output(policy, "show", "silo-000", "--json"))
     assert (shown["file"], shown["policy"]["runs"]) == (str(first), 7)
     ((_, recorded),) = shown["recorded"].items()
     assert [(each["entry"], each["sha256"]) for each in recorded] == [(2, digests[0]), (3, digests[1])]
-    text = said(policy, "show", "silo-000")
+    text = output(policy, "show", "silo-000")
     assert f"entry 3: policy {digests[1][:12]}" in text and "next opened" not in text
     write_policy(home.policies, runs=8)
-    assert "is recorded when the silo is next opened" in said(policy, "show", "silo-000")
+    assert "is recorded when the silo is next opened" in output(policy, "show", "silo-000")
     first.write_text("methods: []")
     with pytest.raises(InputError, match="losses is missing"):
-        said(policy, "show", "silo-000")
+        output(policy, "show", "silo-000")
 
 
 def test_budget_shows_and_exports_policies(home):
     for runs in (1000, 7):
         write_policy(home.policies, runs=runs)
         open_once(home)
-    (account,) = json.loads(said(budget, "show", "silo-000", "--json"))
-    (exported,) = json.loads(said(budget, "export", "silo-000"))
+    (account,) = json.loads(output(budget, "show", "silo-000", "--json"))
+    (exported,) = json.loads(output(budget, "export", "silo-000"))
     for each in (account, exported):
         assert [recorded["policy"]["runs"] for recorded in each["policies"]] == [1000, 7]
         assert each["policies"][1]["policy"]["cap"] == ALL["cap"] | {"rule": "gdp"}
-    lines = said(budget, "show", "silo-000").splitlines()
+    lines = output(budget, "show", "silo-000").splitlines()
     assert [line.split(":")[0] for line in lines if line.startswith("entry")] == ["entry 2", "entry 3"]
     assert any('recorded last: {"cap"' in line and '"runs": 7' in line for line in lines)
-    assert "whole" in said(budget, "verify", "silo-000")
+    assert "whole" in output(budget, "verify", "silo-000")
 
 
 @pytest.mark.parametrize("name", ["a b", "..", "a/b", "*", "-x", "", ".hidden", "ash\n", "é"])
 def test_what_no_silo_can_be_called_has_no_policy_either(home, name):
-    """Was answered as for a silo without a policy: that it is opened as a simulated one."""
+    """The answer once was that of a silo without a policy, which is opened as a simulated one."""
     done = CliRunner().invoke(policy, ["show", "--", name])
     assert isinstance(done.exception, InputError) and f"no silo can be called {name!r}" in str(done.exception)

@@ -1,4 +1,4 @@
-"""`fedcore privacy`: the numbers that scripts read, against the closed form written anew; sentences for mistakes."""
+"""`fedcore privacy`: JSON numbers against an independent closed form, and sentences for mistakes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def shown(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("n, rounds", [(902, 1), (902, 100), (902, 200), (51, 7), (1999, 33)])
-def test_noise_that_is_copied_back_spends_no_more_than_was_asked(n, rounds):
-    """At n = 902 the nearest of six digits, as was printed, spends 1.0000002."""
+def test_noise_that_is_copied_back_spends_at_most_the_target(n, rounds):
+    """At n = 902 sigma rounded to nearest in six digits, as it once was printed, spends 1.0000002."""
     common = ("--n", str(n), "--rounds", str(rounds))
     printed = shown("sigma", "--epsilon", "1", *common).split()[1]
     assert len(printed.lstrip("0.")) <= 6
@@ -59,10 +59,10 @@ def test_one_over_n_squared_of_a_few_records_is_refused_or_warned_of_as_a_plan_d
         shown(*command, "--n", "4")
     for n, delta, how in (("5", (), "1/n^2"), ("31", (), "1/n^2"), ("4", ("--delta", "0.06"), "--delta")):
         done = CliRunner().invoke(app, [*command, "--n", n, *delta, "--json"], catch_exceptions=False)
-        (said,) = json.loads(done.stdout)["warnings"]
-        assert said.startswith("delta is above 0.001") and f"({how} at this silo, of {n} records)" in said
-        assert said.endswith("Take a smaller --delta, or join silos")
-        assert " ".join(done.stderr.split()) == f"warning: {said}."
+        (warning,) = json.loads(done.stdout)["warnings"]
+        assert warning.startswith("delta is above 0.001") and f"({how} at this silo, of {n} records)" in warning
+        assert warning.endswith("Take a smaller --delta, or join silos")
+        assert " ".join(done.stderr.split()) == f"warning: {warning}."
     for few in (("--n", "32"), ("--n", "4", "--delta", "1e-3")):
         assert "warnings" not in ask(*command, *few)
 
@@ -102,7 +102,7 @@ def test_numbers_of_one_reading_are_those_numbers():
 
 
 def test_rounds_by_a_formula_are_whole_numbers_and_no_more_than_it_allows():
-    """Were rounded up to six digits, as epsilons are: 1,809,560.. as 1.80957e+06."""
+    """They once were rounded up to six digits, as epsilons are: 1,809,560.. as 1.80957e+06."""
     name = "lowy-2023-experiments"
     common = ("rounds", "--n", "1000000", "--epsilon", "20", "--sigma", "0.0010001", "--paper", name)
     exact = ask(*common)["rounds_papers"][name]
@@ -139,7 +139,7 @@ def test_sampled_batches_and_what_has_no_accountant():
     full = ask("epsilon", "--n", "1000", "--rounds", "100", "--sigma", "0.09")["epsilon_accounted"]
     poisson = ask("epsilon", *common, "--sampling", "poisson")["epsilon_accounted"]
     fixed = ask("epsilon", *common, "--sampling", "without-replacement")["epsilon_accounted"]
-    # The noise on the mean is the same, so that a sample of a tenth has the noise multiplier of a tenth.
+    # The noise on the mean is the same, so the noise multiplier of a sample of a tenth is a tenth.
     assert 0.99 * full < poisson < fixed < 1.5 * full
     assert ask("epsilon", *common, "--sampling", "with-replacement")["epsilon_accounted"] is None
     shown = CliRunner().invoke(app, ["epsilon", *common, "--sampling", "with-replacement"], catch_exceptions=False)
@@ -152,14 +152,14 @@ def test_named_formulas_show_what_their_noise_really_spends():
     shared = ("sigma", "epsilon_target", "epsilon_accounted", "epsilon_paper", "delta", "rounds")
     assert {key: named[key] for key in shared} == {key: paper[key] for key in shared}
     assert (named["calibration"], named["sigmas"]) == ("gao-2024", {"sigma": named["sigma"]})
-    # 10 restarts, 90 differences: 4 * 1.25 * 29 * 10 / 1000^2 and 4 * 5 * 29 * 90 / 1000^2, 29 = 1 + ceil(27.63).
-    asked = ("sigma", "--calibration", "diff2", "--period", "10", "--epsilon", "1", *HUNDRED)
-    diff2 = ask(*asked)
+    # 10 restarts: 4 * 1.25 * 29 * 10 / 1000^2. 90 differences: 4 * 5 * 29 * 90 / 1000^2. 29 = 1 + ceil(27.63).
+    options = ("sigma", "--calibration", "diff2", "--period", "10", "--epsilon", "1", *HUNDRED)
+    diff2 = ask(*options)
     assert diff2["sigmas"] == {"restart": pytest.approx(math.sqrt(1.45e-3)), "difference": pytest.approx(0.22847319)}
-    # Together exactly Gaussian with mu^2 = epsilon / alpha = 1 / 29 (spec diff2, 4.4).
+    # Their composition is exactly Gaussian with mu^2 = epsilon / alpha = 1 / 29 (spec diff2, 4.4).
     by_hand = epsilon_by_hand(math.sqrt(29), 1, 1, 1e-6)
     assert diff2["epsilon_accounted"] == pytest.approx(by_hand, rel=1e-5)
-    shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
+    shown = CliRunner().invoke(app, list(options), catch_exceptions=False).output
     assert "by kind of answer: restart 0.0380789, difference 0.228474" in shown
     assert "epsilon: target 1, accounted 0.770179, paper 1" in shown
 
@@ -225,8 +225,8 @@ SCAFFOLD = (
 
 
 def test_local_steps_of_drawn_silos_beside_the_paper():
-    asked = ("epsilon", "--rounds", "400", "--sigma", "0.15", *SCAFFOLD)  # 2 / 800 * 60
-    found = ask(*asked)
+    options = ("epsilon", "--rounds", "400", "--sigma", "0.15", *SCAFFOLD)  # 2 / 800 * 60
+    found = ask(*options)
     assert found["epsilon_accounted"] == pytest.approx(2.030, rel=2e-3)
     assert found["epsilon_honest_sampling"] == pytest.approx(0.860, rel=2e-3)
     assert found["epsilon_papers"] == {
@@ -234,7 +234,7 @@ def test_local_steps_of_drawn_silos_beside_the_paper():
         "noble-2022-numeric-server": pytest.approx(13.79, abs=6e-3),
     }
     assert found["epsilon_paper"] == found["epsilon_papers"]["noble-2022-numeric"] and found["local_steps"] == 50
-    shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
+    shown = CliRunner().invoke(app, list(options), catch_exceptions=False).output
     assert "400 rounds of 50 local steps" in shown
     assert "accounted 2.03001, paper 12.9064" in shown and "before it is drawn: 0.8598" in shown
     assert "epsilon by noble-2022-numeric 12.9064, noble-2022-numeric-server 13.78" in shown
@@ -253,17 +253,17 @@ def test_noise_for_local_steps_is_that_of_all_answers():
 def test_rounds_by_the_accountant_and_by_the_paper():
     """Table 1 of the paper at sigma_g = 10, K = 20, epsilon 3: T = 324, whose server epsilon is 8.49 (spec 5.5)."""
     changed = [*SCAFFOLD[:9], "20", "--silos", "100", "--silos-per-round", "5", "--paper", "noble-2022-numeric"]
-    asked = ("rounds", "--epsilon", "3", "--sigma", "0.025", *changed)
-    found = ask(*asked)
+    options = ("rounds", "--epsilon", "3", "--sigma", "0.025", *changed)
+    found = ask(*options)
     assert found["rounds_papers"]["noble-2022-numeric"] == 324
     assert found["rounds"] < 100 and found["epsilon_accounted"] <= 3
     same = ask("epsilon", "--rounds", str(found["rounds"] + 1), "--sigma", "0.025", *changed)
     assert same["epsilon_accounted"] > 3
-    shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
+    shown = CliRunner().invoke(app, list(options), catch_exceptions=False).output
     assert "rounds by noble-2022-numeric 324, noble-2022-numeric-server" in shown
 
 
-def test_what_is_not_asked_for_is_not_shown():
+def test_unselected_formulas_are_not_shown():
     plain = ask("epsilon", "--sigma", "0.09", *HUNDRED)
     assert not {"local_steps", "epsilon_honest_sampling", "epsilon_papers", "rounds_papers"} & set(plain)
 
@@ -273,7 +273,7 @@ def test_papers_lists_every_formula_whole():
     rows = {row["name"]: row for row in json.loads(listed.output)}
     assert {name.split("-20")[0] for name in rows} >= {"gao", "lowy", "noble", "diff2", "dp-fcrn"}
     table = CliRunner().invoke(app, ["papers"], catch_exceptions=False).output
-    assert "…" not in table  # a formula cut off at the width of a terminal is of no use
+    assert "…" not in table  # no formula is cut off at the width of a terminal
     for row in rows.values():
         assert row["name"] in table and row["formula"] and row["limits"] and row["samplings"]
 

@@ -1,4 +1,4 @@
-"""What commands write under umask 022: nobody but the owner reads it, but for what the user named."""
+"""Files of commands under umask 022: only the owner can read them, except files that the user named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPERIMENT = {
 
 
 def open_to_others(root: Path) -> list[str]:
-    """All below a folder, and itself, that group or others may read, write or enter."""
+    """A folder and the paths below it that group or others may read, write or enter."""
     found = [root, *(Path(folder, name) for folder, folders, files in os.walk(root) for name in (*folders, *files))]
     return [str(path) for path in found if not path.is_symlink() and path.lstat().st_mode & 0o077]
 
@@ -97,7 +97,7 @@ def test_a_file_that_the_user_named_has_the_permissions_of_the_user(fedcore, tmp
 
 @pytest.mark.slow
 @pytest.mark.minutes
-def test_an_open_home_is_closed_and_that_is_said_once(fedcore, tmp_path):
+def test_an_open_home_is_closed_with_one_notice(fedcore, tmp_path):
     home = tmp_path / "home"
     (home / "runs" / "old").mkdir(parents=True)
     (home / "runs" / "old" / "result.json").write_text("{}")

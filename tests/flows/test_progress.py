@@ -1,4 +1,4 @@
-"""What a person sees of long commands: bars on a terminal, a line a minute elsewhere, earlier rounds counted."""
+"""Progress of long commands: bars on a terminal, a line a minute elsewhere, earlier rounds counted."""
 
 import io
 from contextlib import closing
@@ -41,13 +41,13 @@ def clock() -> Clock:
 
 
 def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock):
-    """By hand: 10 of 30 rounds at the start; silos are open after 5 s, then 4 rounds in 56 s, so the 16 that are left
+    """By hand: 10 of 30 rounds are done at the start. Silos are open after 5 s, then 4 rounds take 56 s, so the 16 left
     take 224 s."""
     home, (first, second, third), text = Home(tmp_path), cells(3), io.StringIO()
     finish_rounds(home, first, 1, 10)
     result, lines = Console(file=io.StringIO()), Console(file=text, width=40)
     with RunsProgress(result, home, [first, second, third], clock, lines) as progress:
-        progress.say("starting the Prefect server")
+        progress.show_note("starting the Prefect server")
         clock.now += 5
         progress.took(run_id(second), 0, 10)
         for done in (1, 2, 3):
@@ -68,7 +68,7 @@ def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock)
     assert result.file.getvalue() == ""
 
 
-def test_a_sweep_that_may_end_early_says_at_most(tmp_path, clock):
+def test_a_sweep_that_may_end_early_shows_upper_bounds(tmp_path, clock):
     home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
     lines = Console(file=text, width=40)
     with RunsProgress(Console(file=io.StringIO()), home, [first, second], clock, lines, at_most=True) as progress:
@@ -92,14 +92,16 @@ def test_a_terminal_gets_bars_and_a_command_without_console_nothing(tmp_path, cl
     shown = text.getvalue()
     assert "1/2" in shown and "13/20" in shown and run_id(second) in shown and "rounds after" not in shown
     with RunsProgress(None, home, [first, second], clock) as progress:
-        progress.say("starting")
+        progress.show_note("starting")
         progress.took(run_id(second), 4, 10)
     assert capfd.readouterr() == ("", "")
 
 
 def test_what_was_done_before_is_no_time_of_the_rounds_that_are_left(tmp_path, clock):
-    """By hand: a run is taken up at 6 of 10 rounds, of which the progress knew 2 (its last driver went on meanwhile),
-    after 50 s of opening silos; then a round takes 10 s."""
+    """By hand: a run is resumed at 6 of 10 rounds after 50 s of opening silos, then a round takes 10 s.
+
+    The progress had read 2 rounds, since the run's last driver worked on meanwhile.
+    """
     home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
     finish_rounds(home, first, 1, 2)
     lines, terminal = Console(file=text, width=40), Console(file=io.StringIO(), force_terminal=True, width=120)

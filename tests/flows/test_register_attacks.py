@@ -1,6 +1,6 @@
-"""A second account for the same records: by a copy, a link, a manifest, a home, an older ledger, a clock.
+"""Attempts at a second account for the same records: by a copy, link, manifest, home, older ledger or clock.
 
-Each over real files and the real commands, against a policy of cap 2 at a silo that has spent it.
+Each uses real files and commands, against a policy of cap 2 at a silo that has spent it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Operator:
-    """Of one silo, ash, in a CSV file; what a second run is answered is kept."""
+    """Operator of one silo, ash, in a CSV file; stores the answer to a second run."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self._patch = folder, patch
@@ -107,7 +107,7 @@ class Operator:
 
 @pytest.fixture
 def operator(tmp_path, monkeypatch, register_folder) -> Operator:
-    """Its silo has an account, and has spent it: a second run is refused."""
+    """An operator whose silo has an account and has spent it, so that a second run is refused."""
     made = Operator(tmp_path, monkeypatch)
     first = made.config()
     with pytest.raises(SiloError, match="fedcore budget register --new CONFIG ash"):
@@ -150,7 +150,7 @@ def test_an_edited_version_is_no_new_account(operator):
 
 
 def test_another_home_is_no_new_account(operator):
-    """Issue 40, attack d; and the manifest of the first home, brought along."""
+    """Issue 40, attack d, also with the manifest of the first home."""
     silos = operator.home.silos
     operator.at_home("elsewhere")
     assert "get no second account" in operator.refused(operator.config(repetition=1))
@@ -162,7 +162,7 @@ def test_another_home_is_no_new_account(operator):
 
 
 def test_an_empty_older_ledger_is_not_migrated_over_a_newer_one(operator):
-    """Issue 40, attack e: also where anchor and key were taken away with it."""
+    """Issue 40, attack e: also if anchor and key were removed with the ledger."""
     path, anchors = operator.ledger, operator.home.anchors / operator.ledger.parent.name
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -225,7 +225,7 @@ def test_the_same_records_written_in_another_way_are_no_new_account(operator, en
 
 
 def test_changed_records_share_the_account_unless_declared_at_the_prompt(operator):
-    """One row more: a new version of another path, and the file of the old one changed in place."""
+    """One row more: a new version at another path, and the old file changed in place."""
     more = operator.folder / "more.csv"
     text = operator.file.read_text()
     more.write_text(text + "0.5,0.5,0.5,1\n")
@@ -268,15 +268,15 @@ def test_disjoint_persons_are_declared_at_a_terminal_and_shown(operator):
     client = MlflowClient(operator.home.mlflow_uri, operator.home.mlflow_uri)
     (version,) = client.search_model_versions()
     made = client.get_run(version.run_id)
-    for said in (json.loads(model.read_text()), version.tags, made.data.tags):
-        assert "persons are disjoint: those of other data versions of ash" in said["privacy.statement"]
+    for statement in (json.loads(model.read_text()), version.tags, made.data.tags):
+        assert "persons are disjoint: those of other data versions of ash" in statement["privacy.statement"]
     assert "are declared to be in no earlier version" in operator.command("show")
     (account, _) = json.loads(operator.command("show", "--json"))
     assert account["account"]["declared"][0]["declared"].startswith("persons of data version")
 
 
-def test_a_ledger_that_is_restored_with_its_anchor_is_told_by_the_register(operator):
-    """Both fit each other: only the register knows that there was more."""
+def test_a_ledger_that_is_restored_with_its_anchor_is_found_by_the_register(operator):
+    """Ledger and anchor fit each other; only the register has the later entries."""
     path, anchors = operator.ledger, operator.home.anchors / operator.ledger.parent.name
     write_policy(operator.folder / "policies", cap={"epsilon": 3.0, "delta": 1e-5})
     saved = [(place, place.read_bytes()) for place in (path, anchors / "ash.anchor", anchors / "ash.key")]
@@ -289,7 +289,7 @@ def test_a_ledger_that_is_restored_with_its_anchor_is_told_by_the_register(opera
     assert result.exit_code == 1 and "older copy" in result.output
     operator.command("reconcile", "ash")
     assert CliRunner().invoke(app, ["verify"]).exit_code == 0
-    operator.refused(operator.config(repetition=1), "policy")  # what was lost is charged
+    operator.refused(operator.config(repetition=1), "policy")  # lost entries are charged
     write_policy(operator.folder / "policies")
     operator.refused(operator.config(repetition=2), "closed")  # and not answered a second time
 
@@ -343,7 +343,7 @@ def test_a_moved_home_is_registered_and_a_copied_one_is_not(operator):
 
 
 def test_ledgers_of_before_are_taken_over_with_their_charges(operator, monkeypatch, tmp_path):
-    """As if its account had been made before there were registers."""
+    """The ledger was made before there were registers."""
     monkeypatch.setenv("FEDCORE_REGISTER", str(tmp_path / "another"))
     assert "with 1 run(s) of 1 ledger(s)" in operator.command("register", "--new", str(operator.config()))
     operator.refused(operator.config(repetition=1), "policy")
@@ -366,13 +366,13 @@ def test_a_clock_that_is_set_back_does_not_bring_an_expired_policy_back(tmp_path
     for moment in (at(0.2), at(0), at(-100)):  # expired; set back; set back further
         with pytest.raises(SiloError, match="nothing new after expires"):
             made.run(later, clock=moment)
-    assert "latest time kept" in made.command("clock", "ash")
+    assert "latest recorded time" in made.command("clock", "ash")
     made.command("clock", "ash", "--confirm")
     made.run(later)
     assert "its clock was set from" in made.command("show", "ash")
 
 
-def test_a_jump_of_more_than_a_day_is_not_kept_until_it_is_confirmed(tmp_path, monkeypatch, register_folder):
+def test_a_jump_of_more_than_a_day_is_recorded_once_it_is_confirmed(tmp_path, monkeypatch, register_folder):
     made = Operator(tmp_path, monkeypatch)
     write_policy(tmp_path / "policies", expires=at(30).isoformat())
     made.command("register", "--new", str(made.config()))

@@ -1,4 +1,4 @@
-"""Principal components of released moments, from config to result: one release, honest totals, any kill, no swap."""
+"""Principal components of released moments, from config to result: one release, totals, kills, no swap."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """How often each silo committed an answer, by run and address: every ledger writes here as it commits."""
+    """Number of answers that each silo committed, by run and address, counted by every ledger as it commits."""
     seen: list[tuple[str, str, int, int]] = []
     for kind in (MemoryLedger, SqliteLedger):
         commit = kind.commit
@@ -95,8 +95,8 @@ def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
         n, delta = silo.n, 1 / silo.n**2
         statistics = before.phases[0].by_silo[silo.silo].sigma
         training = plan.phases[0].by_silo[silo.silo].sigma
-        # By hand: B is half of the root of 64 pixels; a replaced record moves the moments by 3 B^2 / sqrt(2), and a
-        # gradient of norm 1 by 2; three rounds; slacks of the grid are below this precision.
+        # By hand: B is half of the root of 64 pixels. A replaced record moves the moments by 3 B^2 / sqrt(2), and a
+        # gradient of norm 1 by 2. Three rounds; slacks of the grid are below this precision.
         mu_1 = 3 * 4.0**2 / math.sqrt(2) / n / statistics
         mu_2 = math.sqrt(3) * 2 / n / training
         assert silo.epsilon == pytest.approx(epsilon_by_hand(math.hypot(mu_1, mu_2), delta), rel=1e-5)
@@ -108,12 +108,12 @@ def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
     assert (result.epsilon_target, result.statistics) == (2, statistics_id(made))
     assert "moments that the silos released with noise" in result.noise
     folder = home.runs / run_id(made)
-    said = json.loads((folder / "model.json").read_text())
-    assert float(said["privacy.epsilon_accounted"]) == pytest.approx(result.epsilon_accounted, rel=1e-5)
-    assert (said["privacy.epsilon_statistics"], said["privacy.epsilon_training"]) == ("3", "2")
-    (composed,) = re.findall(r"is \(([\d.]+), ", said["privacy.statement"])  # rounded up, never down
+    statement = json.loads((folder / "model.json").read_text())
+    assert float(statement["privacy.epsilon_accounted"]) == pytest.approx(result.epsilon_accounted, rel=1e-5)
+    assert (statement["privacy.epsilon_statistics"], statement["privacy.epsilon_training"]) == ("3", "2")
+    (composed,) = re.findall(r"is \(([\d.]+), ", statement["privacy.statement"])  # rounded up, never down
     assert result.epsilon_accounted <= float(composed) < 1.001 * result.epsilon_accounted
-    assert "(epsilon 3)" in said["privacy.statement"]
+    assert "(epsilon 3)" in statement["privacy.statement"]
     totals = json.loads((folder / "plan.json").read_text())["totals"]
     assert totals["epsilon_accounted"] == pytest.approx(result.epsilon_accounted, rel=1e-9)
     if kind == "memory":
@@ -131,7 +131,7 @@ def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
 
 
 def pooled(home: Home, made: ExperimentConfig) -> np.ndarray:
-    """All silos' pixels (records, 64), each image scaled to the bound, by an independent computation."""
+    """Pixels of all silos (records, 64), each image scaled to the bound, by an independent computation."""
     run = StatisticsRun.prepare(made, home.silos)
     raw = np.vstack([open_records(replace(s, feature_bound=1e300)).X for s in run.dataset.sources])
     norms = np.linalg.norm(raw, axis=1)
@@ -159,7 +159,7 @@ def test_without_noise_moments_are_those_of_pooled_clipped_records(home):
 
 
 def test_with_a_large_epsilon_components_are_those_of_the_pooled_records(home):
-    """Silos of 55 images need that much: `fedcore plan` says so beforehand."""
+    """Silos of 55 images need such an epsilon: `fedcore plan` warns beforehand."""
     made = config(pca={"epsilon": 10_000})
     session = Session(home)
     experiment = session.experiment(made)
@@ -172,7 +172,7 @@ def test_with_a_large_epsilon_components_are_those_of_the_pooled_records(home):
 
 
 class Killed(BaseException):
-    """Nothing catches it but what catches a kill."""
+    """Simulated kill: a BaseException, which only code for kills catches."""
 
 
 def before(name, module):
@@ -186,7 +186,7 @@ def before(name, module):
 
 
 def after_the_answers(monkeypatch):
-    """All silos have committed and sent, the driver has not written it down."""
+    """Kills the driver after all silos have committed and sent, before it records the answers."""
     save = RunStore.save
 
     def saved(self, state, query, *args, **kwargs):
@@ -211,12 +211,12 @@ def after_one_silo(monkeypatch):
 def after_the_ledgers_are_closed(monkeypatch):
     set_meta = RunStore.set_meta
 
-    def told(self, *first, **values):
+    def stop_at_result(self, *first, **values):
         if "result" in values and "statistics" in str(self.path):
             raise Killed
         return set_meta(self, *first, **values)
 
-    monkeypatch.setattr(RunStore, "set_meta", told)
+    monkeypatch.setattr(RunStore, "set_meta", stop_at_result)
 
 
 STEPS = {
@@ -252,7 +252,7 @@ def test_a_run_killed_around_the_release_goes_on_to_the_same_bits_and_asks_nothi
     for key in ("weights_sha256", "epsilon_accounted", "silos"):
         assert getattr(resumed, key) == getattr(undisturbed, key)
     if kind == "memory" and step == "after the answers":
-        # Ledgers in memory died with their process: the same question, computed again to the same bytes.
+        # Ledgers in memory died with their process: the same question is computed again, to the same bytes.
         assert set(answers) == set(once)
     else:
         assert sorted(answers) == once
@@ -298,8 +298,8 @@ def test_cells_that_differ_in_training_share_one_release_and_the_sweep_counts_it
         mus = [mu_of(epsilon, total.delta) for epsilon in (3, 2, 2, 1, 2)]
         by_hand = epsilon_by_hand(math.sqrt(sum(mu**2 for mu in mus)), total.delta)
         assert total.epsilon == pytest.approx(by_hand, rel=1e-6)
-    said = totals_sentence(sweep_totals(home, cells))
-    assert "the 4 noised cells and 1 release(s) of moments that they share" in said
+    sentence = totals_sentence(sweep_totals(home, cells))
+    assert "the 4 noised cells and 1 release(s) of moments that they share" in sentence
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_a_release_that_was_begun_counts_before_any_cell_is_trained(home):
         with pytest.raises(Killed):
             run(home, made)
     for total in sweep_totals(home, [made]):
-        # The cell was begun too: it counts in full, as any cell that has not ended.
+        # The cell was begun too, and counts in full, like any cell that has not ended.
         mu = math.hypot(mu_of(3, total.delta), mu_of(2, total.delta))
         assert total.epsilon == pytest.approx(epsilon_by_hand(mu, total.delta), rel=1e-6)
 
@@ -341,7 +341,7 @@ def test_a_cap_sees_the_release_and_training(home):
 
 
 def swap_projection(home: Home, made: ExperimentConfig) -> None:
-    """Other constants and their own digest beside them: whole, but not those of the release."""
+    """Writes other constants with their own digest: a valid file, but not that of the release."""
     (path,) = home.silos.rglob("projection.bin")
     right = Projection.from_bytes(path.read_bytes())
     other = Projection(right.mean, right.components[::-1].copy(), right.divide_by)
@@ -367,17 +367,17 @@ def swap_moments(home: Home, made: ExperimentConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("swap", "said"),
+    ("swap", "sentence"),
     [
         (swap_projection, "does not hold the constants that were computed from the released moments"),
         (damage_projection, r"projection\.bin is missing or damaged"),
         (swap_moments, "are not those that the silos released"),
     ],
 )
-def test_constants_cannot_be_swapped(home, swap, said):
+def test_constants_cannot_be_swapped(home, swap, sentence):
     run(home, config())
     swap(home, config())
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=sentence):
         run(home, config(repetition=1))
 
 
@@ -421,11 +421,11 @@ def test_a_ledger_that_forgets_needs_the_same_code_until_its_release_is_finished
         with pytest.raises(InputError, match="asked for with arithmetic"):
             run(home, config())
     run(home, config())
-    asked = len([each for each in answers if each[0] == "statistics"])
-    # What is finished is used by any code: it is a post-processing.
+    answered = len([each for each in answers if each[0] == "statistics"])
+    # Any code can use a finished result: that is post-processing.
     monkeypatch.setattr(releasing, "versions", lambda: {"arithmetic": "7"})
     assert run(home, config(repetition=1)).epsilon_statistics == pytest.approx(3)
-    assert len([each for each in answers if each[0] == "statistics"]) == asked
+    assert len([each for each in answers if each[0] == "statistics"]) == answered
 
 
 def test_two_drivers_do_not_release_at_once(home):
@@ -434,7 +434,7 @@ def test_two_drivers_do_not_release_at_once(home):
         run(home, made)
 
 
-def test_noise_that_swallows_the_variance_is_told_once_it_is_released(home):
+def test_noise_that_swallows_the_variance_is_reported_after_the_release(home):
     """Digits silos have 55 records; at this epsilon the pooled noise is thousands of times the variance."""
     made = config(pca={"epsilon": 0.001, "dimension": 64})
     with pytest.raises(InputError, match=r"data\.pca\.epsilon is too small"):
@@ -462,7 +462,7 @@ main()
 @pytest.mark.slow
 @pytest.mark.minutes
 def test_the_command_line_killed_between_release_and_training(tmp_path):
-    """Real processes, Prefect, MLflow and Dask: kill -9 after the release, then resume, then the same undisturbed."""
+    """Real processes, Prefect, MLflow and Dask: kill -9 after the release, resume, and an undisturbed run."""
     path = tmp_path / "released.yaml"
     values = config(privacy=KINDS["sqlite"]).model_dump(mode="json", exclude_unset=True)
     path.write_text(json.dumps({**values, "tracking": {"mlflow": True}, "cluster": {"backend": "dask", "workers": 2}}))
@@ -476,12 +476,12 @@ def test_the_command_line_killed_between_release_and_training(tmp_path):
 
     killed = call("one", "-c", KILLS, str(path))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    asked = log.read_text().count(" end statistics-")
-    assert asked == 25 and " end released-" not in log.read_text()
+    released = log.read_text().count(" end statistics-")
+    assert released == 25 and " end released-" not in log.read_text()
     (listed,) = json.loads(call("one", "-m", "flows.commands.app", "runs", "--json").stdout)
     assert listed["state"] == "KILLED"
     resumed = json.loads(call("one", "-m", "flows.commands.app", "resume", listed["run"], "--json").stdout)
-    assert log.read_text().count(" end statistics-") == asked
+    assert log.read_text().count(" end statistics-") == released
     plain = json.loads(call("two", "-m", "flows.commands.app", "run", str(path), "--json").stdout)
     for key in ("run", "weights_sha256", "epsilon_accounted", "epsilon_statistics", "silos"):
         assert resumed[key] == plain[key]

@@ -1,6 +1,6 @@
-"""Curvature that silos release, from config to result: one release, honest totals, steps that follow from it.
+"""Released curvature, from config to result: one release, totals, and steps that depend on it.
 
-Kills, locks and bindings are those of all released statistics: tests/flows/test_released.py.
+tests/flows/test_released.py has the kills, locks and bindings of all released statistics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.identity import canonical, run_id
+from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
@@ -39,7 +39,7 @@ N = (60, 90)
 
 @pytest.fixture
 def files(tmp_path):
-    """Two silos whose columns are far off centre, so that one direction has nearly all of the second moments."""
+    """Files of two silos with columns far off centre, so that one direction has nearly all of the second moments."""
     rng = np.random.default_rng(0)
     for name, n in zip(("north", "south"), N, strict=True):
         a, b = rng.normal(70, 6, n), rng.normal(3, 0.3, n)
@@ -84,7 +84,7 @@ def home(tmp_path):
 
 
 def prepared(folder):
-    """Records by hand: columns to -1 to 1, a 1 for the bias, over the longest possible norm (n, 3), of each silo."""
+    """Records of each silo by hand (n, 3): columns mapped to -1 to 1, a 1 for the bias, over the longest norm."""
     made = []
     for name in ("north", "south"):
         rows = np.genfromtxt(folder / f"{name}.csv", delimiter=",", skip_header=1)[:, :2]
@@ -116,9 +116,9 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
         assert silo.epsilon_training == pytest.approx(2, rel=1e-6)
     assert result.statistics == statistics_id(made)
     assert "its steps follow from eigenvalues of second moments that the silos released with noise" in result.noise
-    said = json.loads((home.runs / run_id(made) / "model.json").read_text())
-    assert (said["privacy.epsilon_statistics"], said["privacy.epsilon_training"]) == ("0.5", "2")
-    assert "for its curvature (epsilon 0.5)" in said["privacy.statement"]
+    statement = json.loads((home.runs / run_id(made) / "model.json").read_text())
+    assert (statement["privacy.epsilon_statistics"], statement["privacy.epsilon_training"]) == ("0.5", "2")
+    assert "for its curvature (epsilon 0.5)" in statement["privacy.statement"]
     shown = json.loads((home.runs / run_id(made) / "plan.json").read_text())
     assert shown["totals"]["epsilon_accounted"] == pytest.approx(result.epsilon_accounted, rel=1e-9)
     assert 0 < shown["problem"]["smoothness"] <= 0.25
@@ -144,9 +144,9 @@ def test_without_noise_beta_is_a_quarter_of_the_weighted_mean_of_the_files_eigen
     assert experiment.plan.problem.objective.smoothness == experiment.method.smoothness == experiment.smoothness
     pooled = sum(p * X.T @ X / len(X) for p, X in zip(parts, prepared(files), strict=True))
     assert experiment.smoothness >= 0.25 * np.linalg.eigvalsh(pooled)[-1]
-    # Records are those of training: the same sources, bit by bit.
-    asked, trained = StatisticsRun.prepare(made, home.silos).dataset, experiment.dataset
-    for one, other in zip(asked.sources, trained.sources, strict=True):
+    # The records are the same as in training, bit by bit.
+    released, trained = StatisticsRun.prepare(made, home.silos).dataset, experiment.dataset
+    for one, other in zip(released.sources, trained.sources, strict=True):
         assert open_records(one).X.tobytes() == open_records(other).X.tobytes()
 
 
@@ -206,13 +206,13 @@ def test_runs_that_differ_in_training_or_weights_share_one_release(home, files):
 
 
 def test_a_scale_acts_after_the_release(home, files):
-    """beta by hand from one release: the bound times the scale, and never above the worst case, 1/4 of 1."""
-    asked = [config(files, {**RELEASED, "scale": scale}) for scale in (1.0, 0.5, 1e6)]
+    """beta by hand from one release: the bound times the scale, at most the worst case, 1/4 of 1."""
+    configs = [config(files, {**RELEASED, "scale": scale}) for scale in (1.0, 0.5, 1e6)]
     session = Session(home)
-    betas = [session.experiment(each).smoothness for each in asked]
+    betas = [session.experiment(each).smoothness for each in configs]
     session.close()
     assert betas[1] == pytest.approx(betas[0] / 2, rel=1e-15) and betas[2] == 0.25
-    assert len({statistics_id(each) for each in asked}) == 1 and len({run_id(each) for each in asked}) == 3
+    assert len({statistics_id(each) for each in configs}) == 1 and len({run_id(each) for each in configs}) == 3
     assert len(list(home.statistics.iterdir())) == 1
     for scale in (0, -1, "much", True):
         with pytest.raises(ValueError, match="scale"):
@@ -233,9 +233,8 @@ def test_what_the_released_bytes_depend_on_makes_another_release(files, change):
     assert statistics_id(config(files, **change)) != statistics_id(config(files))
 
 
-def test_ids_and_terms_of_runs_without_the_key_are_what_they_were(files):
+def test_a_run_without_the_key_is_that_of_its_default(files):
     plain, named = config(files, "worst-case"), config(files)
-    assert "smoothness" not in canonical(plain) and "smoothness" in canonical(named)
     less = config(files)
     bare = {k: v for k, v in less.model_dump(mode="json")["algorithm"].items() if k != "smoothness"}
     again = ExperimentConfig.model_validate({**plain.model_dump(mode="json"), "algorithm": bare})
@@ -285,11 +284,11 @@ def test_nothing_is_trained_before_the_release(files, home):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "sentence"),
     [
         (["algorithm.smoothness=released"], "algorithm.smoothness.epsilon is missing"),
-        (["algorithm.smoothness=0"], "algorithm.smoothness = 0: say worst-case, released, or a public number"),
-        (["algorithm.smoothness=best"], "algorithm.smoothness = 'best': say worst-case"),
+        (["algorithm.smoothness=0"], "algorithm.smoothness = 0: choose worst-case, released, or a public number"),
+        (["algorithm.smoothness=best"], "algorithm.smoothness = 'best': choose worst-case"),
         (["algorithm.smoothness={epsilon: -1}"], "algorithm.smoothness.epsilon = -1: it should be greater than 0"),
         (["algorithm.smoothness={epsilom: 1}"], "smoothness.epsilom is not a known key; did you mean epsilon"),
         (["algorithm.name=mbsgd", "algorithm.smoothness=1"], "algorithm.smoothness is not a known key"),
@@ -309,19 +308,19 @@ def test_nothing_is_trained_before_the_release(files, home):
         ),
     ],
 )
-def test_bad_input_is_one_sentence(tmp_path, overrides, said):
+def test_bad_input_is_one_sentence(tmp_path, overrides, sentence):
     path = tmp_path / "c.yaml"
     path.write_text("privacy: {epsilon: 1}\nalgorithm: {name: localized-accelerated, rounds: 3, lam: 0.1}\n")
     with pytest.raises(InputError) as error:
         load_experiment(path, overrides)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert sentence in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("epsilon", [1e-13, 1e9])
 def test_a_target_that_no_release_has_is_refused_by_its_own_key(files, epsilon):
-    asked = config(files, {"constants": "released", "epsilon": epsilon})
+    made = config(files, {"constants": "released", "epsilon": epsilon})
     with pytest.raises(InputError, match=r"^algorithm\.smoothness\.epsilon = .* must lie between 1e-12 and 10000$"):
-        make_statistics_plan(asked)
+        make_statistics_plan(made)
 
 
 def test_on_dask_the_release_and_the_run_have_the_bits_of_one_process(tmp_path, files):
@@ -333,10 +332,10 @@ def test_on_dask_the_release_and_the_run_have_the_bits_of_one_process(tmp_path, 
 
 
 def test_each_silo_sends_one_number_before_training(home, files, monkeypatch):
-    sent, kept = [], Release.__new__
+    sent, new = [], Release.__new__
 
     def noting(cls, *fields):
-        made = kept(cls, *fields)
+        made = new(cls, *fields)
         sent.append((made.silo, len(made.payload)))
         return made
 
@@ -355,17 +354,17 @@ def printed(*arguments: str) -> str:
 
 @pytest.fixture
 def written(files, tmp_path, monkeypatch):
-    """The config as a file, in a home of the command line's."""
+    """Writes the config as a file, in a home of the command line's."""
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     path = tmp_path / "curvature.yaml"
     path.write_text(json.dumps(config(files, privacy=KINDS["sqlite"]).model_dump(mode="json")))
     return str(path)
 
 
-def test_plan_says_that_it_takes_the_worst_case_until_the_release(written):
-    said = printed("plan", written)
-    assert "eigenvalues: before training each silo releases 1 number, once for all runs that share them" in said
-    assert "Until then this plan takes the worst case, smoothness 0.25" in said
+def test_plan_takes_the_worst_case_until_the_release_and_shows_it(written):
+    output = printed("plan", written)
+    assert "eigenvalues: before training each silo releases 1 number, once for all runs that share them" in output
+    assert "Until then this plan takes the worst case, smoothness 0.25" in output
     values = json.loads(printed("plan", written, "--json"))
     assert values["totals"]["epsilon_statistics"] == pytest.approx(0.5, rel=1e-6)
     sigmas = [share["sigma"] for share in values["statistics"]["phases"][0]["shares"]]

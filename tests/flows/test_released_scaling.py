@@ -1,6 +1,6 @@
-"""Centres and scales that silos release, from config to result: one release, honest totals, constants that are kept.
+"""Released centres and scales, from config to result: one release, totals, and stored constants.
 
-Kills, locks and bindings are those of all released statistics: tests/flows/test_released.py.
+tests/flows/test_released.py has the kills, locks and bindings of all released statistics.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ N = (60, 90)
 
 @pytest.fixture
 def files(tmp_path):
-    """Two silos: a number, one with a logarithm and holes, a category, one that is centred already; ages off centre."""
+    """Files of two silos: ages off centre, doses with a logarithm and holes, a category, and a centred pulse."""
     rng = np.random.default_rng(0)
     for name, n in zip(("north", "south"), N, strict=True):
         age, dose = rng.normal(70, 6, n), np.where(rng.random(n) < 0.1, 0, rng.lognormal(2, 0.5, n))
@@ -86,7 +86,7 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
     assert before.problem.objective.dim == 4  # two columns with a range
     for silo in result.silos:
         n, delta = silo.n, 1 / silo.n**2
-        # By hand: B = sqrt(5) / 2, a replaced record moves the moments by B sqrt(37 / 8); three rounds of norm 1.
+        # By hand: B = sqrt(5) / 2. A replaced record moves the moments by B sqrt(37 / 8). Three rounds of norm 1.
         mu_1 = math.sqrt(5) / 2 * math.sqrt(37 / 8) / n / before.phases[0].by_silo[silo.silo].sigma
         mu_2 = math.sqrt(3) * 2 / n / plan.phases[0].by_silo[silo.silo].sigma
         assert silo.epsilon == pytest.approx(epsilon_by_hand(math.hypot(mu_1, mu_2), delta), rel=1e-5)
@@ -94,9 +94,9 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
         assert silo.epsilon_training == pytest.approx(2, rel=1e-9)
     assert result.statistics == statistics_id(made)
     assert "centres and scales of columns from moments that the silos released with noise" in result.noise
-    said = json.loads((home.runs / run_id(made) / "model.json").read_text())
-    assert (said["privacy.epsilon_statistics"], said["privacy.epsilon_training"]) == ("1.5", "2")
-    assert "for its centres and scales of columns (epsilon 1.5)" in said["privacy.statement"]
+    statement = json.loads((home.runs / run_id(made) / "model.json").read_text())
+    assert (statement["privacy.epsilon_statistics"], statement["privacy.epsilon_training"]) == ("1.5", "2")
+    assert "for its centres and scales of columns (epsilon 1.5)" in statement["privacy.statement"]
     shown = json.loads((home.runs / run_id(made) / "plan.json").read_text())
     assert shown["totals"]["epsilon_accounted"] == pytest.approx(result.epsilon_accounted, rel=1e-9)
     assert shown["statistics"]["moment_noise"] > 0
@@ -111,7 +111,7 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
 
 
 def test_without_noise_records_are_centred_and_scaled_by_what_all_of_them_are(home, files):
-    """Age is off the middle of its range, and nearly constant beside it; none of 150 records is shortened."""
+    """Age is off the middle of its range and nearly constant; none of 150 records is shortened."""
     made = config(files, {"epsilon": None, "limit": 2.0}, {"trust": "none", "epsilon": None})
     session = Session(home)
     experiment = session.experiment(made)
@@ -162,7 +162,7 @@ def test_without_noise_records_are_whitened_by_all_of_their_correlations(home, f
     session.close()
     tables = [np.genfromtxt(files / f"{name}.csv", delimiter=",", skip_header=1) for name in ("north", "south")]
     ages, doses = np.concatenate(tables)[:, :2].T
-    middle = math.sqrt(0.1 * 1000)  # what a missing dose counts as: the middle of the logarithms
+    middle = math.sqrt(0.1 * 1000)  # a missing dose counts as the middle of the logarithms
     logs = np.log(np.clip(np.where(doses == 0, middle, doses), 0.1, 1000))
     logs, half = logs - math.log(middle), math.log(1000 / 0.1) / 2
     u = np.stack([2 * (ages - 20) / 70 - 1, logs / half])
@@ -174,7 +174,7 @@ def test_without_noise_records_are_whitened_by_all_of_their_correlations(home, f
     shrunk = rho * (1 - 1 / 150 / rho**2)
     matrix = fractional_matrix_power(np.array([[1, shrunk], [shrunk, 1]]), -0.5)
     longest = math.sqrt(25 + 25 + 1 + 1 + 9 + 1)  # age, dose and whether it is missing, kind, pulse, bias
-    with np.errstate(divide="ignore"):  # a value beyond its range counts as it is, up to the limit
+    with np.errstate(divide="ignore"):  # a value beyond its range counts unchanged, up to the limit
         z = (np.stack([u[0], (np.log(doses) - math.log(middle)) / half]) - centre) / scale
     z[1, doses == 0] = 0.0  # beside its indicator, a missing dose is the released centre
     expected = np.clip(matrix @ np.clip(z, -5, 5), -5, 5)[:, N[0] :] / longest
@@ -221,14 +221,14 @@ def test_constants_that_were_changed_on_disk_are_refused(home, files):
     for file in path.parent.iterdir():
         file.unlink()
     path.parent.rmdir()
-    run(home, again)  # computed anew from the released moments, which nobody is asked for again
+    run(home, again)  # computed from the released moments, without another release
     store = RunStore(statistics_path(home, statistics_id(made)))
     assert any(key.startswith("constants-2") for key in store.meta())
     store.close()
 
 
 def test_persons_count_once_in_what_is_released(home, files):
-    """Each row of north twice, and of south too: two rows a person, which are one person's mean, as one row was."""
+    """Each row of both silos twice: a person's two rows have the mean of the one row before."""
     made = config(files, {"epsilon": None}, {"trust": "none", "epsilon": None})
     for name in ("north", "south"):
         head, *rows = (files / f"{name}.csv").read_text().splitlines()
@@ -259,7 +259,7 @@ def test_persons_count_once_in_what_is_released(home, files):
         (["data.features=[age]"], r"data\.scaling needs a schema of data\.features"),
     ],
 )
-def test_a_mistake_in_the_section_is_told_by_its_key(files, change, words):
+def test_a_mistake_in_the_section_is_named_by_its_key(files, change, words):
     (files / "c.yaml").write_text(config(files).model_dump_json())
     with pytest.raises(InputError, match=words):
         load_experiment(files / "c.yaml", change)
@@ -278,7 +278,7 @@ def test_only_what_the_release_depends_on_is_in_its_id(files):
     assert changed(features=[{**features[0], "range": [20, 91]}, *features[1:]]) != statistics_id(made)
 
 
-def test_plan_says_what_is_released_and_how_far_noise_moves_it(files, monkeypatch):
+def test_plan_shows_the_release_and_the_errors_by_noise(files, monkeypatch):
     from typer.testing import CliRunner
 
     from flows.commands.app import app
@@ -288,7 +288,7 @@ def test_plan_says_what_is_released_and_how_far_noise_moves_it(files, monkeypatc
     done = CliRunner().invoke(app, ["plan", str(files / "c.yaml")])
     text = " ".join(done.stdout.split())
     assert done.exit_code == 0 and "releases 4 numbers, once for all runs" in text
-    assert "above the target" not in text  # the statistics come on top of it, by the config
+    assert "above the target" not in text  # by the config, the statistics are spent beside the target
     before = make_statistics_plan(config(files))
     noise = math.hypot(*(share.n * share.sigma for share in before.phases[0].shares)) / sum(N)
     assert f"centres will be off by about {noise:.4g}, and deviations below about {math.sqrt(noise):.4g}" in text

@@ -1,4 +1,4 @@
-"""The tables that a person reads, from results made by hand."""
+"""Tables of reports, from results made by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_method_without_a_theorem_has_no_effort():
     assert effort(summarise([result("accelerated", 2.0)])) is None
 
 
-def test_a_table_says_what_no_model_comes_to_and_which_models_are_no_better():
+def test_a_table_shows_constant_answers_and_models_that_are_no_better():
     lines = summarise(
         [
             result("mbsgd", 1.0, test_error=0.41, majority_error=0.40, test_auc=0.5),
@@ -62,10 +62,10 @@ def test_a_table_says_what_no_model_comes_to_and_which_models_are_no_better():
     ]
 
 
-def test_a_table_without_test_data_says_that_nobody_knows():
+def test_a_table_without_test_data_names_the_unknown_quality():
     assert shortfalls(summarise([result("mbsgd", 1.0, test_error=None)])) == [
-        "No test data: data.test names no public file, and evaluation holds no records out, so nobody knows what "
-        "these models are worth."
+        "No test data: data.test names no public file, and evaluation holds no records out, so the quality of "
+        "these models is unknown."
     ]
 
 

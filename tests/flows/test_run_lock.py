@@ -1,5 +1,4 @@
-"""Who may drive a run, who may change what is said of it, and how a run that ends while another
-driver starts stands."""
+"""Locks of runs: who may drive a run and change its recorded state, and runs that end while another driver starts."""
 
 from __future__ import annotations
 
@@ -77,9 +76,9 @@ def home(tmp_path) -> Home:
     return Home(tmp_path / "home").make()
 
 
-def test_a_run_that_is_kept_is_driven_again_here_and_by_nobody_else_until_it_is_let_go(home):
+def test_a_held_lock_admits_drivers_of_this_process_only_until_its_release(home):
     with drive_lock(home, "run-a") as lock:
-        let_go = lock.keep()
+        release = lock.hold()
         with pytest.raises(BusyError, match="run-a is being driven by process"), drive_lock(home, "run-a"):
             pass
     assert is_driven(home, "run-a")
@@ -87,15 +86,15 @@ def test_a_run_that_is_kept_is_driven_again_here_and_by_nobody_else_until_it_is_
         assert not held
     with drive_lock(home, "run-a") as again:
         assert again is lock
-        let_go()
-        let_go()
+        release()
+        release()
         assert is_driven(home, "run-a")
     assert not is_driven(home, "run-a")
     with unless_driven(home, "run-a") as held:
         assert held and not is_driven(home, "run-a")
 
 
-def test_an_id_that_is_none_of_ours_is_held_by_nobody_and_touches_nothing(home, tmp_path):
+def test_a_foreign_id_is_never_locked_and_touches_no_file(home, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "lock").write_text("mine")
     for name in ("../../elsewhere", str(tmp_path / "elsewhere"), "", ".", "..", "a/b", "x" * 129):
@@ -107,7 +106,7 @@ def test_an_id_that_is_none_of_ours_is_held_by_nobody_and_touches_nothing(home, 
 
 
 def test_looking_who_drives_a_run_keeps_no_driver_and_no_other_look_away(home):
-    """`fedcore runs` looks at every run that is RUNNING: a driver that starts meanwhile starts."""
+    """`fedcore runs` checks every run that is RUNNING; a driver that starts meanwhile is not refused."""
     with drive_lock(home, "run-a"):
         pass
     ended, wrong, looks = threading.Event(), [], []
@@ -137,7 +136,7 @@ def test_looking_who_drives_a_run_keeps_no_driver_and_no_other_look_away(home):
 
 @pytest.fixture
 def left(home, monkeypatch) -> Callable[[], list[str]]:
-    """Closes, in MLflow's tables, what killed drivers left of a sweep and two runs there, in this order."""
+    """Closes, in MLflow's tables, a sweep and two runs that killed drivers left there, in this order."""
     monkeypatch.setattr(stale, "_sweep_ended", lambda *_: "KILLED")
     open_database(home.mlflow_uri, home.mlflow_artifacts).close()
     store = MlflowStore(home.mlflow_uri, home.mlflow_artifacts, home.root / "cache")
@@ -156,8 +155,8 @@ def statuses(home: Home) -> dict[str, str]:
         return dict(db.execute("SELECT name, status FROM runs"))
 
 
-def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(home, left, monkeypatch):
-    """A sweep of 1,500 cells takes seconds to judge: neither its own driver nor that of a run gives up."""
+def test_drivers_start_while_another_process_is_slow_to_find_the_end_of_a_sweep(home, left, monkeypatch):
+    """The status of a sweep of 1,500 cells takes seconds: neither its own driver nor that of a run gives up."""
     looks, ends, closed = threading.Event(), threading.Event(), []
 
     def judged(*_) -> str:
@@ -177,7 +176,7 @@ def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(ho
             with drive_lock(home, run):
                 pass
         with closing(sqlite3.connect(home.mlflow_database, timeout=0.1, isolation_level=None)) as db:
-            db.execute("BEGIN IMMEDIATE")  # it is judged before the database is
+            db.execute("BEGIN IMMEDIATE")  # the status is read before the database is locked
             db.execute("ROLLBACK")
         assert time.monotonic() - began < LOOK
         ending = threading.Timer(3 * LOOK, ends.set)
@@ -192,26 +191,26 @@ def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(ho
     assert closed == ["sweep-a", "run-a", "run-b"]
 
 
-def test_a_status_is_written_while_its_run_is_kept_from_drivers_and_none_other_is(home, left, monkeypatch):
-    kept, written = ["sweep-a", "run-a", "run-b"], []
+def test_a_status_is_written_while_its_run_alone_is_locked(home, left, monkeypatch):
+    held, written = ["sweep-a", "run-a", "run-b"], []
     set_status = MlflowTables.set_status
     monkeypatch.setattr(run_lock, "LOOK", 0.05)
     monkeypatch.setattr(run_lock, "LOOKED", 0.0)
 
-    def is_kept(name: str) -> bool:
+    def is_locked(name: str) -> bool:
         try:
             with drive_lock(home, name, "sweep" if name == "sweep-a" else "run"):
                 return False
         except BusyError as busy:
-            assert "nobody drives it, but another process has looked at it" in str(busy)
+            assert "no driver has it, but another process has looked at it" in str(busy)
             return True
 
     def write(tables, *values) -> None:
-        written.append([name for name in kept if is_kept(name)])
+        written.append([name for name in held if is_locked(name)])
         set_status(tables, *values)
 
     monkeypatch.setattr(MlflowTables, "set_status", write)
-    assert left() == kept and written == [[name] for name in kept]
+    assert left() == held and written == [[name] for name in held]
 
 
 def test_what_a_driver_has_by_then_stays_as_it_is(home, left):
@@ -258,7 +257,7 @@ def test_another_process_has_it_until_it_ends(home):
 def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_another_driver_starts(
     tmp_path, monkeypatch
 ):
-    """Another driver has read which runs are RUNNING, and is slow to look again: the last entries come first."""
+    """Another driver has listed the RUNNING runs and is slow to check again: the run's last entries come first."""
     from flows.driver.session import Session
 
     config = {

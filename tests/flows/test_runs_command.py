@@ -1,4 +1,4 @@
-"""`fedcore runs`: which runs are listed, when they began, and that no row is broken on a narrow terminal."""
+"""`fedcore runs`: listed runs, their times, and unbroken rows on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEGAN = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)
 
 
 def put(home: Home, at: int, state: str = "FINISHED", sweep: str | None = None, message: str = "", **keys: Any) -> str:
-    """A run as its driver leaves it, begun `at` hours after noon."""
+    """Writes a run as its driver leaves it, begun `at` hours after noon."""
     values = {"name": "hospital-study", "privacy": {"epsilon": 2}, "algorithm": {"name": "mbsgd"}} | keys
     config = ExperimentConfig.model_validate(values)
     run = run_id(config)
@@ -53,7 +53,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def three(home):
-    """The second one was started first."""
+    """Three runs, of which the second one was started first."""
     return [
         put(home, 2),
         put(home, 1, seed=1, sweep="study-0123456789ab", data={"source": "synthetic"}),
@@ -71,18 +71,18 @@ def runs_of(*words: str) -> list[str]:
     return [each["run"] for each in json.loads(listed(*words, "--json"))]
 
 
-def test_the_newest_is_last_and_says_when_it_began_and_how_long_it_took(three):
+def test_the_newest_is_last_with_its_start_and_duration(three):
     first, second, third = three
     assert runs_of() == [second, first, third]
-    told = {each["run"]: each for each in json.loads(listed("--json"))}
-    assert told[first]["began"] == "2026-11-25T14:00:00+00:00" and told[first]["seconds"] == 61.5 * 3
-    assert (told[second]["data"], told[second]["sweep"]) == ("synthetic", "study-0123456789ab")
-    assert told[third]["method"] == "fedsgd"
-    assert told[third]["seconds"] is None and told[third]["message"] == "silo x: it could not answer"
+    listed_runs = {each["run"]: each for each in json.loads(listed("--json"))}
+    assert listed_runs[first]["began"] == "2026-11-25T14:00:00+00:00" and listed_runs[first]["seconds"] == 61.5 * 3
+    assert (listed_runs[second]["data"], listed_runs[second]["sweep"]) == ("synthetic", "study-0123456789ab")
+    assert listed_runs[third]["method"] == "fedsgd"
+    assert listed_runs[third]["seconds"] is None and listed_runs[third]["message"] == "silo x: it could not answer"
 
 
 @pytest.mark.parametrize(
-    ("words", "kept"),
+    ("words", "shown"),
     [
         (("--state", "failed"), [2]),
         (("--state", "FINISHED"), [1, 0]),
@@ -96,8 +96,8 @@ def test_the_newest_is_last_and_says_when_it_began_and_how_long_it_took(three):
         (("--data", "digits", "--last", "1"), [2]),
     ],
 )
-def test_filters(three, words, kept):
-    assert runs_of(*words) == [three[index] for index in kept]
+def test_filters(three, words, shown):
+    assert runs_of(*words) == [three[index] for index in shown]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -115,15 +115,15 @@ def test_a_run_without_a_date_of_its_own_has_that_of_its_folder(home):
     store = RunStore(store_path(home, run))
     store.set_meta(began=None)
     store.close()
-    (told,) = json.loads(listed("--json"))
-    assert abs(datetime.fromisoformat(told["began"]) - datetime.now(UTC)) < timedelta(hours=1)
+    (listed_runs,) = json.loads(listed("--json"))
+    assert abs(datetime.fromisoformat(listed_runs["began"]) - datetime.now(UTC)) < timedelta(hours=1)
 
 
 def test_an_unknown_state_is_refused(home):
     from fedcore.errors import InputError
 
     done = CliRunner().invoke(app, ["runs", "--state", "gone"])
-    assert isinstance(done.exception, InputError) and "--state gone is none of RUNNING" in str(done.exception)
+    assert isinstance(done.exception, InputError) and "--state gone must be one of RUNNING" in str(done.exception)
 
 
 def test_nothing_found_is_not_nothing_there(home):
@@ -132,11 +132,11 @@ def test_nothing_found_is_not_nothing_there(home):
     assert "no such run" in listed("--method", "fedsgd")
 
 
-@pytest.mark.parametrize("count, said", [(1, "1 run of an older schema"), (2, "2 runs of an older schema")])
-def test_runs_of_an_older_schema_are_counted_in_words_that_fit(home, count, said):
+@pytest.mark.parametrize("count, sentence", [(1, "1 run of an older schema"), (2, "2 runs of an older schema")])
+def test_runs_of_an_older_schema_are_counted_in_words_that_fit(home, count, sentence):
     for seed in range(count):
         run = put(home, 1, seed=seed)
         store = RunStore(store_path(home, run))
         store.set_meta(schema=1)
         store.close()
-    assert said in listed()
+    assert sentence in listed()

@@ -1,4 +1,4 @@
-"""Schedules: what a firing repeats, adds and skips, by hand; and what is written on the command line."""
+"""Schedules: repetitions, charges and skipped firings by hand, and texts of the command line."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NOW = datetime.now(UTC)
 
 
 def config(**keys) -> ExperimentConfig:
-    """Two silos of 100 records each: the delta is 1e-4."""
+    """Config of two silos of 100 records each, so delta is 1e-4."""
     data = {"source": "synthetic", "silos": 2, "records": 100, "features": 3}
     algorithm = {"name": "mbsgd", "step": 1, "rounds": 5}
     return ExperimentConfig.model_validate({"privacy": {"epsilon": 1}, "data": data, "algorithm": algorithm} | keys)
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """Of Gaussian DP: Balle and Wang 2018, Theorem 5."""
+    """delta of mu-Gaussian DP at an epsilon: Balle and Wang 2018, Theorem 5."""
     return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
@@ -91,13 +91,13 @@ def test_a_sweep_is_repeated_as_a_whole_or_not_at_all():
     with pytest.raises(InputError, match="leave one out"):
         SweepConfig(name="x", base=base, grid={"repetition": [0, 1]}).repeated(1)
     mixed = SweepConfig(name="x", base=base, grid={"orchestration.scheduled": ["unfinished", "repetition"]})
-    # Both are one run: what is scheduled is not part of what a run is.
+    # Both configs have one run: `orchestration.scheduled` is not part of its id.
     with pytest.raises(InputError, match="same in all cells"):
         _ = mixed.repeats
 
 
 def fired(schedule, seconds: float, run_count: int = 0) -> SimpleNamespace:
-    """A flow run that a schedule made, or a person (None), so many seconds from now."""
+    """A flow run of a schedule, or of a person (None), due in some seconds from now."""
     maker = SimpleNamespace(id=schedule)
     due = NOW + timedelta(seconds=seconds)
     return SimpleNamespace(
@@ -121,13 +121,13 @@ def test_of_firings_that_are_due_the_last_one_is_carried_out():
 
 
 def test_firings_that_come_faster_than_their_runs_end_start_no_process():
-    """On a slow machine, processes that find out that they are to run nothing would be all that is carried out."""
+    """On a slow machine, processes that find nothing to run would take all of the time."""
     mine, another = uuid4(), uuid4()
     going, due, next_one, other = fired(mine, -40, run_count=1), fired(mine, -2), fired(mine, 8), fired(another, 8)
     over, early = passed_over([due, next_one, other], [going, fired(None, -9)], NOW)
     assert list(over) == [due.id] and over[due.id].startswith("skipped")
     assert early == {next_one.id}
-    going.expected_start_time = None  # which Prefect's servers may leave out
+    going.expected_start_time = None  # Prefect's servers may leave it out
     assert passed_over([due], [going], NOW)[0][due.id].startswith("skipped")
     assert passed_over([next_one, other], [], NOW) == ({}, set()), "a process is started before its firing is due"
     second = fired(mine, 9)
@@ -155,10 +155,10 @@ def test_a_repetition_that_no_firing_has_written_is_not_taken_from_a_tag(said):
 
 
 @pytest.mark.parametrize(
-    ("cron", "every", "zone", "said"),
+    ("cron", "every", "zone", "sentence"),
     [
-        (None, None, "UTC", "say when"),
-        ("0 3 * * *", "6h", "UTC", "say when"),
+        (None, None, "UTC", "give a time"),
+        ("0 3 * * *", "6h", "UTC", "give a time"),
         ("0 3 * *", None, "UTC", "--cron '0 3 * *'"),
         ("0 3 31 2 *", None, "UTC", "--cron '0 3 31 2 *' never comes"),
         ("0 3 31 4,6,9,11 *", None, "UTC", "--cron '0 3 31 4,6,9,11 *' never comes"),
@@ -169,10 +169,10 @@ def test_a_repetition_that_no_firing_has_written_is_not_taken_from_a_tag(said):
         (None, "1s", "UTC", "at least 10 s"),
     ],
 )
-def test_a_time_that_is_none_is_said(cron, every, zone, said):
+def test_a_wrong_time_is_a_sentence(cron, every, zone, sentence):
     with pytest.raises(InputError, match=r"^.+$") as raised:
         When.of(cron, every, zone)
-    assert said in str(raised.value)
+    assert sentence in str(raised.value)
 
 
 def test_times_are_those_of_the_clock_in_the_zone():
@@ -186,7 +186,7 @@ def test_times_are_those_of_the_clock_in_the_zone():
 
 
 @pytest.mark.parametrize("words", [["list"], ["pause", "x"], ["add", "CONFIG", "--every", "1h"]])
-def test_without_up_a_sentence_says_so(words, tmp_path, monkeypatch):
+def test_without_up_there_is_a_sentence(words, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     written = tmp_path / "mine.yaml"
     written.write_text("privacy: {epsilon: 1}\nalgorithm: {name: mbsgd}\n")

@@ -1,4 +1,4 @@
-"""The services layer with real processes: who starts a server, who shares it, that nothing stays behind."""
+"""Services with real processes: starting and sharing a server, and no process left behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-# A driver: holds the home's server, says which one, then does what the test wants.
+# A driver: holds the home's server, prints its address, then runs the test's code.
 DRIVER = """
 import json, os, sys, time
 from pathlib import Path
@@ -50,8 +50,8 @@ from flows.services.prefect_server import start_prefect_server
 server = start_prefect_server(Home(Path(sys.argv[1])))
 if "wait" in sys.argv:
     server.wait()
-said = dict(pid=server.process.pid, start=server.process.start, url=server.url, shared=server.shared)
-print(json.dumps(said), flush=True)
+server_values = dict(pid=server.process.pid, start=server.process.start, url=server.url, shared=server.shared)
+print(json.dumps(server_values), flush=True)
 if "stay" in sys.argv:
     time.sleep(600)
 """
@@ -67,7 +67,7 @@ def eventually(true: Callable[[], bool], seconds: float) -> bool:
 
 
 def gone(process: ProcessId) -> bool:
-    """Whether it ends: within 10 s where nothing else runs."""
+    """True if the process ends: within 10 s on an idle machine."""
     return eventually(lambda: not process.alive(), SOON)
 
 
@@ -83,7 +83,7 @@ def driver(home: Home, *words: str) -> Iterator[subprocess.Popen[str]]:
         child.communicate()
 
 
-def said(child: subprocess.Popen[str]) -> dict[str, Any]:
+def announced(child: subprocess.Popen[str]) -> dict[str, Any]:
     assert child.stdout is not None
     value: dict[str, Any] = json.loads(child.stdout.readline())
     return value
@@ -102,7 +102,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 @pytest.fixture
 def bystander() -> Iterator[ProcessId]:
-    """A process that has nothing to do with any service."""
+    """A process that is unrelated to all services."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         yield ProcessId.of(child.pid)
@@ -120,7 +120,7 @@ def test_importing_the_layer_imports_no_engine() -> None:
 @pytest.mark.minutes
 def test_drivers_that_start_together_share_one_server_until_the_last_is_killed(home: Home) -> None:
     with driver(home, "wait", "stay") as first, driver(home, "wait", "stay") as second:
-        one, other = said(first), said(second)
+        one, other = announced(first), announced(second)
         server = identity(one)
         assert (one["pid"], one["url"]) == (other["pid"], other["url"])
         assert sorted([one["shared"], other["shared"]]) == [False, True]
@@ -137,13 +137,13 @@ def test_drivers_that_start_together_share_one_server_until_the_last_is_killed(h
 def test_the_pipe_of_a_caller_ends_with_the_driver(home: Home) -> None:
     with driver(home) as child:
         output, _ = child.communicate(timeout=HANGS)
-        # It lives for GRACE seconds more: a pipe that it held would have ended with it.
+        # The server lives for GRACE seconds more: a pipe that it held would have ended with it.
         alive = identity(json.loads(output)).alive()
     assert alive, "the pipe ended with the server, or nothing is shown"
     assert gone(identity(json.loads(output)))
 
 
-def test_a_record_or_a_lease_with_a_reused_number_fools_nobody(home: Home, bystander: ProcessId) -> None:
+def test_a_record_or_a_lease_with_a_reused_number_does_not_count(home: Home, bystander: ProcessId) -> None:
     stale = {"pid": bystander.pid, "start": "1@another", "url": "http://127.0.0.1:9/api"}
     write_json(record_path(home), stale)
     write_json(lease_folder(home) / f"{bystander.pid}-0.json", stale)
@@ -169,7 +169,7 @@ def test_nobody_is_handed_a_dying_server(home: Home) -> None:
     first = start_prefect_server(home)
     first.wait()
     first.release()
-    time.sleep(GRACE + 0.2)  # it is deciding, or has decided, to go
+    time.sleep(GRACE + 0.2)  # the server is about to end
     second = start_prefect_server(home)
     try:
         assert answers(second.wait() + "/health", home, timeout=SOON)
@@ -209,10 +209,10 @@ def test_a_waiting_server_of_another_version_is_ended_and_replaced(home: Home, m
         assert down(home) == ["prefect"]
 
 
-@pytest.mark.parametrize("said", ["soon", "-1", "inf", "nan"])
-def test_a_waiting_time_that_is_none_is_named(home: Home, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    monkeypatch.setenv(IDLE, said)
-    with pytest.raises(InputError, match=f"{IDLE} = '{said}' is not a number of seconds"):
+@pytest.mark.parametrize("value", ["soon", "-1", "inf", "nan"])
+def test_a_waiting_time_that_is_none_is_named(home: Home, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(IDLE, value)
+    with pytest.raises(InputError, match=f"{IDLE} = '{value}' is not a number of seconds"):
         start_prefect_server(home)
 
 
@@ -242,7 +242,7 @@ def test_a_killed_server_is_started_again_at_its_address(home: Home) -> None:
     try:
         server.wait()
         address = urlsplit(server.url)
-        # An open connection: the address has to cool down once its server is gone.
+        # An open connection: its address stays in TIME_WAIT once the server is gone.
         with ServerKeeper(home, server) as keeper, socket.create_connection((address.hostname, address.port)):
             os.kill(server.process.pid, signal.SIGKILL)
             assert gone(server.process)
@@ -286,7 +286,7 @@ with prefect_server(home) as url, prefect_settings(home, url):
     print(json.dumps(read_json(record_path(home))))  # both may be gone before this driver is
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    environment["HOME"] = str(home.root / "user")  # Prefect must write nothing there
+    environment["HOME"] = str(home.root / "user")  # Prefect must write no file there
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, env=environment, check=True, timeout=HANGS, stdout=subprocess.PIPE
     )
@@ -386,7 +386,7 @@ def test_up_status_down(home: Home) -> None:
         assert {"prefect", "mlflow", "dask", "dask-workers"} <= set(status(home))
         assert all(service["alive"] for service in status(home).values())
 
-        from distributed import Client  # here: it costs a second that the other tests need not pay
+        from distributed import Client  # here, because its import takes a second
 
         from tasks.workers.credentials import read
         from tasks.workers.nodes import security

@@ -1,4 +1,4 @@
-"""Sweeps are shown by what was varied: a line, a curve, a row and values for each setting, means over seeds alone."""
+"""Sweeps are shown by their varied settings: a line, a curve, a row and values per setting, means over seeds only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedcore.home import Home
 from flows.commands.show import show_sweep
 from flows.reports.lines import summarise
 from flows.reports.plot import MOST_CURVES, _curves, _varied_number
-from flows.reports.settings import said, settings, shown
+from flows.reports.settings import settings, settings_text, shown
 from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import table, write_report
 from tests.flows.results import made_result
@@ -72,7 +72,7 @@ def test_a_line_is_a_mean_over_the_seeds_of_one_setting():
         assert line.error == pytest.approx(statistics.fmean(errors), rel=1e-12)
         assert line.spread == pytest.approx(statistics.stdev(errors), rel=1e-12)
         assert line.runs == len(SEEDS)
-    best = [(line.epsilon, said(line.settings)) for line in lines if line.best]
+    best = [(line.epsilon, settings_text(line.settings)) for line in lines if line.best]
     assert best == [(2, "rounds 10, step 1"), (8, "rounds 10, step 1")]
 
 
@@ -92,13 +92,13 @@ def test_narrow_terminals_lose_columns_and_no_digit(width):
     config = three_keys()
     text = printed(table(summarise(results_of(config), settings(config)), "s", width), width)
     rows = [row.split() for row in text.splitlines() if row.startswith(" mbsgd")]
-    assert len(rows) == 12 and len({len(row) for row in rows}) == 1  # no row is broken into two
+    assert len(rows) == 12 and len({len(row) for row in rows}) == 1  # no row is wrapped
     assert "…" not in text
     for row in rows:
         assert f"{error_of(float(row[3]), int(row[2]), float(row[1]), 1) + 0.003 * 2 / 3:.3f}" in "".join(row)
 
 
-def test_many_keys_are_said_in_one_column_and_each_method_says_its_own():
+def test_many_keys_share_one_column_with_each_methods_own():
     base = {"data": {"source": "synthetic"}, "privacy": {"epsilon": 2}}
     variants = [
         {"set": {"algorithm": {"name": name}}, "grid": grid}
@@ -118,7 +118,7 @@ def test_many_keys_are_said_in_one_column_and_each_method_says_its_own():
 
 
 def test_what_follows_from_the_target_is_no_setting():
-    """The hospitals' sweep has other rounds at each epsilon: its lines are told apart by epsilon already."""
+    """The hospitals' sweep has other rounds at each epsilon, and epsilon distinguishes its lines already."""
     base = {"data": {"source": "synthetic"}, "algorithm": {"name": "mbsgd"}, "privacy": {"epsilon": 2}}
     variants = [{"set": {"privacy.epsilon": e, "algorithm.rounds": r}} for e, r in ((1, 10), (2, 40))]
     config = SweepConfig(name="s", base=base, variants=variants, grid={"seed": [0, 1]})
@@ -132,7 +132,10 @@ def test_data_are_no_choice_of_a_best_setting():
         for cell in config.cells()
     ]
     lines = summarise(results, settings(config))
-    assert [said(line.settings) for line in lines if line.best] == ["step 1, condition 1", "step 1, condition 100"]
+    assert [settings_text(line.settings) for line in lines if line.best] == [
+        "step 1, condition 1",
+        "step 1, condition 100",
+    ]
 
 
 def test_patience_chooses_among_its_key_which_no_column_is_for():
@@ -158,14 +161,14 @@ def test_files_have_each_cell_and_each_setting(tmp_path):
     assert report.plot is not None and report.plot.stat().st_size > 10_000
 
 
-def test_json_says_the_settings_of_each_cell(capsys):
+def test_json_has_the_settings_of_each_cell(capsys):
     config = three_keys()
     results = results_of(config)
     outcome = SweepOutcome("s", len(results), results, [], "", None, settings=settings(config))
     show_sweep(outcome, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["results"][0]["settings"] == {"algorithm.rounds": 10, "algorithm.step": 1.0}
-    assert "settings" not in told
+    values = json.loads(capsys.readouterr().out)
+    assert values["results"][0]["settings"] == {"algorithm.rounds": 10, "algorithm.step": 1.0}
+    assert "settings" not in values
 
 
 def test_curves_are_settings_and_beyond_eight_the_best_of_each_method():
@@ -190,7 +193,7 @@ def test_at_one_epsilon_the_axis_is_the_number_with_the_most_values():
     assert all(curve.places == STEPS for curve in curves)
 
 
-def test_a_sweep_whose_cells_were_run_by_another_is_kept_too(tmp_path: Path, monkeypatch):
+def test_a_sweep_whose_cells_were_run_by_another_is_saved_too(tmp_path: Path, monkeypatch):
     from flows import launch
 
     home, config = Home(tmp_path), three_keys()

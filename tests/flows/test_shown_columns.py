@@ -1,4 +1,4 @@
-"""What columns, names, refusals and pages show of privacy: what was typed as typed, what was computed no better."""
+"""Numbers of privacy in columns, names, refusals and pages: typed ones as typed, computed ones rounded up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tasks.statement import phase_budget, phase_parameters, privacy_tags
 from tests.flows.results import made_result
 
 JUST_BELOW = 3.9999999999992
-"""What a plan for a target of 4 spends."""
+"""Accounted epsilon of a plan for a target of 4."""
 
 
 def cell(epsilon: float) -> ExperimentConfig:
@@ -47,7 +47,7 @@ def cell(epsilon: float) -> ExperimentConfig:
 
 
 def test_targets_that_differ_in_the_eighth_digit_have_rows_names_and_tags_of_their_own():
-    """Were both 4, in one row's place and under one name."""
+    """Both once were 4, in one row and under one name."""
     results = [made_result(run=f"r{each}", epsilon_target=each, epsilon_accounted=each) for each in (3.99999999, 4.0)]
     assert [line.level for line in summarise(results)] == ["3.99999999", "4"]
     assert "| 3.99999999 |" in markdown(summarise(results))
@@ -60,13 +60,13 @@ def test_targets_that_differ_in_the_eighth_digit_have_rows_names_and_tags_of_the
 
 
 def test_what_is_spent_is_printed_alike_in_tables_files_and_mlflow():
-    """MLflow's columns and cells.csv had 3.9999999999992, the terminal 4."""
+    """MLflow's columns and cells.csv once had 3.9999999999992, the terminal 4."""
     result = made_result(epsilon_target=4.0, epsilon_accounted=JUST_BELOW, delta=1 / 51**2)
-    assert summarise([result])[0].accounted == JUST_BELOW  # files that programs read keep all digits
+    assert summarise([result])[0].accounted == JUST_BELOW  # files for programs have all digits
     rows = list(csv.DictReader(io.StringIO(_as_csv([result], {}).decode())))
     assert (rows[0]["epsilon_target"], rows[0]["epsilon_accounted"]) == ("4.0", "4")
-    told = _metrics(result)
-    assert told["epsilon_accounted"] == 4.0 and told["delta"] == 0.0003845
+    metrics = _metrics(result)
+    assert metrics["epsilon_accounted"] == 4.0 and metrics["delta"] == 0.0003845
     total = SiloTotal(None, "ash", 51, 2, 0, 0, 50.7004, 1 / 51**2)
     assert sweep_metrics([total], [result])["epsilon_all_cells"] == 50.71
     assert sweep_metrics([total], [result])["delta_all_cells"] == 0.0003845
@@ -74,7 +74,7 @@ def test_what_is_spent_is_printed_alike_in_tables_files_and_mlflow():
     assert (table["epsilon"], table["delta"], table["n"]) == ([50.71], [0.0003845], [51])
 
 
-def test_phases_and_parameters_in_mlflow_say_what_is_printed_and_no_less():
+def test_phases_and_parameters_in_mlflow_are_rounded_up_as_printed():
     config = cell(3.0)
     plan = make_plan(config)
     phase, spent = plan.phases[0], plan.epsilon_accounted
@@ -83,15 +83,15 @@ def test_phases_and_parameters_in_mlflow_say_what_is_printed_and_no_less():
     typed = phase_budget(make_plan(cell(3.99999999)).phases[0])
     assert (typed["privacy/epsilon_target"], typed["privacy/epsilon_accounted"]) == (3.99999999, 4.0)
     assert phase_parameters(phase)["epsilon_accounted"] == "3" == run_parameters(config, plan)["plan.epsilon_accounted"]
-    assert phase_parameters(phase)["sigma_i"] == phase.sigma  # what was applied, with all digits
+    assert phase_parameters(phase)["sigma_i"] == phase.sigma  # the applied noise, with all digits
     assert run_parameters(config, plan)["plan.delta"] == "0.000384468" and 0.000384468 > 1 / 51**2
     tags = privacy_tags(config, plan)
     assert (tags["privacy.epsilon_target"], tags["privacy.epsilon_accounted"]) == ("3", "3")
     assert "(3, 0.000385)-differentially" in tags["privacy.statement"]
 
 
-def test_a_refusal_never_shows_that_what_is_asked_for_would_fit():
-    """Both were 0.5, and the delta of a cap below the true one."""
+def test_a_refusal_never_shows_a_charge_that_would_fit():
+    """Both once were 0.5, and a cap's delta was shown below the true one."""
     before, asked = Charge(0.0, 1.50004, 1e-6), Charge(0.0, 0.50004, 1e-6)
     with pytest.raises(SiloError) as refused:
         admit("ash", "next", Cap(2.0, 1 / 51**2, "basic"), [before], asked)
@@ -106,7 +106,7 @@ def test_of_a_cap_from_which_nothing_is_taken_all_is_left():
 
 
 def test_an_audit_shows_no_more_than_it_found():
-    """Its bound, the accounted epsilon and the confidence were rounded to nearest."""
+    """Its bound, the accounted epsilon and the confidence once were rounded to nearest."""
     scores, signs = np.concatenate([np.full(200, -5.0), np.full(200, 5.0)]), np.repeat([-1, 1], 200)
     finding = one_run(scores, signs, 400, 1.2341e-15, 2.00001, 1e-9)
     bound = lower_bound(400, 400, 400, 1.2341e-15, 1e-9)
@@ -122,7 +122,7 @@ def test_an_audit_shows_no_more_than_it_found():
 
 
 def test_a_wrong_number_is_named_as_it_was_typed():
-    """Was `1e+04 must lie between 1e-12 and 10000`."""
+    """The message once was `1e+04 must lie between 1e-12 and 10000`."""
     with pytest.raises(InputError, match=r"^privacy\.epsilon = 10000\.0001 must lie between 1e-12 and 10000$"):
         Budget(10000.0001)
     with pytest.raises(InputError, match=r"^privacy\.delta = 1\.0000001 must lie between 1e-250 and 1$"):

@@ -1,4 +1,4 @@
-"""A shuffler as a process: what arrives over HTTP and HTTPS, what its callers are told, and its command."""
+"""A shuffler as a process: messages over HTTP and HTTPS, its answers, and its command."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from tests.patience import HANGS
 
 pytestmark = pytest.mark.slow
 SECRET = "0123456789abcdefABCDEF._~+/-0123456789=="
-"""One of the form that RFC 6750 gives a token."""
+"""A secret in the form of a token of RFC 6750."""
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[str]:
-    """Of a shuffler that asks its callers for nothing, until the process ends that it is served for."""
+    """Address of a shuffler without a secret, which ends with the process that it is served for."""
     reason = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
     found = listening("127.0.0.1", 0)
-    kept = {"until": ProcessId.of(reason.pid)}
-    served = threading.Thread(target=serve, args=(tmp_path_factory.mktemp("shuffler"), found, 2), kwargs=kept)
+    options = {"until": ProcessId.of(reason.pid)}
+    served = threading.Thread(target=serve, args=(tmp_path_factory.mktemp("shuffler"), found, 2), kwargs=options)
     served.start()
     yield f"http://127.0.0.1:{found.getsockname()[1]}"
     reason.communicate()
@@ -59,25 +59,25 @@ def address(tmp_path_factory) -> Iterator[str]:
 
 
 def test_a_runs_own_shuffler_serves_who_knows_its_secret(tmp_path):
-    """Another account of the machine fills it with nothing and spoils no round."""
+    """Another account of the machine can neither fill it nor spoil a round."""
     own = OwnShuffler(Home(tmp_path / "home"), tmp_path / "batches", 2)
     own.start()
     try:
         known = {"Authorization": f"Bearer {own.secret}"}
         envelope = Envelope(at(run="own"), "ash", 2, QUESTION, KEY, sealed("ash")).to_bytes()
-        asked = {
+        requests = {
             "/open": opening("own").to_bytes(),
             "/message": envelope,
             "/batch": Request(at(run="own"), OWNER).to_bytes(),
         }
-        for path, body in asked.items():
+        for path, body in requests.items():
             for wrong in ({}, {"Authorization": f"Bearer {'0' * 64}"}, {"Authorization": "Bearer "}):
                 assert raw(own.address, "POST", path, body, headers=wrong)[0] == 401
         with pytest.raises(ShufflerError, match="asks its callers for a secret"):
             carry(own.address, envelope, HANGS)
         with pytest.raises(ShufflerError, match="does not know the secret"):
             Mailbox(own.address, HANGS, "0" * 64).open(opening("own"))
-        assert raw(own.address, "POST", "/batch", asked["/batch"], headers=known)[0] == 409, "no round was opened"
+        assert raw(own.address, "POST", "/batch", requests["/batch"], headers=known)[0] == 409, "no round was opened"
         a_round(own.address, "own", own.secret)
         assert stat.S_IMODE((tmp_path / "batches" / "secret").stat().st_mode) == 0o600
         assert own.process is not None
@@ -92,7 +92,7 @@ def opening(run: str, minimum: int = 2, deadline: float = 60.0) -> Opening:
 
 
 def a_round(address: str, run: str, secret: str = "") -> list[bytes]:
-    """The messages of a whole round, as sites and a server see to it."""
+    """Carries the messages of a whole round, as sites and a server do."""
     mailbox = Mailbox(address, HANGS, secret)
     assert mailbox.open(opening(run))
     for name in NAMES:
@@ -106,7 +106,7 @@ def a_round(address: str, run: str, secret: str = "") -> list[bytes]:
 def test_a_round_over_http(address):
     a_round(address, "http")
     envelope = Envelope(at(run="http"), "ash", 2, QUESTION, KEY, sealed("ash", "other")).to_bytes()
-    carry(address, envelope, HANGS)  # late: the batch is there, with it or without
+    carry(address, envelope, HANGS)  # late: the batch exists, with or without this message
     assert Mailbox(address, HANGS).batch(Request(at(run="http"), OWNER)) is not None
 
 
@@ -137,7 +137,7 @@ def raw(address: str, method: str, path: str, body: object = None, **options) ->
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sentence",
     [
         {"Host": "evil.example:8400"},
         {"Host": "evil.example:8400", "Origin": "http://evil.example:8400"},
@@ -148,10 +148,10 @@ def raw(address: str, method: str, path: str, body: object = None, **options) ->
         {"Content-Type": "application/x-www-form-urlencoded"},
     ],
 )
-def test_a_web_page_opens_no_round(address, said):
-    status, _ = raw(address, "POST", "/open", opening("by a page").to_bytes(), headers=said)
+def test_a_web_page_opens_no_round(address, sentence):
+    status, _ = raw(address, "POST", "/open", opening("by a page").to_bytes(), headers=sentence)
     assert status in (403, 415)
-    status, _ = raw(address, "POST", "/message", b"x", headers=said)
+    status, _ = raw(address, "POST", "/message", b"x", headers=sentence)
     assert status in (403, 415)
 
 
@@ -161,12 +161,12 @@ def test_it_outlives_hostile_callers(address):
     sound += [Request(at(), OWNER).to_bytes(), b"", b"\0" * 100, b"null", b"[" * 2000, b'{"run": 1}']
     for _ in range(150):
         body = bent_bytes(random, random.choice(sound), random.choice(sound))
-        status, said = raw(address, "POST", random.choice(["/open", "/message", "/batch"]), body)
-        assert status in (200, 204, 409, 413), (status, said)
+        status, answer = raw(address, "POST", random.choice(["/open", "/message", "/batch"]), body)
+        assert status in (200, 204, 409, 413), (status, answer)
         if status >= 400:
-            told = json.loads(said)
-            assert set(told) == {"code", "sentence"}
-            assert told["sentence"].isprintable() and "Trace" not in told["sentence"]
+            refusal = json.loads(answer)
+            assert set(refusal) == {"code", "sentence"}
+            assert refusal["sentence"].isprintable() and "Trace" not in refusal["sentence"]
     ways = [("GET", "/open"), ("GET", "/batch"), ("PUT", "/message"), ("GET", "/docs"), ("GET", "/../etc")]
     for method, path in ways:
         assert raw(address, method, path)[0] in (404, 405)
@@ -182,10 +182,10 @@ def test_a_body_is_read_to_its_bound_and_no_further(address):
             sent += 2**16
             yield b"x" * 2**16
 
-    with contextlib.suppress(OSError):  # it hangs up on who goes on
+    with contextlib.suppress(OSError):  # the shuffler closes the connection of a caller that goes on
         chunked = {"Transfer-Encoding": "chunked"}
-        status, said = raw(address, "POST", "/open", endless(), encode_chunked=True, headers=chunked)
-        assert status == 413 and b"at most" in said
+        status, answer = raw(address, "POST", "/open", endless(), encode_chunked=True, headers=chunked)
+        assert status == 413 and b"at most" in answer
     assert raw(address, "POST", "/batch", b"x" * 5000)[0] == 413
     half = socket.create_connection(tuple(address.removeprefix("http://").split(":")), timeout=HANGS)
     half.sendall(b"POST /open HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf")
@@ -232,7 +232,7 @@ def test_an_address_without_a_shuffler_is_a_sentence(address):
         other.shutdown()
 
 
-def test_a_run_whose_shuffler_nobody_runs_leaves_nothing(tmp_path, fedcore, monkeypatch):
+def test_a_run_without_its_shuffler_leaves_no_file(tmp_path, fedcore, monkeypatch):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         there = f"127.0.0.1:{nobody.getsockname()[1]}"
@@ -246,21 +246,22 @@ def test_a_run_whose_shuffler_nobody_runs_leaves_nothing(tmp_path, fedcore, monk
             tracking={"mlflow": False},
         )
         monkeypatch.setenv("FEDCORE_HOME", str(federation.home))
-        code, _, said = fedcore("run", str(federation.config))
+        code, _, message = fedcore("run", str(federation.config))
         assert code == 2
         assert (
-            said.split()
+            message.split()
             == (
                 f"shuffler.address = http://{there}: nobody answers there; start one there with `fedcore shuffler`"
             ).split()
         )
-        code, _, said = fedcore("run", str(federation.config), "shuffler.minimum=7")
-        assert code == 2 and "shuffler.minimum = 7 must be from 2 to the 6 silos" in said and "Traceback" not in said
+        code, _, message = fedcore("run", str(federation.config), "shuffler.minimum=7")
+        assert code == 2
+        assert "shuffler.minimum = 7 must be from 2 to the 6 silos" in message and "Traceback" not in message
     assert not (tmp_path / "runs").exists() and not (tmp_path / "ledgers").exists()
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate of 127.0.0.1, signed by itself, and its key."""
+    """A self-signed certificate of 127.0.0.1, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "shuffler")])
     now = datetime.datetime.now(datetime.UTC)
@@ -284,7 +285,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 @contextlib.contextmanager
 def command(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """`fedcore shuffler` with these options at a free port: the address that it says, and its process."""
+    """`fedcore shuffler` with these options at a free port: the address that it prints, and its process."""
     environment = {**os.environ, "FEDCORE_HOME": str(home), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "flows.commands.app", "shuffler", "--port", "0", *options],
@@ -307,7 +308,7 @@ def test_the_command_serves_https_and_holds_its_folder(tmp_path, monkeypatch):
     options = ("--minimum", "3", "--certificate", str(mine), "--private-key", str(key))
     with command(tmp_path / "home", *options) as (address, _):
         assert address.startswith("https://127.0.0.1:")
-        with pytest.raises(InputError, match="nobody answers there"):  # of no authority that this machine knows
+        with pytest.raises(InputError, match="nobody answers there"):  # no authority of this machine signed it
             check_listening(address)
         from tasks.shuffling import calls
 
@@ -328,15 +329,15 @@ def private(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_shuffler_of_somebody_else_serves_whoever_knows_its_secret(tmp_path, fedcore, monkeypatch):
-    """A whole run over the real command; without its secret, or with another, nothing is begun."""
+def test_another_operators_shuffler_serves_callers_with_its_secret(tmp_path, fedcore, monkeypatch):
+    """A whole run over the real command; without its secret, or with another one, no run begins."""
     known, line = private(tmp_path / "known", SECRET + "\n"), ""
     wrong = private(tmp_path / "wrong", "w" * 40)
     with command(tmp_path / "operator", "--secret", str(known)) as (address, process):
         for path, body in (("/open", opening("x").to_bytes()), ("/message", b"x"), ("/batch", b"x"), ("/health", b"")):
-            for said in ({}, {"Authorization": f"Bearer {'w' * 40}"}, {"Authorization": f"Basic {SECRET}"}):
+            for headers in ({}, {"Authorization": f"Bearer {'w' * 40}"}, {"Authorization": f"Basic {SECRET}"}):
                 method = "GET" if path == "/health" else "POST"
-                assert raw(address, method, path, body or None, headers=said)[0] == 401, path
+                assert raw(address, method, path, body or None, headers=headers)[0] == 401, path
         federation = Federation.make(
             tmp_path,
             "asked",

@@ -1,4 +1,4 @@
-"""Flow runs that a killed driver left RUNNING: which are ended, how, and what is looked at again before.
+"""Flow runs that a killed driver left RUNNING: which are ended, in which state, and the second look before.
 
 The server is a stand-in that holds one flow run; test_services.py and test_deployments.py have the real one.
 """
@@ -30,7 +30,7 @@ RUN = "raced-0123456789ab"
 
 
 class Server:
-    """Answers for one flow run, whose state may have changed since it was listed."""
+    """Stand-in server with one flow run, whose state may have changed since it was listed."""
 
     def __init__(self, home: Home, state) -> None:
         self.home, self.state, self.ended = home, state, []
@@ -61,13 +61,13 @@ def home(tmp_path, monkeypatch) -> Home:
     return Home(tmp_path / "home").make()
 
 
-def kept(home: Home, **meta: str) -> None:
+def write_meta(home: Home, **meta: str) -> None:
     with closing(RunStore(store_path(home, RUN))) as store:
         store.set_meta(**meta)
 
 
 def test_what_ended_since_it_was_listed_stays_as_it_ended(home):
-    kept(home, state="RUNNING")
+    write_meta(home, state="RUNNING")
     server = Server(home, Completed())
     assert not _closed(server, home, listed()) and not server.ended
 
@@ -89,9 +89,9 @@ def test_what_is_driven_by_now_is_left_alone(home):
     ],
 )
 def test_what_was_left_ends_as_its_checkpoint_says(home, state, own, ends):
-    """A flow run that was killed stays so when a later one has finished its run."""
+    """A killed flow run becomes Crashed even if a later one has finished its run."""
     flow_run, server = listed(), Server(home, Running())
-    kept(home, state=state, flow_run_id=str(flow_run.id if own else uuid4()))
+    write_meta(home, state=state, flow_run_id=str(flow_run.id if own else uuid4()))
     assert _closed(server, home, flow_run)
     assert server.ended == [(flow_run.id, ends)]
     assert not _closed(server, home, flow_run) and len(server.ended) == 1
@@ -107,7 +107,7 @@ def test_what_a_schedule_has_just_made_is_left_to_its_process(home):
 
 
 def swept(home: Home, monkeypatch, flow_run: UUID | None, cells: int = 2) -> SweepConfig:
-    """A kept sweep of two cells, of which so many are finished."""
+    """A saved sweep of two cells, of which the first `cells` are finished."""
     monkeypatch.setenv("FEDCORE_HOME", str(home.root))
     base = {"privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 2}, "tracking": {"mlflow": False}}
     made = SweepConfig.model_validate({"name": "s", "base": base, "grid": {"seed": [0, 1]}})
@@ -123,28 +123,28 @@ def swept(home: Home, monkeypatch, flow_run: UUID | None, cells: int = 2) -> Swe
 
 
 @pytest.mark.parametrize(
-    "cells, own, ends, says",
+    "cells, own, ends, message",
     [
         (2, True, "COMPLETED", "its sweep is finished"),
         (2, False, "CRASHED", "another one finished"),
         (1, True, "CRASHED", "`fedcore resume` goes on"),
     ],
 )
-def test_a_sweep_s_flow_run_ends_as_its_files_say(home, monkeypatch, cells, own, ends, says):
+def test_a_sweep_s_flow_run_ends_by_its_files(home, monkeypatch, cells, own, ends, message):
     identity = uuid4()
     made = swept(home, monkeypatch, identity if own else uuid4(), cells)
     flow_run = FlowRun(id=identity, flow_id=uuid4(), state=Running(), tags=[f"sweep:{sweep_id(made)}"])
     server = Server(home, Running())
     monkeypatch.setattr("tests.flows.test_stale_flow_runs.RUN", sweep_id(made))
     assert _closed(server, home, flow_run)
-    assert server.ended == [(identity, ends)] and says in server.state.message
-    save_sweep(home, made)  # a command begins it again
+    assert server.ended == [(identity, ends)] and message in server.state.message
+    save_sweep(home, made)  # a command starts it again
     assert driven_by(home, sweep_id(made)) is None
 
 
 def test_what_cannot_be_read_is_not_judged(home, monkeypatch, capsys):
-    """A run's checkpoint, a sweep's file and a cell of a sweep that are damaged; then there is nothing to be read."""
-    kept(home, state="FINISHED")
+    """Damaged are a run's checkpoint, a sweep's file and a cell of a sweep; their status is then unknown."""
+    write_meta(home, state="FINISHED")
     made = swept(home, monkeypatch, None, 1)
     sweep, first = sweep_id(made), run_id(made.cells()[0])
 
@@ -160,37 +160,37 @@ def test_what_cannot_be_read_is_not_judged(home, monkeypatch, capsys):
     assert ended(RUN, "run") is ended(sweep, "sweep") is None
     (home.sweeps / sweep / "sweep.json").write_text("{")
     assert ended(sweep, "sweep") is None
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count(f"how run {RUN} ended is left open: ") == 1
-    assert said.count(f"how sweep {sweep} ended is left open: ") == 1
-    assert said.count("cannot be read") == 2
+    errors = " ".join(capsys.readouterr().err.split())
+    assert errors.count(f"how run {RUN} ended is left open: ") == 1
+    assert errors.count(f"how sweep {sweep} ended is left open: ") == 1
+    assert errors.count("cannot be read") == 2
     store_path(home, RUN).write_bytes(b"")
     assert ended(RUN, "run") == "KILLED"
     assert ended("gone-0123456789ab", "run") == ended("gone-0123456789ab", "sweep") == "KILLED"
 
 
 def test_one_run_of_another_version_keeps_no_flow_run_from_being_closed(home):
-    kept(home, state="RUNNING", parameters="{}", schema="0")
+    write_meta(home, state="RUNNING", parameters="{}", schema="0")
     assert not StaleWatch(home)._is_over(listed())
 
 
 def test_a_second_command_leaves_a_driver_s_flow_run_where_it_is_noted(home, monkeypatch):
-    """It keeps the sweep before it asks for its lock, which the first one has."""
+    """The command saves the sweep before it tries the lock, which the first driver has."""
     identity = uuid4()
     made = swept(home, monkeypatch, identity, 1)
     save_sweep_folder(home, made)
     assert driven_by(home, sweep_id(made)) == str(identity)
 
 
-def test_why_a_sweep_is_left_open_is_what_says_so(home, monkeypatch, capsys):
-    """With patience its ladders need a plan, and that the data: they are away, not the sweep's files."""
+def test_the_reason_for_an_unknown_status_is_printed(home, monkeypatch, capsys):
+    """With patience, ladders need a plan, and the plan the data: these are missing, not the sweep's files."""
     made = swept(home, monkeypatch, None, 1)
 
     def away(*_):
         raise InputError("data.silos.a: there is no file /away/a.csv")
 
     monkeypatch.setattr("flows.services.stale.is_decided", away)
-    monkeypatch.setattr("flows.services.stale._said", set())
+    monkeypatch.setattr("flows.services.stale._reported", set())
     with left_behind(home, sweep_id(made), "sweep") as status:
         assert status is None
     assert "ended is left open: data.silos.a: there is no file" in " ".join(capsys.readouterr().err.split())

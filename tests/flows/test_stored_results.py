@@ -1,4 +1,4 @@
-"""A result that a state of the server names is a pickle: no process of ours loads one, whatever the server says."""
+"""A state of the server can name a pickle as its result: no process of fedcore loads one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
 
 class Hostile:
-    """What is called when it is loaded."""
+    """A pickle that runs a function when it is loaded."""
 
     def __init__(self, call: Callable[[Any], Any], argument: Any) -> None:
         self._call, self._argument = call, argument
@@ -48,7 +48,7 @@ def server(tmp_path_factory) -> Iterator[tuple[Home, str]]:
 
 
 def planted(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The marker that loading makes, and a state's data that name the pickle, in a storage that the server knows."""
+    """The marker that loading makes, and state data that name the pickle in a storage known to the server."""
     marker, storage = folder / "marker", LocalFileSystem(basepath=str(folder))
     storage.save(folder.name.replace("_", "-").lower(), _sync=True)
     record = ResultStore(result_storage=storage).create_result_record(Hostile(Path.touch, marker), key="pickle")
@@ -56,17 +56,19 @@ def planted(folder: Path) -> tuple[Path, dict[str, Any]]:
     return marker, json.loads(record.metadata.model_dump_json())
 
 
-def test_a_flow_run_that_the_server_calls_completed_is_not_asked_for_its_result(server, tmp_path):
-    """Its state changes between two looks: after it was due, and before its engine starts. Prefect's engine begins one
-    that has failed or crashed anew, and loads nothing."""
+def test_the_result_of_a_completed_flow_run_is_not_loaded(server, tmp_path):
+    """Its state changes after it was due and before its engine starts.
+
+    Prefect's engine starts a failed or crashed flow run anew, and loads no result.
+    """
     home, url = server
     with prefect_settings(home, url), get_client(sync_client=True) as client:
         marker, data = planted(tmp_path)
         named = {"name": "ended"}
         made = client.create_flow_run(flow, parameters=named, state=Pending())
-        said = {"state": {"type": "COMPLETED", "data": data}, "force": True}
+        state = {"state": {"type": "COMPLETED", "data": data}, "force": True}
         headers = {"content-type": "application/json", "authorization": basic(secret(home))}
-        request = urllib.request.Request(f"{url}/flow_runs/{made.id}/set_state", json.dumps(said).encode(), headers)
+        request = urllib.request.Request(f"{url}/flow_runs/{made.id}/set_state", json.dumps(state).encode(), headers)
         with urllib.request.urlopen(request, timeout=SOON) as answer:
             assert json.loads(answer.read())["status"] == "ACCEPT"
         with pytest.raises(InputError, match="stored result"):

@@ -1,4 +1,4 @@
-"""A small sweep end to end: real Prefect server, MLflow on sqlite, silos in process; then the same again."""
+"""A small sweep end to end, twice: real Prefect server, MLflow on sqlite, silos in process."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_mlflow_holds_a_run_per_cell_and_phase_with_budget_and_model(home, outco
     assert [point.value for point in whole] == apart
 
 
-def test_of_a_sweep_the_best_private_cell_is_registered_and_says_what_choosing_means(home, outcome):
+def test_a_sweep_registers_its_best_private_cell_with_a_statement_on_the_choice(home, outcome):
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}", f"sqlite:///{home / 'mlflow.db'}")

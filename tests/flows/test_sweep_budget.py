@@ -1,4 +1,4 @@
-"""What a sweep costs when its cells ended in different ways."""
+"""Totals of a sweep whose cells ended in different ways."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from fedcore.ledger.storage.known_runs import KnownRun
-from fedcore.messages import Receipt, kept
+from fedcore.messages import Receipt, packed_receipts
 from flows.driver.session import Session
 from flows.launch import save_sweep_folder
 from flows.reports.silo_totals import totals_sentence
@@ -66,7 +66,7 @@ def test_a_cell_that_was_begun_counts_in_full_and_others_not_at_all(tmp_path):
 
 
 def test_receipts_that_are_missing_lower_no_total(tmp_path):
-    """Of silos drawn now and then, each is charged for its own rounds; in full where a file has fewer receipts."""
+    """Drawn silos are charged for their own rounds each; in full if a file has fewer receipts."""
     home = Home(tmp_path).make()
     config = cell(
         2.0, participation={"silos_per_round": 2}, cluster={"backend": "in-process"}, tracking={"mlflow": False}
@@ -94,7 +94,7 @@ def test_receipts_that_are_missing_lower_no_total(tmp_path):
     assert [total.epsilon >= before.epsilon for total, before in zip(more, totals, strict=True)] == [True] * 3
     for address in (("another", 1, 1), (full.problem.silos[0].name, 2, 1), (full.problem.silos[0].name, 1, 999)):
         with closing(sqlite3.connect(store_path(home, result.run))) as db, db:
-            foreign = kept([Receipt(*address, bytes(32), bytes(32))])
+            foreign = packed_receipts([Receipt(*address, bytes(32), bytes(32))])
             db.execute("UPDATE receipts SET kept = ? WHERE round = 1", (foreign,))
         for total in sweep_totals(home, [config]):
             assert total.epsilon == pytest.approx(full.silo_epsilon(total.silo), rel=1e-9), address
@@ -128,7 +128,7 @@ SAMPLED = {"algorithm": {"name": "mbsgd", "rounds": 6, "batch": 5}}
 
 
 def test_cells_that_are_to_come_are_part_of_the_plan_once_one_was_begun(tmp_path):
-    """Whoever stops a sweep at what it has seen has seen what the whole plan may show."""
+    """To stop a sweep by its results so far is to post-process the whole plan's transcript."""
     home, sweep = Home(tmp_path).make(), swept(1.0, 2.0)
     first, last = sweep.cells()
     save_sweep_folder(home, sweep)
@@ -138,9 +138,9 @@ def test_cells_that_are_to_come_are_part_of_the_plan_once_one_was_begun(tmp_path
     assert [(total.cells, total.in_full, total.planned) for total in totals] == [(2, 1, True)] * 3
     mu = [spent_mu(make_plan(each), totals[0].silo) for each in (first, last)]
     assert totals[0].epsilon == pytest.approx(epsilon_by_hand(math.hypot(*mu), totals[0].delta), rel=1e-6)
-    said = totals_sentence(totals)
-    assert "the 2 noised cells spend at most epsilon" in said and "fixed before its first answer" in said
-    assert "1 that failed, were stopped, not tried or are to come count in full" in said
+    sentence = totals_sentence(totals)
+    assert "the 2 noised cells spend at most epsilon" in sentence and "fixed before its first answer" in sentence
+    assert "1 that failed, were stopped, not tried or are to come count in full" in sentence
     finish(home, last)
     assert [total.in_full for total in all_totals(home, sweep, [])] == [0, 0, 0]
     assert "count in full" not in totals_sentence(all_totals(home, sweep, []))
@@ -173,16 +173,16 @@ def test_cells_added_to_others_that_were_looked_at_are_no_plan(tmp_path):
     finish(home, first.cells()[0])
     assert all_totals(home, first, [])[0].planned
     save_sweep_folder(home, more)
-    kept = json.loads((home.sweeps / sweep_id(more) / "sweep.json").read_text())
-    assert kept["earlier"] == [run_id(first.cells()[0])]
+    saved = json.loads((home.sweeps / sweep_id(more) / "sweep.json").read_text())
+    assert saved["earlier"] == [run_id(first.cells()[0])]
     assert [total.planned for total in all_totals(home, more, [])] == [False] * 3
     finish(home, more.cells()[1])
-    save_sweep_folder(home, more)  # it is gone on with, and remembers
+    save_sweep_folder(home, more)  # a resume does not change the saved list
     totals = all_totals(home, more, [])
     assert [(total.planned, total.cells) for total in totals] == [(False, 2)] * 3
-    said = totals_sentence(totals)
-    assert "chosen over time" in said and "mu^2" in said and "at most" not in said
-    # A sweep that an earlier version kept does not say, and is taken for one that was looked at.
+    sentence = totals_sentence(totals)
+    assert "chosen over time" in sentence and "mu^2" in sentence and "at most" not in sentence
+    # A sweep of an earlier version has no such list, and counts as one that was looked at.
     path = home.sweeps / sweep_id(first) / "sweep.json"
     path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "earlier"}))
     assert not all_totals(home, first, [])[0].planned
@@ -191,7 +191,7 @@ def test_cells_added_to_others_that_were_looked_at_are_no_plan(tmp_path):
 
 
 def test_what_a_cap_refused_is_left_out_until_it_runs(tmp_path):
-    """A total above the cap that was enforced would be wrong: what was refused has shown nothing."""
+    """A total above the enforced cap would be wrong: refused cells have shown nothing."""
     home = Home(tmp_path).make()
     durable = {"ledger": "sqlite", "cap": {"epsilon": 3.0}}
     sweep = swept(1.0, 2.0, 2.5, privacy={"epsilon": 1.0, **durable})
@@ -205,7 +205,7 @@ def test_what_a_cap_refused_is_left_out_until_it_runs(tmp_path):
     assert all(total.epsilon < 3.0 for total in totals)
     assert "; 1 more were refused before any answer and are left out" in totals_sentence(totals)
     assert sweep_totals(home, sweep.cells())[0].cells == 2
-    # Refused twice, and then let through: it counts from when it was started.
+    # Refused twice and then admitted: the cell counts from its start.
     with pytest.raises(SiloError, match="cap of epsilon 3 "):
         finish(home, sweep.cells()[2])
     assert all_totals(home, sweep, [])[0].refused == 1
@@ -273,15 +273,15 @@ def test_a_refusal_of_a_run_whose_folder_was_deleted_leaves_nothing_out_that_a_l
     assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
 
 
-def test_ledgers_of_other_versions_are_asked_only_where_a_refusal_may_count(tmp_path, monkeypatch):
-    """There may be many of them: 40 versions of 50 silos took a run 1.6 seconds before it began."""
+def test_ledgers_of_other_versions_are_read_only_after_a_refusal(tmp_path, monkeypatch):
+    """There may be many: 40 versions of 50 silos delayed a run by 1.6 seconds."""
     home, sweep = Home(tmp_path).make(), swept(1.0, 2.0, privacy={"epsilon": 1.0, "ledger": "sqlite"})
-    asked = []
+    searched = []
     elsewhere = KnownRun.elsewhere
-    monkeypatch.setattr(KnownRun, "elsewhere", lambda *given: asked.append(given) or elsewhere(*given))
+    monkeypatch.setattr(KnownRun, "elsewhere", lambda *given: searched.append(given) or elsewhere(*given))
     made, other = sweep.cells()
     run(home, made)
-    assert not asked
+    assert not searched
 
     def refused(training: Training) -> None:
         raise SiloError("silo-0", "cap", "it has a smaller cap now")
@@ -289,11 +289,11 @@ def test_ledgers_of_other_versions_are_asked_only_where_a_refusal_may_count(tmp_
     monkeypatch.setattr(Training, "start", refused)
     with Session.of_driver(home) as session, pytest.raises(SiloError, match="smaller cap"):
         train(other, session, refused)
-    assert len(asked) == 1 and is_refused(home, run_id(other))
+    assert len(searched) == 1 and is_refused(home, run_id(other))
 
 
 def test_a_refusal_behind_an_address_may_come_after_answers(tmp_path, monkeypatch):
-    """Ledgers lie where the sites are: nobody here can say that none knows the run."""
+    """Ledgers are at the sites, so that the driver cannot exclude earlier answers."""
     home, sweep = Home(tmp_path).make(), swept(2.0, privacy={"epsilon": 1.0, "ledger": "sqlite"})
     (made,) = sweep.cells()
     cluster = {"backend": "dask", "address": "tcp://127.0.0.1:1", "insecure": True}
@@ -312,13 +312,13 @@ def test_a_refusal_behind_an_address_may_come_after_answers(tmp_path, monkeypatc
 
 
 class InProcessNothing:
-    """Silos that are never asked: the run is refused as it starts."""
+    """Silos without any question: the run is refused at its start."""
 
     def close(self) -> None:
         pass
 
 
-def test_cells_without_noise_are_told_of_by_themselves(tmp_path):
+def test_cells_without_noise_are_counted_separately(tmp_path):
     home, sweep = Home(tmp_path).make(), swept(1.0)
     (private,) = sweep.cells()
     bare = cell(1.0, privacy={"trust": "none", "epsilon": None})
@@ -340,7 +340,7 @@ def test_many_sizes_of_silos_are_composed_on_a_coarser_grid_from_above(tmp_path,
 
 @pytest.mark.parametrize("sections, planned, cells", [({}, False, 1), (SAMPLED, True, 3)])
 def test_of_what_patience_may_try_samples_are_one_plan_and_full_batches_add_up(tmp_path, sections, planned, cells):
-    """What patience comes to depends on losses. Of full batches mu^2 of what was tried is exact; of samples far off."""
+    """The tried values depend on losses. For full batches their sum of mu^2 is exact, for samples far too large."""
     home, sweep = Home(tmp_path).make(), swept(1.0, **sections)
     base = {**sweep.base, "algorithm": {**sweep.base["algorithm"]}}
     base["algorithm"].pop("step", None)

@@ -1,4 +1,4 @@
-"""What `tune` says of how far it is: lines in a file, the first at once; of Ctrl-C, that nothing is kept."""
+"""Progress of `tune`: lines in a file, the first at once, and a notice at Ctrl-C that no result is stored."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Clock:
         return self.now
 
 
-def told(console: Terminal | None, clock: Clock) -> tuple[TrialsProgress, io.StringIO]:
+def shown_lines(console: Terminal | None, clock: Clock) -> tuple[TrialsProgress, io.StringIO]:
     lines = io.StringIO()
     return TrialsProgress(console, clock, Terminal(file=lines, width=200)), lines
 
 
-def test_a_file_hears_of_the_first_point_and_then_once_a_minute():
+def test_a_file_gets_a_line_for_the_first_point_and_then_once_a_minute():
     clock = Clock()
-    with told(Terminal(file=io.StringIO()), clock)[0] as progress:
+    with shown_lines(Terminal(file=io.StringIO()), clock)[0] as progress:
         lines = progress._lines.file
         for done in range(20, 201, 20):  # a point in 25 seconds
             clock.now += 25.0
             progress.after(done, 200)
-    said = lines.getvalue().splitlines()
-    assert said == [
+    printed = lines.getvalue().splitlines()
+    assert printed == [
         "20 of at most 200 simulated trainings after 0:00:25, at most about 0:03:45 left",
         "80 of at most 200 simulated trainings after 0:01:40, at most about 0:02:30 left",
         "140 of at most 200 simulated trainings after 0:02:55, at most about 0:01:15 left",
@@ -39,8 +39,8 @@ def test_a_file_hears_of_the_first_point_and_then_once_a_minute():
     ]
 
 
-def test_json_hears_nothing():
-    progress, lines = told(None, Clock())
+def test_json_has_no_progress():
+    progress, lines = shown_lines(None, Clock())
     with progress:
         progress.after(1, 2)
     assert lines.getvalue() == ""
@@ -48,25 +48,25 @@ def test_json_hears_nothing():
 
 def test_a_terminal_shows_a_bar_and_no_lines():
     shown = io.StringIO()
-    progress, lines = told(Terminal(file=shown, force_terminal=True, width=120), Clock())
+    progress, lines = shown_lines(Terminal(file=shown, force_terminal=True, width=120), Clock())
     with progress:
         progress.after(30, 40)
         progress._bar.refresh()
     assert "30/40" in shown.getvalue() and lines.getvalue() == ""
 
 
-def test_ctrl_c_says_what_is_lost_and_names_no_resume(monkeypatch, capsys):
-    progress, lines = told(Terminal(file=io.StringIO()), Clock())
+def test_ctrl_c_prints_the_loss_and_no_resume(monkeypatch, capsys):
+    progress, lines = shown_lines(Terminal(file=io.StringIO()), Clock())
     with pytest.raises(KeyboardInterrupt), progress:
         progress.after(3, 40)
         raise KeyboardInterrupt
     assert lines.getvalue().splitlines()[-1] == (
-        "3 of at most 40 simulated trainings were done, and nothing of them is kept: `tune` begins anew"
+        "3 of at most 40 simulated trainings were done, and no result is stored: `tune` begins anew"
     )
-    for loaded, said in ((False, "stopped\n"), (True, "stopped; `fedcore runs` lists what can be resumed\n")):
+    for loaded, notice in ((False, "stopped\n"), (True, "stopped; `fedcore runs` lists what can be resumed\n")):
         modules = {name: each for name, each in app.sys.modules.items() if name != "flows.training"}
         monkeypatch.setattr(app.sys, "modules", modules | ({"flows.training": object()} if loaded else {}))
         monkeypatch.setattr(app, "_carried_out", lambda *_: app.STOPPED)
         with pytest.raises(SystemExit) as end:
             app.main()
-        assert end.value.code == 130 and capsys.readouterr().err == said
+        assert end.value.code == 130 and capsys.readouterr().err == notice

@@ -1,4 +1,4 @@
-"""The hospitals' settings are those that `fedcore tune` chooses without any record, to the last digit of its table."""
+"""The hospitals' settings are those that `fedcore tune` chooses without a record, to the last digit of its table."""
 
 from __future__ import annotations
 

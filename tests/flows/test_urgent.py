@@ -1,4 +1,4 @@
-"""Warnings of tiny silos, by what begins runs: `run`, `sweep`, `resume`, `schedule`, and studies."""
+"""Warnings of tiny silos by commands that start runs (`run`, `sweep`, `resume`, `schedule`) and by studies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def begins(*_, **__):
     raise InputError("as far as this")
 
 
-def test_resume_of_a_run_and_of_a_sweep_says_them_again(home, capsys):
+def test_resume_of_a_run_and_of_a_sweep_prints_them_again(home, capsys):
     made = ExperimentConfig.model_validate(TINY)
     run(home, made)
     store = RunStore(store_path(home, run_id(made)))
@@ -59,7 +59,7 @@ def test_resume_of_a_run_and_of_a_sweep_says_them_again(home, capsys):
         assert capsys.readouterr().err.startswith(SAID)
 
 
-def test_a_study_says_them_before_it_begins(home, capsys, monkeypatch):
+def test_a_study_prints_them_before_it_begins(home, capsys, monkeypatch):
     monkeypatch.setattr("studies.running.launch_sweep", begins)
     monkeypatch.setattr("studies.running.largest", lambda *_: (ExperimentConfig.model_validate(TINY),))
     with pytest.raises(InputError, match="as far as this"):
@@ -67,7 +67,7 @@ def test_a_study_says_them_before_it_begins(home, capsys, monkeypatch):
     assert capsys.readouterr().err.startswith(SAID)
 
 
-def test_a_schedule_says_them_as_it_is_made(home, capsys, monkeypatch, tmp_path):
+def test_a_schedule_prints_them_when_it_is_made(home, capsys, monkeypatch, tmp_path):
     import yaml
 
     path = tmp_path / "tiny.yaml"
@@ -76,5 +76,5 @@ def test_a_schedule_says_them_as_it_is_made(home, capsys, monkeypatch, tmp_path)
     monkeypatch.setattr(schedule, "_prefect", nullcontext)
     monkeypatch.setattr("flows.schedules.schedule.add", lambda *given: made.append(given))
     schedule.add(path, every="6h")
-    told = capsys.readouterr()
-    assert told.err.startswith(SAID) and len(made) == 1 and f"{datetime.now():%Y}" in told.out
+    printed = capsys.readouterr()
+    assert printed.err.startswith(SAID) and len(made) == 1 and f"{datetime.now():%Y}" in printed.out

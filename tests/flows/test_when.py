@@ -1,4 +1,4 @@
-"""When a schedule fires, from what people type: each line that Prefect would not take, or never fire, is a sentence."""
+"""Firing times from typed text: lines that Prefect would refuse or never fire give a sentence."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("said", "why"), REFUSED)
-def test_what_is_no_time_is_a_sentence(said, why):
+@pytest.mark.parametrize(("typed", "why"), REFUSED)
+def test_what_is_no_time_is_a_sentence(typed, why):
     with pytest.raises(InputError, match=why):
-        When.of(said.get("cron"), said.get("every"), said.get("timezone", "UTC"))
+        When.of(typed.get("cron"), typed.get("every"), typed.get("timezone", "UTC"))
 
 
 @pytest.mark.parametrize(("cron", "every"), [("0 3 * * *", None), ("@yearly", None), (None, "3660d"), (None, "10 s")])

@@ -1,4 +1,4 @@
-"""Runs with a target for whole silos: what results, statements, tables, metrics and commands say of it."""
+"""Runs with a whole-silo target: its numbers in results, statements, tables, metrics and commands."""
 
 import json
 
@@ -62,8 +62,8 @@ def test_a_result_has_both_guarantees_and_what_each_silo_spent(home, privacy, re
         by_hand = epsilon_by_hand(mu, 1e-3) if mu else 0.0
         assert silo.epsilon_whole_silo == pytest.approx(by_hand, rel=1e-4)
     assert sum(silo.releases for silo in result.silos) == 2 * ROUNDS
-    kept = json.loads(json.dumps(result.as_json()))
-    assert RunResult.model_validate(kept) == result and kept["epsilon_whole_silo"] == result.epsilon_whole_silo
+    stored = json.loads(json.dumps(result.as_json()))
+    assert RunResult.model_validate(stored) == result and stored["epsilon_whole_silo"] == result.epsilon_whole_silo
 
 
 def test_a_result_without_the_target_has_no_word_of_it(home):
@@ -71,7 +71,7 @@ def test_a_result_without_the_target_has_no_word_of_it(home):
     assert "whole" not in json.dumps(result.as_json()).replace(result.run, "")
 
 
-def test_statement_parameters_and_metrics_say_it(tmp_path):
+def test_statement_parameters_and_metrics_contain_it(tmp_path):
     made = Experiment.prepare(config(), tmp_path / "silos")
     tags = privacy_tags(made.config, made.plan)
     assert tags["privacy.epsilon_whole_silo_target"] == "20" and tags["privacy.delta_whole_silo"] == "0.001"
@@ -80,8 +80,8 @@ def test_statement_parameters_and_metrics_say_it(tmp_path):
     shown = run_parameters(made.config, made.plan)
     assert shown["plan.epsilon_whole_silo_target"] == shown["privacy.whole_silo.epsilon"] == 20
     plain = Experiment.prepare(config(privacy={"epsilon": 4}), tmp_path / "silos")
-    said = privacy_tags(plain.config, plain.plan)
-    assert not any("whole" in key for key in said) and "whole data set" not in said["privacy.statement"]
+    statement = privacy_tags(plain.config, plain.plan)
+    assert not any("whole" in key for key in statement) and "whole data set" not in statement["privacy.statement"]
     sigma = made.plan.phases[0].shares[0].sigma
     for rounds in (1, 3, 5):
         mu = 2 * made.config.model.gradient_bound * (1 + 1e-6) * rounds**0.5 / sigma
@@ -103,10 +103,10 @@ def test_plan_and_report_print_it(tmp_path, capsys, monkeypatch):
     file.write_text(YAML)
     done = CliRunner().invoke(app, ["plan", str(file)], catch_exceptions=False)
     assert done.exit_code == 0
-    # 20 / 50, and 1e-3 / (50 e^(49 * 20 / 50)) = 6.1498e-14, of which a target may be no more.
-    said = " ".join(done.output.split())
-    assert "whole silo, all of its records replaced: epsilon target 20, accounted 20, delta 0.001." in said
-    assert "would ask for epsilon 0.4 and delta 6.14e-14 for each of 50" in said
+    # 20 / 50, and 1e-3 / (50 e^(49 * 20 / 50)) = 6.1498e-14: no target may be larger.
+    statement = " ".join(done.output.split())
+    assert "whole silo, all of its records replaced: epsilon target 20, accounted 20, delta 0.001." in statement
+    assert "would ask for epsilon 0.4 and delta 6.14e-14 for each of 50" in statement
     totals = json.loads(CliRunner().invoke(app, ["plan", str(file), "--json"]).output)["totals"]
     assert totals["epsilon_whole_silo"] <= totals["epsilon_whole_silo_target"] == 20
     file.write_text(YAML.replace(", whole_silo: {epsilon: 20, delta: 0.001}", ""))

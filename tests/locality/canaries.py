@@ -1,7 +1,7 @@
-"""Values that are in one place only, and every form in which they might turn up in another one.
+"""Values that are in one place only, and every form in which they might appear in another one.
 
-A *strong* form is long enough to be a find by itself. A *weak* one (a float32 has 24 bits of its own, eight digits 27)
-is a find only with a second weak form of the same kind and the same owner close by.
+A *strong* form is long enough to be a find by itself. A *weak* form, such as a float32 with 24 bits of its own or eight
+digits with 27, needs a second one near it. Both must be of the same kind and owner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DIGITS = 9
 
 @dataclass(frozen=True)
 class Needle:
-    """Bytes to look for; `anchor` is where its rarest four bytes begin."""
+    """Bytes to look for; `anchor` is the start of its rarest four bytes."""
 
     owner: str
     form: str
@@ -31,12 +31,12 @@ class Needle:
 
 
 def prepared(rows: np.ndarray) -> np.ndarray:
-    """What a silo makes of these rows (n, d), to the bit: (n, d + 1)."""
+    """A silo's prepared form of these rows (n, d), to the bit: (n, d + 1)."""
     return prepare_records(rows, np.zeros(len(rows)), True, BOUND, DIVIDE_BY).X
 
 
 def canary_rows(rng: np.random.Generator, count: int, features: int) -> np.ndarray:
-    """Rows (count, features) of full mantissas and mixed signs, all of whose digits survive rounding, prepared too."""
+    """Rows (count, features) of full mantissas and mixed signs, which survive rounding and preparation."""
     rows: list[np.ndarray] = []
     while len(rows) < count:
         row = rng.uniform(0.1, 1.0, features)
@@ -46,7 +46,7 @@ def canary_rows(rng: np.random.Generator, count: int, features: int) -> np.ndarr
 
 
 def _steady(value: float) -> bool:
-    """Whether rounding at a later digit never changes the first nine, and no form of it is shortened."""
+    """True if rounding at a later digit never changes the first nine, and shortens no form."""
     digits = f"{value:.17e}".replace(".", "")
     return digits[DIGITS] in "12345678" and digits[5] not in "09" and 0.02 < value < 1.0
 
@@ -84,7 +84,7 @@ def _forms(owner: str, value: float) -> Iterator[Needle]:
 
 
 def _leading(text: str, digits: int) -> str:
-    """The beginning of a decimal with so many significant digits."""
+    """The first `digits` significant digits of a decimal."""
     seen = 0
     for position, letter in enumerate(text):
         seen += letter.isdigit() and (seen > 0 or letter != "0")

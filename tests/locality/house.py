@@ -1,4 +1,4 @@
-"""Silos in files, with canaries among their records; the services of `fedcore up`; and what is searched of all that."""
+"""Silos in files with canaries among their records, the services of `fedcore up`, and searches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class House:
     folder: Path
     seed: int
     values: dict[str, np.ndarray] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
+    printed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.home = Home(self.folder / "home")
@@ -69,13 +69,13 @@ class House:
         }
 
     def canary(self, owner: str) -> np.ndarray:
-        """A row of canaries that belongs to a place or a silo, and is looked for from now on."""
+        """A row of canaries that belongs to a place or a silo; searches look for it from now on."""
         row = canary_rows(self._rng, 1, len(FEATURES))[0]
         self.values[owner] = np.append(self.values.get(owner, ()), row)
         return row
 
     def silo(self, owner: str, ending: str, canaries: int) -> Path:
-        """A silo's file: canary rows, which are looked for raw and prepared, among other records."""
+        """A silo's file: canary rows among other records; searches look for them raw and prepared."""
         rows = canary_rows(self._rng, canaries, len(FEATURES))
         self.values[owner] = np.concatenate([rows.ravel(), prepared(rows).ravel()])
         X = self._rng.uniform(-1, 1, (RECORDS, len(FEATURES)))
@@ -132,24 +132,24 @@ class House:
         )
 
     def call(self, *arguments: str, code: int = 0) -> str:
-        """What a command printed; kept, to be searched too."""
+        """Output of a command, which is also recorded for the search."""
         return self.end(self.start(*arguments), " ".join(arguments), code)
 
     def end(self, process: subprocess.Popen[str], name: str, code: int = 0) -> str:
         out, err = process.communicate(timeout=HANGS)
         assert process.returncode == code, (process.returncode, out, err)
-        self.said[name] = out + err
-        return self.said[name]
+        self.printed[name] = out + err
+        return self.printed[name]
 
     def state(self, config: Path) -> str:
-        # An id does not name places in the home, so which home it is decides the id.
+        # An id does not name places in the home, so it depends on which home it is.
         with patch.dict(os.environ, {"FEDCORE_HOME": str(self.home.root)}):
             run = run_id(load_experiment(config))
         return next(found["state"] for found in json.loads(self.call("runs", "--json")) if found["run"] == run)
 
     @contextlib.contextmanager
     def switched(self, name: str, text: str = "") -> Iterator[None]:
-        """What tests/locality/preload.py planted under this name happens, for the time of the block."""
+        """Activates a fault of tests/locality/preload.py by its name for the time of the block."""
         (self.switches / name).write_text(text)
         try:
             yield
@@ -164,7 +164,7 @@ class House:
             time.sleep(0.05)
 
     def processes(self, workers: dict[str, int]) -> dict[str, list[int]]:
-        """Process numbers by place: what `up` started, with children."""
+        """Process numbers by place: those that `up` started, with children."""
         named = {name: int(service["pid"]) for name, service in status(self.home).items()}
         places = {"nanny": [named["dask-workers"]], "scheduler": [named["dask"]], "deployments": [named["deployments"]]}
         places |= {name: [pid] for name, pid in workers.items()}
@@ -191,12 +191,12 @@ class House:
 
     def search_output(self) -> dict[str, Finds]:
         scanner = self.scanner()
-        return {f"output of {name}": scanner.data(text.encode()) for name, text in self.said.items()}
+        return {f"output of {name}": scanner.data(text.encode()) for name, text in self.printed.items()}
 
 
 @contextlib.contextmanager
 def half_a_request(url: str, header: bytes) -> Iterator[None]:
-    """A request that does not end: its server keeps what came so far in memory."""
+    """A request that does not end: its server holds the received part in memory."""
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port)) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Planted: " + header)
@@ -209,7 +209,7 @@ def half_a_request(url: str, header: bytes) -> Iterator[None]:
 
 
 def _was_read(connection: socket.socket) -> bool:
-    """Whether the server has taken all that was sent out of its end of the connection, by the kernel's table."""
+    """True if the server has read all bytes from its end of the connection, by the kernel's table."""
     there, here = connection.getpeername()[1], connection.getsockname()[1]
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, queues, *_ = line.split()
@@ -220,7 +220,7 @@ def _was_read(connection: socket.socket) -> bool:
 
 
 def leak_into_services(house: House, prefect: str, mlflow: str) -> None:
-    """What a careless line of code would have Prefect and MLflow store: a log, a result, a parameter, a metric."""
+    """Stores records in Prefect and MLflow as careless code would: a log, result, parameter, metric."""
     row = house.canary("planted in prefect database")
     log = {"name": "x", "level": 20, "message": f"record {row.tolist()}", "timestamp": "2026-01-01T00:00:00Z"}
     known = {"Authorization": basic(secret(house.home))}
@@ -233,16 +233,16 @@ def leak_into_services(house: House, prefect: str, mlflow: str) -> None:
     row, api = house.canary("planted in mlflow.db"), f"{mlflow}/api/2.0/mlflow/runs"
     begun = httpx.post(f"{api}/create", json={"experiment_id": "0", "start_time": 1}, headers=known).raise_for_status()
     run = begun.json()["run"]["info"]["run_id"]
-    said = {"run_id": run, "key": "x", "timestamp": 1, "step": 1}
+    fields = {"run_id": run, "key": "x", "timestamp": 1, "step": 1}
     metric = house.canary("planted as a metric in mlflow.db")
-    httpx.post(f"{api}/log-metric", json={**said, "value": metric[0]}, headers=known).raise_for_status()
+    httpx.post(f"{api}/log-metric", json={**fields, "value": metric[0]}, headers=known).raise_for_status()
     parameter = {"run_id": run, "key": "p", "value": repr(row[0])}
     httpx.post(f"{api}/log-parameter", json=parameter, headers=known).raise_for_status()
     np.save(house.home.mlflow_artifacts / "planted.npy", house.canary("planted in mlflow-artifacts"))
 
 
 def leak_into_files(house: House, root: Path) -> None:
-    """The same below a copy of a home: what must not be done to ledgers and checkpoints that are in use."""
+    """Writes records below a copy of a home, in ledgers and checkpoints."""
     for place, form in (("runs", np.ndarray.tobytes), ("ledgers", lambda row: zlib.compress(pickle.dumps(row)))):
         path = next(path for path in sorted((root / place).rglob("*.sqlite")))
         with contextlib.closing(sqlite3.connect(path)) as database, database:

@@ -1,7 +1,7 @@
-"""What tests plant in Dask workers from outside, as Dask's preload: a halt in a round, and errors that quote records.
+"""Dask preload that plants faults in workers: a halt in a round, and errors that quote records.
 
-Switched by files in the folder LOCALITY_FOLDER, so that the same workers serve several runs. Nothing of the project
-knows of it.
+Files in the folder LOCALITY_FOLDER switch the faults, so that the same workers serve several runs. No code of the
+project uses it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HALT = "fedcore.silo.site:Site.answer"
 
 
 def dask_setup(worker: Any) -> None:
-    """Dask calls this in each worker that has this file as a preload."""
+    """Called by Dask in each worker that has this file as a preload."""
     folder = Path(os.environ["LOCALITY_FOLDER"])
     for name, target in FAULTS.items():
         _wrap(target, lambda *args, name=name: _fail(folder / name, args))
@@ -35,8 +35,8 @@ def dask_setup(worker: Any) -> None:
 
 def _fail(switch: Path, args: tuple[Any, ...]) -> None:
     if switch.exists():
-        said = " ".join(_quoted(value) for value in args)
-        raise pa.ArrowInvalid(said) if switch.name == "opening" else ValueError(said)
+        message = " ".join(_quoted(value) for value in args)
+        raise pa.ArrowInvalid(message) if switch.name == "opening" else ValueError(message)
 
 
 def _quoted(value: Any) -> str:
@@ -46,7 +46,7 @@ def _quoted(value: Any) -> str:
 
 
 def _halt(folder: Path, query: bytes) -> None:
-    """Waits in the round that the file `halt` names, for as long as that file is there."""
+    """Waits in the round that the file `halt` names, while that file exists."""
     switch = folder / "halt"
     phase, round = json.loads(query.partition(b"\n")[0])[2:4]
     while switch.exists() and switch.read_text() == f"{phase}.{round}":

@@ -1,4 +1,4 @@
-"""Looks for canaries in bytes, files and the memory of other processes, also where they are packed or compressed."""
+"""Search for canaries in bytes, files and other processes' memory, also packed or compressed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){16,}")
 
 @dataclass
 class Finds:
-    """What was found, as owner -> forms, and how much was looked at."""
+    """Forms found, by owner, and the number of bytes searched."""
 
     by_owner: dict[str, set[str]] = field(default_factory=partial(defaultdict, set))
     scanned: int = 0
@@ -73,7 +73,7 @@ class Finds:
 
 
 class Scanner:
-    """Holds tables of all needles; one pass over the bytes looks for all of them at once."""
+    """Tables of all needles; one pass over the bytes looks for all of them at once."""
 
     def __init__(self, needles: Iterable[Needle]) -> None:
         self._at: dict[int, list[Needle]] = defaultdict(list)
@@ -91,13 +91,13 @@ class Scanner:
         self._marked |= self._magic
 
     def data(self, data: bytes, *, depth: int = 4, encoded: bool = True) -> Finds:
-        """Finds in `data`, in compressed streams and archives that are in it, and (`encoded`) in its base64 and hex."""
+        """Finds in `data`, in compressed streams and archives in it, and (`encoded`) in its base64 and hex."""
         finds = Finds()
         self._into(finds, data, depth, encoded)
         return finds
 
     def file(self, path: Path) -> Finds:
-        """Finds in a file; of a SQLite file also in every cell, since a long value lies in pieces on several pages."""
+        """Finds in a file; in a SQLite file also in every cell, since long values span several pages."""
         data = path.read_bytes()
         finds = self.data(data)
         if data.startswith(b"SQLite format 3\0"):
@@ -105,34 +105,34 @@ class Scanner:
         return finds
 
     def memory(self, pid: int, files_below: Path) -> Finds:
-        """Finds in what a process may have written to its memory, and in files below a folder that it has mapped."""
+        """Finds in a process's writable memory, and in files below a folder that it has mapped."""
         finds = Finds()
         with contextlib.ExitStack() as files:
             try:
                 memory = files.enter_context(open(f"/proc/{pid}/mem", "rb", buffering=0))
                 pages = files.enter_context(open(f"/proc/{pid}/pagemap", "rb", buffering=0))
                 regions = list(_regions(pid, files_below))
-            except (FileNotFoundError, ProcessLookupError):  # a flow run's process that has ended
+            except (FileNotFoundError, ProcessLookupError):  # the process of a flow run has ended
                 return finds
             for region in regions:
                 for begin, end in _in_use(pages.fileno(), *region):
                     for at in range(begin, end, CHUNK):
                         length = min(CHUNK + OVERLAP, end - at)
-                        with contextlib.suppress(OSError):  # the process gave it back meanwhile
+                        with contextlib.suppress(OSError):  # the process has freed the region
                             self._into(finds, os.pread(memory.fileno(), length, at), 3, False)
         return finds
 
     def memories(self, places: dict[str, list[int]], files_below: Path) -> dict[str, Finds]:
-        """As `memory`, for the processes of each place, on all cores.
+        """Finds of `memory` for the processes of each place, on all cores.
 
-        Eight at most: a container may show all cores of its host.
+        Uses eight cores at most: a container may show all cores of its host.
         """
         found = {place: Finds() for place in places}
         context = multiprocessing.get_context("forkserver")
         with ProcessPoolExecutor(min(os.cpu_count() or 1, 8), context) as pool:
             pids = [(place, pid) for place, each in places.items() for pid in each]
-            asked = [(place, pool.submit(self.memory, pid, files_below)) for place, pid in pids]
-            for place, finds in asked:
+            searches = [(place, pool.submit(self.memory, pid, files_below)) for place, pid in pids]
+            for place, finds in searches:
                 found[place].add(finds.result())
         return found
 
@@ -153,11 +153,11 @@ class Scanner:
                 self._into(finds, inner, depth - 1, encoded)
 
     def _chunk(self, finds: Finds, chunk: bytes) -> list[int]:
-        """Notes the needles in `chunk`; returns where compressed streams may begin."""
+        """Records the needles in `chunk`; returns possible starts of compressed streams."""
         if len(chunk) < 4:
             return []
         begins: list[np.ndarray] = []
-        # In blocks that stay in the processor's cache; each looks one byte into the next.
+        # Blocks fit the processor's cache; each includes one byte of the next.
         for block in range(0, len(chunk), BLOCK):
             for odd in (0, 1):
                 count = min(BLOCK, len(chunk) - block - odd) // 2
@@ -186,7 +186,7 @@ class Scanner:
 
 
 def _same(one: bytes, other: bytes) -> bool:
-    """Whether two weak forms may be the same text, rounded to a digit more or less."""
+    """True if two weak forms may be the same text, rounded to a digit more or less."""
     return one[:-2] in other or other[:-2] in one
 
 
@@ -206,7 +206,7 @@ def _regions(pid: int, files_below: Path) -> Iterator[tuple[int, int]]:
 
 
 def _in_use(pagemap: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Spans of a region whose pages exist, in memory or swapped: allocators reserve gigabytes that they never touch."""
+    """Spans of a region whose pages exist, in memory or swapped: allocators reserve unused gigabytes."""
     entries = np.frombuffer(os.pread(pagemap, (end - begin) // PAGE * 8, begin // PAGE * 8), "<u8")
     used = np.concatenate([[0], (entries >> np.uint64(62)) > 0, [0]]).astype(np.int8)
     edges = np.flatnonzero(np.diff(used))
@@ -233,11 +233,11 @@ def _cells(path: Path) -> Iterator[bytes]:
 
 
 def _unpacked(data: bytes, places: list[int]) -> Iterator[bytes]:
-    """What the compressed streams, archives and Parquet files hold that begin at `places`."""
+    """Contents of the compressed streams, archives and Parquet files that begin at `places`."""
     done = 0
     for place in places:
         head = data[place : place + 6]
-        if place < done:  # inside a stream that was unpacked
+        if place < done:  # inside an unpacked stream
             continue
         for magic, unpack in _UNPACKERS:
             if head.startswith(magic):
@@ -254,7 +254,7 @@ def _deflated(wbits: int) -> Callable[[bytes, int], tuple[bytes, int]]:
         with contextlib.suppress(zlib.error):
             out = stream.decompress(data[at : at + 512], UNPACKED)
             at += 512
-            # Most of what looks like a beginning in memory is none: it fails, or is as empty as it is long.
+            # Most apparent beginnings in memory are false: they fail, or give nearly no bytes.
             if not stream.eof and len(out) >= 16:
                 out += stream.decompress(data[at:], UNPACKED)
         return out, 0
@@ -312,7 +312,7 @@ _UNPACKERS: list[tuple[bytes, Callable[[bytes, int], tuple[bytes, int]]]] = [
 
 
 def _decoded(data: bytes) -> Iterator[bytes]:
-    """Long runs of base64, from each of four beginnings, and of hex, decoded and put together."""
+    """Long runs of base64, from each of four beginnings, and of hex, decoded and joined."""
     runs = [run.replace(b"-", b"+").replace(b"_", b"/") for run in _BASE64.findall(data)]
     for skip in range(4) if runs else ():
         yield b"\0\0".join(base64.b64decode(run[skip : skip + (len(run) - skip) // 4 * 4]) for run in runs)

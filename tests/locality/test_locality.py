@@ -1,8 +1,8 @@
 """Records stay in the process of the worker that holds their silo, whatever runs and whatever fails.
 
-One federation of four silos is run by the real command line on the services of `fedcore up`, halted in its last round
-and searched; then runs fail with errors that quote records, and everything is searched again. Each place also has a
-canary that was planted there, which must be found.
+The real command line runs one federation of four silos on the services of `fedcore up`. It is halted in its last round
+and searched. Then runs fail with errors that quote records, and everything is searched again. Each place also has a
+planted canary, which must be found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 ROUNDS = 3
 HELD = {"site-0": {"north", "east"}, "site-1": {"south", "west"}}
 SERVICES = ("scheduler", "nanny", "prefect server", "mlflow server", "deployments")
-SAID = {  # all that a run may say of an error at the silo north
+SHOWN = {  # all that a run may show of an error at the silo north
     "gradient": "silo north: it could not answer; see the log at the silo",
     "opening": "north.csv cannot be read (ArrowInvalid)",
     "cell": "north.csv has feature column(s) 'age' that are not numeric; name numeric columns",
@@ -67,9 +67,9 @@ def workers(client) -> dict[str, tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def halted(house, client, workers) -> dict[str, Finds]:
-    """Finds in memory while the last round of an undisturbed run is computed, after planting in every place."""
+    """Finds in memory during the last round of an undisturbed run, after planting in every place."""
     planted = {name: house.canary(f"planted in {name}") for name in (*HELD, *SERVICES) if name != "deployments"}
-    kept = [
+    held = [
         client.scatter(planted[name], workers=[address], direct=True, hash=False)
         for name, (_, address) in workers.items()
     ]
@@ -87,7 +87,7 @@ def halted(house, client, workers) -> dict[str, Finds]:
             found = house.search_memory(_processes(house, workers) | {"driver": [process.pid]})
     house.end(process, "quiet")
     assert house.state(config) == "FINISHED"
-    del kept
+    del held
     return found
 
 
@@ -112,7 +112,7 @@ def _processes(house: House, workers: dict[str, tuple[int, str]]) -> dict[str, l
 
 @dataclass
 class Aftermath:
-    """Finds after all runs have ended: in memory, on disk, in a copy of that with more planted, in what was printed."""
+    """Finds after all runs: in memory, on disk, in a copy of the disk with more planted, in output."""
 
     memory: dict[str, Finds]
     disk: dict[str, Finds]
@@ -120,7 +120,7 @@ class Aftermath:
     printed: dict[str, Finds]
 
     def leaks(self, run: str) -> dict[str, set[str]]:
-        """Places that hold records of the run's silos and should not, with the owners."""
+        """Places that wrongly hold records of the run's silos, with the owners."""
         found = {}
         for place, finds in (self.memory | self.disk | self.printed).items():
             mine = {owner for owner in finds.owners() if owner.startswith(f"{run} ")}
@@ -131,9 +131,9 @@ class Aftermath:
 
 @pytest.fixture(scope="module")
 def after(house, client, workers, halted, tmp_path_factory) -> Aftermath:
-    """Everything once more, after runs whose silos failed with errors that quote their records."""
+    """Finds after runs whose silos failed with errors that quote their records."""
     leak_into_services(house, *_addresses(house))
-    # The third meets workers that have sent an error of opening, which makes Dask send errors in another way.
+    # The third run meets workers that have sent an error of opening; Dask sends later errors in another way.
     for name, fault in {"gradient": "gradient", "opening": "opening", "again": "gradient"}.items():
         _fail(house, name, fault)
     config = house.config("cell", ("north", "south"), 1, canaries=2)
@@ -144,7 +144,7 @@ def after(house, client, workers, halted, tmp_path_factory) -> Aftermath:
     try:
         raise ValueError(f"record {house.canary('planted in a traceback').tolist()}")
     except ValueError:
-        house.said["a traceback"] = traceback.format_exc()
+        house.printed["a traceback"] = traceback.format_exc()
     memory = house.search_memory(_processes(house, workers))
     copy = tmp_path_factory.mktemp("copy") / "home"
     shutil.copytree(house.home.root, copy)
@@ -160,7 +160,7 @@ def _fail(house: House, name: str, fault: str) -> None:
 
 
 def _damage(path: Path) -> None:
-    """Spoils the cell of a canary, or a page: pyarrow's own words for such a cell quote it."""
+    """Spoils the cell of a canary, or a page: pyarrow's own message about such a cell quotes it."""
     data = path.read_bytes()
     if path.suffix == ".csv":
         header, cell, rest = data.partition(b"\n")[0], *data.partition(b"\n")[2].split(b",", 1)
@@ -169,7 +169,7 @@ def _damage(path: Path) -> None:
         path.write_bytes(data[:20] + b"\xff" * 40 + data[60:])
 
 
-# What is planted is found
+# Planted canaries are found
 
 
 @pytest.mark.parametrize("place", [*HELD, *SERVICES])
@@ -216,9 +216,9 @@ def test_no_record_of_an_undisturbed_run_is_left_anywhere(house, halted, after):
     _report(halted, after)
 
 
-@pytest.mark.parametrize("run", SAID)
-def test_an_error_that_quotes_a_record_tells_a_constant_sentence(house, after, run):
-    assert SAID[run] in house.said[run] and "Traceback" not in house.said[run]
+@pytest.mark.parametrize("run", SHOWN)
+def test_an_error_that_quotes_a_record_shows_a_constant_sentence(house, after, run):
+    assert SHOWN[run] in house.printed[run] and "Traceback" not in house.printed[run]
     assert after.leaks(run) == {}
 
 
@@ -226,7 +226,7 @@ def test_no_error_brings_another_error_with_it(after):
     assert after.leaks("again") == {}
 
 
-def test_an_error_of_approval_that_quotes_a_record_tells_a_constant_sentence(after):
+def test_an_error_of_approval_that_quotes_a_record_shows_a_constant_sentence(after):
     assert after.leaks("approval") == {}
 
 

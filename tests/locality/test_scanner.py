@@ -1,4 +1,4 @@
-"""The scanner finds a canary in every form that it claims to know, and finds none where there is none."""
+"""The scanner finds a canary in every form that it claims to know, and none where there is none."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ ALONE = {  # a file from its first byte
 @pytest.mark.parametrize("before", [0, 77, 4096 + 3])
 def test_a_planted_canary_is_found_in_every_form_and_place(form, before):
     planted = (SINGLES | TOGETHER)[form]
-    # In text a space stands between a number and what is around it; noise would be more digits by chance.
+    # Text separates numbers by spaces; random neighbours might be further digits.
     data = NOISE[:before] + b" " + planted + b" " + NOISE[before:]
     if form == "zip":
         data = NOISE[:before] + planted
@@ -132,7 +132,7 @@ def test_one_weak_form_alone_is_no_find():
 
 @pytest.mark.parametrize("part", [8, pytest.param(1, marks=pytest.mark.minutes)])
 def test_there_is_no_alarm_on_random_bytes_numbers_and_text(part):
-    """256 MB of what memory and logs are made of: the false alarm rate that the page states."""
+    """256 MB, and an eighth of it, of typical memory and logs: the false alarm rate that the page states."""
     rng = np.random.default_rng(2)
     finds = SCANNER.data(rng.bytes((1 << 27) // part), encoded=False)
     finds.add(SCANNER.data(rng.uniform(-1, 1, (1 << 23) // part).tobytes(), encoded=False))

@@ -1,4 +1,4 @@
-"""The table that is shipped: its rows are of the five-way figures, and their facts those of the configs."""
+"""The shipped advice table: its rows are those of the five-way figures, with the facts of the configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error along runs: means over runs at rounds that all were looked at, sums of what was sent and evaluated."""
+"""The error along runs: means over runs at rounds that all runs evaluated, and sums of numbers sent and gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
 from flows.runs import store_path
-from studies.figures.along import draw_ways, ways
+from studies.figures.along import cost_curves, draw_cost_curves
 from tasks.run_store import MetricRow, RunStore
 from tests.flows.results import made_result
 
@@ -27,7 +27,7 @@ def cell(method: str, seed: int, epsilon: float = 1.0) -> ExperimentConfig:
 
 
 def ran(home: Home, config: ExperimentConfig, phases: list[list[tuple[float, float | None]]]):
-    """A finished run of phases of rounds: gradient evaluations and error, None where it was not looked at."""
+    """A finished run of phases of rounds, each with gradient evaluations and error; None: not evaluated."""
     path = store_path(home, run_id(config))
     path.parent.mkdir(parents=True)
     store, sent = RunStore(path), 0.0
@@ -56,7 +56,7 @@ def made(tmp_path: Path):
 
 def test_a_way_is_the_mean_of_the_runs_at_one_epsilon(made):
     home, cells, results = made
-    first, second = ways(home, "test error", 1.0, cells, results)
+    first, second = cost_curves(home, "test error", 1.0, cells, results)
     assert (first.method, first.rounds, first.runs) == ("mbsgd", (1.0, 3.0), 2)
     assert first.errors == pytest.approx((0.6, 0.2)) and first.gradients == (10.0, 30.0)
     assert first.floats == (100.0, 300.0) and first.seconds == 1.5
@@ -67,7 +67,9 @@ def test_a_way_is_the_mean_of_the_runs_at_one_epsilon(made):
 def test_it_is_drawn_with_what_whole_runs_took(made, tmp_path):
     home, cells, results = made
     (tmp_path / "drawn").mkdir()
-    text = draw_ways(tmp_path / "drawn", "test error", 1.0, "Title", ways(home, "test error", 1.0, cells, results))
+    text = draw_cost_curves(
+        tmp_path / "drawn", "test error", 1.0, "Title", cost_curves(home, "test error", 1.0, cells, results)
+    )
     assert "| mbsgd | 3 | 300 | 30 | 1.50 | 0.2 |" in text
     assert (tmp_path / "drawn" / "along-1.png").stat().st_size > 10_000
     assert json.loads((tmp_path / "drawn" / "along-1.json").read_text())[1]["errors"] == [0.6, 0.5, 0.4]

@@ -1,4 +1,4 @@
-"""Settings chosen on simulated silos: as many for each method, the least mean error at each place, asking no silo."""
+"""Settings chosen on simulated silos: equally many for each method, least mean error at each place, no silo's query."""
 
 from __future__ import annotations
 
@@ -126,10 +126,10 @@ def test_the_mean_loss_may_choose_in_place_of_the_error():
     by_loss = ON.model_copy(update={"by": "train_loss"})
     with pytest.raises(InputError, match="simulation_metrics"):
         choices(methods(), GRID, by_loss, tried())
-    told = [
+    results = [
         result.model_copy(update={"simulation": {"train_loss": 1.0 - (result.test_error or 0.0)}}) for result in tried()
     ]
-    steps = [each.settings["algorithm.step"] for each in choices(methods(), GRID, by_loss, told)]
+    steps = [each.settings["algorithm.step"] for each in choices(methods(), GRID, by_loss, results)]
     assert steps == [16.0, 1.0, 16.0, 1.0]  # the worst by error
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedcore.errors import InputError
-from studies.figures.comparisons import comparisons, standings, standings_table
+from studies.figures.comparisons import comparisons, rankings, rankings_table
 from studies.figures.points import Point
 
 
@@ -53,9 +53,9 @@ def test_intervals_are_those_of_paired_t_tests_at_the_corrected_level():
 
 
 def test_ties_are_called_ties_and_what_is_worse_worse():
-    found = standings(drawn(), comparisons(drawn()))
-    for standing in found:
-        assert {standing.best, *standing.tied} == {"a", "b"} and standing.worse == ("c",)
+    found = rankings(drawn(), comparisons(drawn()))
+    for ranking in found:
+        assert {ranking.best, *ranking.tied} == {"a", "b"} and ranking.worse == ("c",)
 
 
 def test_equal_methods_are_seldom_told_apart_over_a_whole_figure():
@@ -69,7 +69,7 @@ def test_equal_methods_are_seldom_told_apart_over_a_whole_figure():
 
 def test_one_trial_decides_nothing_and_other_trials_are_refused():
     one = [point("a", 1.0, [0.1]), point("b", 1.0, [0.9])]
-    assert not comparisons(one)[0].decided and standings(one, comparisons(one))[0].tied == ("b",)
+    assert not comparisons(one)[0].decided and rankings(one, comparisons(one))[0].tied == ("b",)
     with pytest.raises(InputError, match="other trials"):
         comparisons([point("a", 1.0, [0.1, 0.2]), point("b", 1.0, [0.1, 0.2], seeds=(0, 5))])
 
@@ -77,13 +77,13 @@ def test_one_trial_decides_nothing_and_other_trials_are_refused():
 def test_a_method_that_is_not_everywhere_is_compared_where_it_is():
     made = [*drawn(), point("d", 4.0, [0.5] * 10)]
     assert len(comparisons(made)) == 3 + 6
-    (at_1, at_4) = standings(made, comparisons(made))
+    (at_1, at_4) = rankings(made, comparisons(made))
     assert "d" not in at_1.worse and at_4.worse[-1] == "d"
 
 
 def test_the_table_says_by_how_much_and_how_many_comparisons_there_were():
     made = drawn()
-    text = standings_table(standings(made, comparisons(made)), comparisons(made), "epsilon")
+    text = rankings_table(rankings(made, comparisons(made)), comparisons(made), "epsilon")
     assert text.startswith("| epsilon | lowest | tied with it | worse |\n|---|---|---|---|\n| 1 | ")
     assert "c +0.1" in text and "corrected for the 6 comparisons" in text and "95%" in text
 
@@ -91,4 +91,4 @@ def test_the_table_says_by_how_much_and_how_many_comparisons_there_were():
 def test_small_differences_keep_two_digits():
     wobble = np.tile([1e-5, -1e-5], 5)
     made = [point("a", 1.0, 0.0005 + wobble), point("b", 1.0, np.full(10, 0.00087))]
-    assert "b +0.00037 ± " in standings_table(standings(made, comparisons(made)), comparisons(made), "epsilon")
+    assert "b +0.00037 ± " in rankings_table(rankings(made, comparisons(made)), comparisons(made), "epsilon")

@@ -247,7 +247,7 @@ def test_gaps_are_to_the_least_training_loss_of_all_records(tmp_path):
 
 
 def test_a_least_loss_that_does_not_exist_is_told(tmp_path, monkeypatch):
-    """Two records of two classes can be told apart: the loss falls for ever."""
+    """Two records of two classes are separable, so the loss falls for ever."""
     made = Experiment.prepare(experiment(), Home(tmp_path).silos)
     records = Records(np.array([[1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]]), np.array([0.0, 1.0]))
     monkeypatch.setattr("studies.figures.optimum.open_records", lambda source: records)

@@ -1,4 +1,4 @@
-"""The study `minibatch`: what its configs say, relative RMSE, curves of one method, a tiny figure from runs."""
+"""The study `minibatch`: values of its configs, relative RMSE, curves of one method, a tiny figure from runs."""
 
 from __future__ import annotations
 

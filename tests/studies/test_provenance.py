@@ -115,9 +115,9 @@ def test_files_that_are_no_provenance_are_sentences(tmp_path):
     path = tmp_path / "small.json"
     with pytest.raises(InputError, match="does not exist"):
         read_provenance(path)
-    for content, said in ((b"[" * 100_000, "not JSON"), (b"{", "not JSON"), (b"[]", "no.* JSON object")):
+    for content, message in ((b"[" * 100_000, "not JSON"), (b"{", "not JSON"), (b"[]", "no.* JSON object")):
         path.write_bytes(content)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             read_provenance(path)
     with open(path, "wb") as file:
         file.truncate(2**23 + 1)

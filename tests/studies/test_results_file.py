@@ -27,7 +27,7 @@ def test_rows_read_back_as_they_were_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (LINE.replace("0.25", "nan"), "value = 'nan' must be a finite number"),
         (LINE.replace("0.25", "inf"), "finite"),
@@ -57,12 +57,12 @@ def test_rows_read_back_as_they_were_written(tmp_path):
         ("", "no line"),
     ],
 )
-def test_other_lines_are_refused(tmp_path, line, said):
+def test_other_lines_are_refused(tmp_path, line, message):
     path = tmp_path / "small.csv"
     path.write_text(f"{','.join(COLUMNS)}\n{line}\n".replace("\n\n", "\n"))
     with pytest.raises(InputError, match=r"small\.csv") as refused:
         read_results(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_other_columns_and_files_are_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Rows of the table behind advice: of each epsilon of a figure what every method came to, with what it was set to."""
+"""Rows of the table behind advice: for each epsilon of a figure, every method's error and settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
 from flows.runs import store_path
 from studies.figures.chosen import Choice
-from studies.figures.comparisons import comparisons, standings
+from studies.figures.comparisons import comparisons, rankings
 from studies.figures.points import PointsConfig, points
 from studies.figures.rows import rows_of
 from tasks.run_store import MetricRow, RunStore
@@ -71,7 +71,7 @@ def made(tmp_path) -> list[Row]:
         )
         for number, (method, epsilon) in enumerate(ERRORS)
     ]
-    return rows_of(home, "made", cells, results, drawn, standings(drawn, comparisons(drawn)), chosen)
+    return rows_of(home, "made", cells, results, drawn, rankings(drawn, comparisons(drawn)), chosen)
 
 
 def test_a_row_says_what_came_out_at_its_epsilon_and_with_what(made):

@@ -263,7 +263,7 @@ def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypa
     process = start()
     out, err = process.communicate(timeout=HANGS)
     assert process.returncode == 0, err
-    # Two sweeps of one process may have a server each: the first must have taken all that it was told.
+    # Two sweeps of one process may have a server each: the first must have received all its events.
     assert "senders left: 0" in err and "ERROR" not in out + err
     place = Path(json.loads(out)["one"]["folder"])
     assert (place / "plot.png").read_bytes()[:4] == b"\x89PNG"

@@ -37,9 +37,9 @@ CLIP = 1.0
 
 @dataclass
 class Counter:
-    """The shuffler behind the counter: what `carry` and `Mailbox` do over HTTP, by calls.
+    """A shuffler that is called directly, with the interfaces of `carry` and `Mailbox`, without HTTP.
 
-    `lost`: raises a ShufflerError for an envelope, if it says so. `seen`: all envelopes that were taken.
+    `lost`: returns the ShufflerError to raise for an envelope, or None. `seen`: all envelopes that were taken.
     """
 
     path: Path
@@ -123,7 +123,7 @@ class Federation:
         return self.context.method.output(last)
 
     def payload(self, silo: str, round: int) -> np.ndarray:
-        """What the silo's ledger has of the newest round."""
+        """The payload of this round in the silo's ledger."""
         row = self.silos[silo].ledger.find(self.context.run, 1, round)
         return np.frombuffer(row.payload, dtype=np.float64)
 

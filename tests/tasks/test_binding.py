@@ -1,4 +1,4 @@
-"""What a stopped run is bound to, what decides its bits and nothing else, and what is said of one that cannot go on."""
+"""A stopped run is bound to exactly the inputs that decide its bits; messages for a run that cannot go on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOT = Path(fedcore.__file__).resolve().parents[1]
 
 
 class Killed(BaseException):
-    """The end of a process, as far as this one can have it."""
+    """Simulates the end of a process within this one."""
 
 
 @pytest.fixture
@@ -111,10 +111,14 @@ def test_another_version_is_named_and_what_is_left_to_do(home, monkeypatch, cons
     monkeypatch.setattr(binding, constant, 7)
     with pytest.raises(InputError) as refused:
         run(home, made)
-    said = str(refused.value)
-    assert f"run {run_id(made)} cannot go on" in said and says in said and f"({constant.lower()} {now}, now 7)" in said
-    assert "repetition=4" in said and "\n" not in said
-    assert (f"`fedcore budget close {run_id(made)}`" in said) is durable
+    message = str(refused.value)
+    assert (
+        f"run {run_id(made)} cannot go on" in message
+        and says in message
+        and f"({constant.lower()} {now}, now 7)" in message
+    )
+    assert "repetition=4" in message and "\n" not in message
+    assert (f"`fedcore budget close {run_id(made)}`" in message) is durable
 
 
 def test_a_checkpoint_of_before_says_so(home):
@@ -152,7 +156,7 @@ def test_a_silo_s_file_that_changed_stops_a_stopped_run(home, tmp_path, change):
 
 
 def test_no_digest_of_a_file_can_be_looked_up_in_a_checkpoint(home, tmp_path):
-    """Two runs on the same files keep other digests of them; of guarded silos none is kept at all."""
+    """Two runs on the same files record different digests of them; of guarded silos' files none is recorded."""
     one, two = stopped(home, files(tmp_path)), stopped(home, files(tmp_path, repetition=1))
     assert set(json.loads(one["files"])) == {"north", "south"}
     assert not set(json.loads(one["files"]).values()) & set(json.loads(two["files"]).values())
@@ -190,10 +194,10 @@ def test_another_numpy_is_said_and_refuses_nothing(home, capsys):
     begun = json.loads(read_meta(store_path(home, run_id(made)))["environment"])
     assert begun["numpy"] == np.__version__
     set_meta(home, made, environment=json.dumps(begun | {"numpy": "1.0"}))
-    from flows.launch_notices import say_other_environment
+    from flows.launch_notices import notify_other_environment
     from flows.runs import read_run
 
-    say_other_environment(home, Console(width=300), read_run(home, run_id(made)))
+    notify_other_environment(home, Console(width=300), read_run(home, run_id(made)))
     assert f"numpy 1.0, here {np.__version__}" in capsys.readouterr().out
     assert run(home, made).rounds == 6
 
@@ -203,14 +207,14 @@ def test_a_finished_run_says_that_its_data_are_others_now(home, tmp_path, capsys
 
     made = files(tmp_path)
     result = run(home, made)
-    said = Console(width=400)
-    assert launch_run(made, said) == result
+    console = Console(width=400)
+    assert launch_run(made, console) == result
     assert "changed since" not in capsys.readouterr().out
     (tmp_path / "south.csv").write_text((tmp_path / "north.csv").read_text())
-    assert launch_run(made, said) == result
+    assert launch_run(made, console) == result
     assert "the file of silo south changed since then" in capsys.readouterr().out
     (tmp_path / "south.csv").unlink()
-    assert launch_run(made, said) == result
+    assert launch_run(made, console) == result
 
 
 DRIVER = """
@@ -235,7 +239,7 @@ print(result.weights_sha256, result.code)
 @pytest.mark.slow
 @pytest.mark.parametrize("ledger", some_in_make_test(["memory", "sqlite"], ["sqlite"]))
 def test_a_comment_in_every_file_does_not_strand_a_stopped_run(tmp_path, ledger):
-    """Killed, and resumed by a copy of the packages that says something else in comments only: the same bits."""
+    """A killed run is resumed, with the same bits, by a copy of the packages that differs in comments only."""
     copy = tmp_path / "copy"
     for package in ("fedcore", "tasks", "flows"):
         shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "conf"))

@@ -1,4 +1,4 @@
-"""Runs that go in step: each ends as it does alone, whatever goes beside it, fails, is lost or stopped."""
+"""Runs in step: each ends as it does alone, whatever other runs do, fail, lose or stop."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.tasks.five_silos import experiment, train
 
 
 class Echo:
-    """A backend that answers with what it is asked, and counts its messages; those of one company go together."""
+    """A backend that answers with its arguments and counts its messages; one `batch_group` travels together."""
 
-    def __init__(self, company=None, refuses=()) -> None:
-        self.company, self.refuses, self.messages = company, refuses, []
+    def __init__(self, batch_group=None, refuses=()) -> None:
+        self.batch_group, self.refuses, self.messages = batch_group, refuses, []
 
     def ask(self, value):
         self.messages.append([value])
@@ -33,17 +33,17 @@ class Echo:
         return value
 
     @staticmethod
-    def batched(asked):
-        asked[0][0].messages.append([value for _, _, (value,) in asked])
+    def batched(calls):
+        calls[0][0].messages.append([value for _, _, (value,) in calls])
         found = []
-        for backend, method, (value,) in asked:
+        for backend, method, (value,) in calls:
             assert method == "ask"
             found.append(SiloError("ash", "planted", f"not {value}") if value in backend.refuses else value)
         return lambda: found
 
 
 def counting(backend, name, rounds, log=None):
-    """A run that asks for `name`1, `name`2, ... and returns what it heard."""
+    """A run that calls for `name`1, `name`2, ... and returns the answers."""
     heard = []
     try:
         for number in range(1, rounds + 1):
@@ -126,7 +126,7 @@ def test_a_signal_in_the_middle_of_a_call_stops_every_run():
 
     class Interrupted(Echo):
         @staticmethod
-        def batched(asked):
+        def batched(calls):
             raise KeyboardInterrupt
 
     backend = Interrupted("sites")
@@ -242,17 +242,17 @@ def test_a_holder_answers_for_another_site_of_its_own_driver_only(tmp_path):
     names = [silo.name for silo in made.plan.problem.silos]
     specs = [made.site_spec(some, LedgerFolders.below(tmp_path)).to_bytes() for some in (names[:2], names[2:])]
     one, other, stranger = Holder(specs[0], "driver"), Holder(specs[1], "driver"), Holder(specs[0], "another")
-    asked = [(site_key(spec), "accounts", ("no run",)) for spec in specs]
-    assert [each[0] for each in one.each(asked)] == [names[0], names[2]], "each site's first silo refuses"
-    assert [each[1] for each in stranger.each(asked)] == ["plan", "lost"]
+    calls = [(site_key(spec), "accounts", ("no run",)) for spec in specs]
+    assert [each[0] for each in one.each(calls)] == [names[0], names[2]], "each site's first silo refuses"
+    assert [each[1] for each in stranger.each(calls)] == ["plan", "lost"]
     other.close()
-    assert [each[1] for each in one.each(asked)] == ["plan", "lost"]
+    assert [each[1] for each in one.each(calls)] == ["plan", "lost"]
     one.close()
     stranger.close()
 
 
 class Bare(DaskSites):
-    """One place, and nobody there: a run that asks by itself is refused."""
+    """One place without a holder; a call outside of a batch is refused."""
 
     def __init__(self, made) -> None:
         names = tuple(silo.name for silo in made.plan.problem.silos)

@@ -35,7 +35,7 @@ def made(tmp_path_factory) -> Experiment:
 
 
 class Slow:
-    """MLflow's store, whose rows wait until they may be written; how many came at once is kept."""
+    """MLflow's store, whose rows wait until they may be written; it records the number of rows in each call."""
 
     def __init__(self, monkeypatch) -> None:
         self.open, self.most = threading.Event(), 0
@@ -97,18 +97,18 @@ def check_whole(uri: str, made: Experiment, folder) -> None:
         rows = list(store.metric_rows())
     assert len(rows) == PHASES * ROUNDS
     for key in rows[0].values:
-        told = {
+        points = {
             name: [(point.step, point.value) for point in client.get_metric_history(run, key)]
             for name, run in by_kind.items()
         }
         values = [(made.plan.position(row.phase, row.round), row.values[key]) for row in rows if key in row.values]
-        if key == "system/round_seconds":  # a round that was told, not kept, and done again took another time
-            assert sorted(step for step, _ in told["whole"]) == [position for position, _ in values]
+        if key == "system/round_seconds":  # a round that was sent, not stored, and repeated took another time
+            assert sorted(step for step, _ in points["whole"]) == [position for position, _ in values]
             continue
-        assert sorted(told["whole"]) == values
+        assert sorted(points["whole"]) == values
         for phase in range(1, PHASES + 1):
             mine = [(row.round, row.values[key]) for row in rows if row.phase == phase and key in row.values]
-            assert sorted(told[str(phase)])[: len(mine)] == mine
+            assert sorted(points[str(phase)])[: len(mine)] == mine
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -117,7 +117,7 @@ def test_all_rounds_arrive_of_a_store_that_was_away_for_all_of_them(made, tmp_pa
     while driver.training.phase is not None:
         driver.rounds(1)
         waited.append(driver.run.waiting)
-    # Besides those 6 that may wait: each phase begins, is caught up with, its last round is told, and it ends.
+    # Besides the 6 that may wait, each phase adds four: its begin, the rounds left out, its last round, its end.
     assert max(waited) <= 6 + 4 * PHASES
     driver.finish()
     slow.open.set()
@@ -129,11 +129,11 @@ def test_all_rounds_arrive_of_a_store_that_was_away_for_all_of_them(made, tmp_pa
 def test_a_store_that_comes_back_is_caught_up_with_in_between(made, tmp_path, slow):
     driver = Driver(made, tmp_path)
     driver.rounds(10)
-    assert driver.training._told._left is not None
+    assert driver.training._tracked._left is not None
     slow.open.set()
     assert driver.tracker.flush(HANGS)
     driver.rounds(1)
-    assert driver.training._told._left is None
+    assert driver.training._tracked._left is None
     driver.rounds()
     driver.finish()
     driver.end()
@@ -141,14 +141,14 @@ def test_a_store_that_comes_back_is_caught_up_with_in_between(made, tmp_path, sl
 
 
 @pytest.mark.parametrize("stops", [[3], [10], [10, 20], [11, 1, 1], [12], [13, 8], [60]])
-@pytest.mark.parametrize("told", [True, False])
-def test_a_run_that_is_killed_and_resumed_tells_each_point_once(made, tmp_path, slow, stops, told):
-    """`told`: whether MLflow took what waited before the process ended; what was left out is not there in any case."""
+@pytest.mark.parametrize("written", [True, False])
+def test_a_run_that_is_killed_and_resumed_writes_each_point_once(made, tmp_path, slow, stops, written):
+    """`written`: MLflow took the waiting entries before the process end; rounds that were left out are never there."""
     for count in stops:
         driver = Driver(made, tmp_path)
         driver.rounds(count)
         driver.store.close()
-        if told:
+        if written:
             slow.open.set()
             assert driver.tracker.flush(HANGS)
             slow.open.clear()
@@ -171,7 +171,7 @@ def test_rounds_that_are_not_written_yet_are_waited_for_and_a_file_that_is_gone_
     with pytest.raises(Exception, match="has 4 of 9 rounds so far"):
         list(rows_of_phase(tmp_path / "run.sqlite", 1, 1, 9))
     assert driver.tracker.flush(HANGS)
-    driver.training._told._read(1, 1, 5)  # the last of them is in no checkpoint before the next round
+    driver.training._tracked._read(1, 1, 5)  # the last of them is in no checkpoint before the next round
     assert not driver.tracker.flush(0.3)
     driver.rounds(1)
     assert driver.tracker.flush(HANGS)

@@ -1,4 +1,4 @@
-"""Who may speak with a Dask cluster: attacks on the sockets of a run's own cluster, and keys that a config names."""
+"""Authentication of a Dask cluster: attacks on the sockets of a run's own cluster, and keys that a config names."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_a_run_s_own_cluster_listens_on_loopback_at_a_scheduler_and_two_ends_a_w
 @pytest.mark.slow
 def test_no_door_of_a_cluster_answers_without_its_key(tmp_path, doors, capfd):
     unknown, forged = stranger(), stranger(issued(tmp_path, "other", None))
-    asked = b"GET /info/main/workers.html HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    request = b"GET /info/main/workers.html HTTP/1.1\r\nHost: localhost\r\n\r\n"
     began = time.monotonic()
     for door in doors:
-        answer = spoken(door, asked)
+        answer = spoken(door, request)
         assert not answer.startswith(b"HTTP"), f"a page at {door}"
         assert answer[:1] in (b"", b"\x15"), f"more than an alert of TLS at {door}: {answer[:40]!r}"
-        assert spoken(door, asked, unknown) == b"", "a client without a certificate was answered"
-        assert spoken(door, asked, forged) == b"", "a client with a certificate of its own making was answered"
+        assert spoken(door, request, unknown) == b"", "a client without a certificate was answered"
+        assert spoken(door, request, forged) == b"", "a client with a certificate of its own making was answered"
     assert time.monotonic() - began < SOON
     assert capfd.readouterr() == ("", ""), "what strangers do is not on the user's terminal"
 
@@ -99,12 +99,12 @@ def test_another_account_of_the_machine_has_no_way_in(tmp_path, cluster):
     place = cluster.scheduler.address.partition("://")[2]
     arguments = [sys.executable, "-c", ATTACK, str(ANYBODY), place, str(keys)]
     made = subprocess.run(arguments, capture_output=True, text=True, timeout=HANGS)
-    said = [line.rsplit(" ", 1) for line in made.stdout.splitlines()]
-    assert [form for form, _ in said] == [
+    attempts = [line.rsplit(" ", 1) for line in made.stdout.splitlines()]
+    assert [form for form, _ in attempts] == [
         f"refused {form} {scheme}" for form in ("plain", "its own key", "our files") for scheme in ("tcp", "tls")
     ], (made.stdout, made.stderr)
     # Refused by the door or by the file, and not for want of a module.
-    assert {how for _, how in said} <= {
+    assert {how for _, how in attempts} <= {
         "OSError",
         "TypeError",
         "CommClosedError",
@@ -112,8 +112,8 @@ def test_another_account_of_the_machine_has_no_way_in(tmp_path, cluster):
         "TimeoutError",
         "FatalCommClosedError",
         "StreamClosedError",
-    }, said
-    assert said[-1][1] == said[-2][1] == "PermissionError"
+    }, attempts
+    assert attempts[-1][1] == attempts[-2][1] == "PermissionError"
 
 
 def test_keys_of_a_home_are_this_account_s_alone_and_new_at_each_start(tmp_path):
@@ -145,14 +145,14 @@ def test_keys_of_a_home_are_this_account_s_alone_and_new_at_each_start(tmp_path)
 
 def test_a_key_is_in_no_representation():
     made = temporary()
-    told = repr(made) + repr(security(made))
-    assert "PRIVATE KEY" in made.key and "PRIVATE KEY" not in told
+    text = repr(made) + repr(security(made))
+    assert "PRIVATE KEY" in made.key and "PRIVATE KEY" not in text
     assert pickle.loads(pickle.dumps(security(made))).tls_worker_key == made.key  # as a nanny sends it to its worker
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """A cluster of somebody's own, started by Dask's commands with keys of theirs: its address and their folder."""
+    """A user's own cluster, started by Dask's commands with the user's keys: its address and the keys' folder."""
     folder = tmp_path_factory.mktemp("own")
     authority = issued(folder, "authority", None)
     for name in ("scheduler", "driver"):

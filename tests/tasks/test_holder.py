@@ -1,4 +1,4 @@
-"""Who has a site open in a worker's process, and who may close it: no Dask, since holders are plain objects."""
+"""Holders of sites in a worker's process, and the closing of their sites. Holders are plain objects: no Dask here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spec(made, tmp_path) -> SiteSpec:
 
 
 def reopen(spec: SiteSpec) -> None:
-    """Raises SiloError if somebody holds a ledger of the site."""
+    """Raises SiloError if another process or holder has a ledger of the site open."""
     for source in spec.sources:
         SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name)).close()
 
@@ -82,7 +82,7 @@ def test_drivers_share_nothing(made, spec):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="open files are counted in /proc")
 def test_a_holder_that_is_dropped_leaves_no_lock_and_no_open_file(made, spec):
-    """As Dask does with the actors of a driver that was killed: nobody calls `close`."""
+    """Dask drops the actors of a killed driver without a call of `close`."""
     Holder(spec.to_bytes(), "warm").close()
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
@@ -108,7 +108,7 @@ def test_a_site_that_cannot_be_opened_leaves_no_ledger_locked(made, spec):
 
 
 def test_a_spec_is_its_declared_fields_and_nothing_else(spec, tmp_path):
-    """What would open a site elsewhere, or with a state of its own, opens nothing."""
+    """Bytes of another form, such as pickles of objects with their own state, open no site."""
     data = spec.to_bytes()
     assert SiteSpec.from_bytes(data) == spec
     name, version = spec.sources[0].name, spec.sources[0].version

@@ -55,8 +55,10 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
 
 @pytest.mark.minutes
 def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(tmp_path, monkeypatch):
-    """The address is still listed, the scheduler loses the worker, and the holder comes after. Placed by name, it went
-    to whichever worker of the host came first and held the ledgers that the next one asked for."""
+    """The scheduler loses the worker while its address is still listed, and the holder is submitted afterwards.
+
+    Placed by name, it went to the first worker of the host, and locked the ledgers that the next worker needed.
+    """
     made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": "sqlite"})
     with local_cluster(2) as client:
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
@@ -83,7 +85,7 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
 
 
 def test_a_worker_that_dies_after_it_joined_and_before_its_nanny_runs_is_made_again(monkeypatch):
-    """Dask's nanny does nothing about a death in this moment, and waits for ever for a worker that it does not make."""
+    """Dask's nanny ignores a death at this moment, and waits for ever for a worker that it does not start."""
     real, killed = nodes.PatientNanny.start_unsafe, []
 
     async def start(nanny):
@@ -108,8 +110,8 @@ def test_a_cluster_whose_workers_cannot_be_forked_says_why(monkeypatch, error):
 
     monkeypatch.setattr(AsyncProcess, "start", start)
     monkeypatch.setattr(nodes, "FORK_AGAIN", 0.001)
-    said = r"EOFError\(\)" if isinstance(error, EOFError) else "refused"
-    with pytest.raises(InputError, match=f"the local cluster did not start \\({said}\\)"), local_cluster(2):
+    message = r"EOFError\(\)" if isinstance(error, EOFError) else "refused"
+    with pytest.raises(InputError, match=f"the local cluster did not start \\({message}\\)"), local_cluster(2):
         pass
 
 
@@ -130,7 +132,7 @@ def test_workers_that_are_gone_at_the_start_of_a_run_are_waited_for(tmp_path):
 
 @pytest.mark.minutes
 def test_a_worker_that_dies_again_with_its_new_holder_is_replaced_again(tmp_path):
-    """Two milliseconds after the holder was made: Dask knows of it, and the driver has not heard yet."""
+    """The kill comes two milliseconds after the holder was made: Dask has it, and the driver has no reply yet."""
     preload, made_before = tmp_path / "dying.py", tmp_path / "made"
     preload.write_text(f"""
 import os, pathlib, signal, threading
@@ -199,13 +201,13 @@ def dask_setup(worker):
         # Each answer was computed once: the second holder has the ledger of the first, in memory too.
         assert [account.computed for account in sites.accounts(made.run)] == [made.plan.rounds] * 5
         sites.close()
-        if ledger == "sqlite":  # nobody holds it any more
+        if ledger == "sqlite":  # no process has it open any more
             for version, silo in LedgerFolders.below(tmp_path).found():
                 SqliteLedger(silo, *LedgerFolders.below(tmp_path).of(version, silo)).close()
 
 
 def test_a_worker_lost_after_it_released_moments_remembers_them(tmp_path):
-    """Nobody asks it again, and its ledger was in memory: what it has released it hears from the driver."""
+    """Its ledger was in memory, and no query is repeated: the driver restores the record of its releases."""
     values = {
         "data": {"source": "digits", "pca": {"dimension": 4, "constants": "released", "epsilon": 3}},
         "privacy": {"epsilon": 2},

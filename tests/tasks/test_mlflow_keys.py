@@ -1,4 +1,4 @@
-"""Keys for names that people give: one for each, which MLflow takes, and those of before where nothing collides."""
+"""MLflow keys for users' names: a different valid key for each name, and the earlier keys if none collide."""
 
 from __future__ import annotations
 
@@ -88,15 +88,15 @@ def test_classes_that_were_one_key_have_their_own_and_keep_it_where_a_test_lacks
     classes = ("<7", ">7", "a/b", "a_b")
     assert recall_metrics({"<7": 0.25, ">7": 0.75}, classes) == {"test_recall/:3c:7": 0.25, "test_recall/:3e:7": 0.75}
     assert recall_metrics({">7": 0.75}, classes) == {"test_recall/:3e:7": 0.75}
-    told = evaluation_metrics(held_out(">7", "a/b", "a_b"), classes)
+    metrics = evaluation_metrics(held_out(">7", "a/b", "a_b"), classes)
     for key in (":3e:7", "a:2f:b", "a_b"):
-        assert told[f"evaluation/classes/{key}/recall"] == 0.5
-        assert told[f"evaluation/classes/{key}/recall_low"] == 0.4
-    assert told["evaluation/silos/birch/error_high"] == 0.6 and len(told) == 18
+        assert metrics[f"evaluation/classes/{key}/recall"] == 0.5
+        assert metrics[f"evaluation/classes/{key}/recall_low"] == 0.4
+    assert metrics["evaluation/silos/birch/error_high"] == 0.6 and len(metrics) == 18
 
 
 def test_a_class_of_a_long_name_costs_no_entry():
-    """Its key with the interval's end was longer than MLflow takes, and all of the run's last values went with it."""
+    """Its key with the interval's suffix exceeded MLflow's limit once, and all of the run's last values were lost."""
     for key in evaluation_metrics(held_out("x" * 245), None):
         _validate_metric_name(key)
 

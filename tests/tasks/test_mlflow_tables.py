@@ -1,4 +1,4 @@
-"""What is written into MLflow's tables is what MLflow's own client writes, and what other schemas meet."""
+"""Rows in MLflow's tables equal those of MLflow's own client; databases of other schemas are refused."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_template_serves_all_models_of_its_kind_and_no_other(tmp_path):
 
 
 def test_a_model_of_zeros_needs_no_template_of_its_own(tmp_path):
-    """Equal arrays could not be told apart in a file; templates are made of drawn weights."""
+    """Templates have random weights, because equal arrays could not be distinguished in a file."""
     import mlflow.sklearn
 
     model = of_kind("three classes", np.zeros(12))

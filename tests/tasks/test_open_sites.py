@@ -72,7 +72,7 @@ def refused(act, *arguments, code: str = "lease") -> SiloError:
 
 
 def rows(made: Experiment, folders: LedgerFolders) -> list[int]:
-    """How many releases each ledger holds of the run."""
+    """Number of the run's releases in each ledger."""
     found = []
     for source in spec_of(made, folders).sources:
         ledger = SqliteLedger(source.name, *folders.of(source.version, source.name))
@@ -102,7 +102,7 @@ def test_who_takes_a_run_over_has_its_ledgers_at_once_and_the_older_is_refused_e
     )
     for act, *arguments in late:
         refused(act, *arguments)
-    # Whoever leaves its lease out, or makes one up, is not the newest either.
+    # A driver without a lease, or with an invented one, is not the newest either.
     refused(newer.answer, question(made))
     refused(newer.answer, question(made), 7, code="plan")
     newer.close_run(made.run, 6)
@@ -122,7 +122,7 @@ def test_a_process_that_never_heard_of_the_newer_lease_refuses_the_older(made, f
 
 @pytest.mark.parametrize("where", ["answer", "approve", "close"])
 def test_what_an_older_driver_is_in_the_middle_of_is_not_committed(made, folders, monkeypatch, where):
-    """Nor is it waited for."""
+    """The end of a site does not wait for its answer."""
     within, go_on, real = threading.Event(), threading.Event(), PrivateSilo._view
     older = opened(made, folders, "older", 5) if where != "approve" else None
     if where == "answer":
@@ -137,13 +137,13 @@ def test_what_an_older_driver_is_in_the_middle_of_is_not_committed(made, folders
         approving = PrivateSilo.approve
         monkeypatch.setattr(PrivateSilo, "approve", lambda *silo: _paused(within, go_on) or approving(*silo))
         act, arguments = older.approve, (made.agreement.to_bytes(), None, made.run, 5)
-    said: list[SiloError] = []
+    messages: list[SiloError] = []
 
     def asked() -> None:
         try:
             act(*arguments)
         except SiloError as error:
-            said.append(error)
+            messages.append(error)
 
     thread = threading.Thread(target=asked)
     thread.start()
@@ -155,7 +155,7 @@ def test_what_an_older_driver_is_in_the_middle_of_is_not_committed(made, folders
     assert time.monotonic() - began < 4
     go_on.set()
     thread.join(SOON)
-    assert [error.code in ("lease", "ledger") for error in said] == [True]
+    assert [error.code in ("lease", "ledger") for error in messages] == [True]
     assert [account.releases for account in newer.accounts(made.run, 6)] == [0, 0]
     answer(newer, made, 6)
     newer.close()
@@ -169,7 +169,7 @@ def _paused(within: threading.Event, go_on: threading.Event) -> None:
 
 
 def test_a_site_that_is_being_opened_when_its_run_is_taken_over_is_closed_again(made, folders, monkeypatch):
-    within, go_on, said = threading.Event(), threading.Event(), []
+    within, go_on, codes = threading.Event(), threading.Event(), []
     import tasks.workers.holder
 
     real = tasks.workers.holder.open_site
@@ -185,7 +185,7 @@ def test_a_site_that_is_being_opened_when_its_run_is_taken_over_is_closed_again(
         try:
             Holder(spec_of(made, folders).to_bytes(), "older", made.run, 5)
         except SiloError as error:
-            said.append(error.code)
+            codes.append(error.code)
 
     thread = threading.Thread(target=open_it)
     thread.start()
@@ -194,13 +194,13 @@ def test_a_site_that_is_being_opened_when_its_run_is_taken_over_is_closed_again(
     let_go(folders, made.run, 6)
     go_on.set()
     thread.join(SOON)
-    assert said == ["lease"]
+    assert codes == ["lease"]
     opened(made, folders, "newer", 6).close()
 
 
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_the_other_runs_of_a_site_go_on(tmp_path, folders, ledger):
-    """Of a sweep, whose runs share a site: one is taken over, by another driver."""
+    """The runs of a sweep share a site; another driver takes over one of them."""
     one, other = (experiment(tmp_path, algorithm={"name": "mbsgd", "rounds": rounds}) for rounds in (4, 5))
     shared = opened(one, folders, "sweep", 5, ledger)
     shared.approve(other.agreement.to_bytes(), None, other.run, 5)
@@ -238,26 +238,25 @@ def test_a_lease_that_nobody_takes_is_refused_and_locks_nobody_out(made, folders
 def test_a_lease_may_be_ahead_of_the_silos_clock_by_a_day_at_most(made, folders):
     holder = Holder(spec_of(made, folders).to_bytes(), "driver")
     ahead = int((time.time() + MOST_AHEAD.total_seconds()) * 1000)
-    said = refused(holder.approve, made.agreement.to_bytes(), None, "", ahead + 60_000)
-    assert "more than a day ahead of its clock" in said.sentence
+    refusal = refused(holder.approve, made.agreement.to_bytes(), None, "", ahead + 60_000)
+    assert "more than a day ahead of its clock" in refusal.sentence
     opened(made, folders, "driver", ahead - 60_000).close()
 
 
-@pytest.mark.parametrize("way", ["dropped", "not kept by the engine", "never seen"])
-def test_a_site_that_nobody_has_any_more_lets_go_of_its_ledgers(made, folders, monkeypatch, way):
-    """Whatever still refers to it: Dask keeps errors with their frames, and sites go round in circles."""
-    keeping = [way != "never seen"]
+@pytest.mark.parametrize("case", ["dropped", "released by Dask", "never seen"])
+def test_a_site_without_a_holder_releases_its_ledgers(made, folders, monkeypatch, case):
+    """Also if the site is still referenced: Dask stores errors with their frames, and sites are in reference cycles."""
+    alive = [case != "never seen"]
     monkeypatch.setattr(open_sites, "FIRST", 0.5)
-    kept = None if way == "dropped" else lambda holder: keeping[0]
-    holder = opened(made, folders, "gone", 5, kept=kept)
-    if way != "never seen":
+    holder = opened(made, folders, "gone", 5, is_alive=None if case == "dropped" else lambda holder: alive[0])
+    if case != "never seen":
         time.sleep(2.5 * open_sites.EVERY)
         answer(holder, made, 5)
-    if way == "dropped":
+    if case == "dropped":
         del holder
-    keeping[0] = False
+    alive[0] = False
     began = time.monotonic()
-    newer = Holder(spec_of(made, folders).to_bytes(), "another")  # of another run: nobody asked it to let go
+    newer = Holder(spec_of(made, folders).to_bytes(), "another")  # of another run, so no driver called `let_go`
     assert time.monotonic() - began < 5 * open_sites.EVERY
     newer.close()
-    assert np.all(np.array(rows(made, folders)) == (0 if way == "never seen" else 1))
+    assert np.all(np.array(rows(made, folders)) == (0 if case == "never seen" else 1))

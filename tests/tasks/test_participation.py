@@ -1,4 +1,4 @@
-"""A random number of participants through the engine of a run: resumed bits, charges, and what is tracked of it."""
+"""A random number of participants through the engine of a run: resumed bits, charges, and tracked values."""
 
 import numpy as np
 import pytest

@@ -34,7 +34,7 @@ DATA = {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_r
 
 
 class Door:
-    """How a driver reaches silos, whose policies are in the folder `policies`."""
+    """A driver's access to silos whose policies are in the folder `policies`."""
 
     def __init__(self, policies, client) -> None:
         self.policies, self.client = policies, client
@@ -55,8 +55,8 @@ class Door:
         try:
             backend.open()
             loop = rounds(made.context, made.config.algorithm.init(made.start()), backend.ask)
-            asked = made.plan.rounds if count is None else count
-            return [[release.payload.tobytes() for release in next(loop)[1]] for _ in range(asked)]
+            number = made.plan.rounds if count is None else count
+            return [[release.payload.tobytes() for release in next(loop)[1]] for _ in range(number)]
         finally:
             backend.close()
 
@@ -105,7 +105,7 @@ def charged(folder) -> dict[str, list[str]]:
 
 
 def test_a_server_cannot_name_the_price(door, tmp_path):
-    """The issue's attack: epsilon 20 on top of 2. Nothing is reserved for it, and what is left can still be had."""
+    """An attack with epsilon 20 on top of 2. It reserves nothing, and the rest of the budget stays available."""
     write_policy(door.policies, cap={"epsilon": 3, "delta": DELTA})
     first = experiment(tmp_path)
     door.play(first, tmp_path)
@@ -141,9 +141,9 @@ def test_a_server_cannot_choose_another_method_or_loss(door, tmp_path):
         ({}, {"loss": {"name": "hinge"}, "smoothing": {"name": "moreau"}}, "losses = [hinge, logistic]"),
     ):
         made = experiment(tmp_path, model=model, **algorithm)
-        said = refused(door.play, made, tmp_path)
+        message = refused(door.play, made, tmp_path)
         asked = "one-pass-mbsgd" if algorithm else model.get("smoothing", model["loss"])["name"]
-        assert said == f"its policy allows {line}; run {made.run} asks for {asked}"
+        assert message == f"its policy allows {line}; run {made.run} asks for {asked}"
     assert all(runs == [] for runs in charged(tmp_path).values())
     door.play(experiment(tmp_path), tmp_path)
 
@@ -167,8 +167,10 @@ def test_after_expiry_nothing_new_is_answered_and_old_answers_are_repeated(door,
     write_policy(door.policies, expires=yesterday)
     assert door.play(made, tmp_path, 3) == first
     for again, count in ((made, 4), (experiment(tmp_path, repetition=1), 1)):
-        said = refused(door.play, again, tmp_path, count)
-        assert said.startswith(f"its policy allows nothing new after expires = {yesterday}; run {again.run} asks at ")
+        message = refused(door.play, again, tmp_path, count)
+        assert message.startswith(
+            f"its policy allows nothing new after expires = {yesterday}; run {again.run} asks at "
+        )
     assert charged(tmp_path) == {"silo-000": [made.run], "silo-001": [made.run]}
 
 
@@ -190,7 +192,7 @@ def test_a_run_that_a_new_policy_does_not_allow_gets_no_new_answer(door, tmp_pat
 
 @dataclasses.dataclass(frozen=True)
 class Hostile(Experiment):
-    """An experiment whose driver changes what workers are told to open."""
+    """An experiment whose driver changes the site specs that it sends to workers."""
 
     def site_spec(self, *arguments):
         spec = super().site_spec(*arguments)
@@ -201,19 +203,19 @@ HOSTILE: dict[str, object] = {}
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "said"),
+    ("change", "code", "message"),
     [
         ({"guarded": False}, "policy", "it has a policy, so it is never opened unguarded"),
         ({"guarded": False, "ledger": "memory"}, "policy", "it has a policy, so it is never opened unguarded"),
         ({"ledger": "memory"}, "ledger", "it is guarded and needs privacy.ledger = sqlite"),
     ],
 )
-def test_a_word_of_the_driver_does_not_switch_protection_off(door, tmp_path, monkeypatch, change, code, said):
+def test_a_word_of_the_driver_does_not_switch_protection_off(door, tmp_path, monkeypatch, change, code, message):
     write_policy(door.policies)
     made = experiment(tmp_path, noise="seeded" if "guarded" in change else "guarded")
     hostile = Hostile(made.config, made.run, made.dataset, made.plan, made.statistics)
     monkeypatch.setattr(f"{__name__}.HOSTILE", change)
-    with pytest.raises(SiloError, match=said) as caught:
+    with pytest.raises(SiloError, match=message) as caught:
         door.play(hostile, tmp_path)
     assert caught.value.code == code
     # Nor does a policy that only one silo has, or that is a link which leads nowhere.
@@ -229,8 +231,8 @@ def test_a_word_of_the_driver_does_not_switch_protection_off(door, tmp_path, mon
 def test_a_guarded_silo_without_a_policy_or_with_a_broken_one_answers_nothing(door, tmp_path):
     made, default = experiment(tmp_path), door.policies / "default.yaml"
     default.unlink(missing_ok=True)
-    said = refused(door.play, made, tmp_path)
-    assert f"its operator writes {door.policies / 'silo-000.yaml'}, or default.yaml beside it" in said
+    message = refused(door.play, made, tmp_path)
+    assert f"its operator writes {door.policies / 'silo-000.yaml'}, or default.yaml beside it" in message
     for text in (
         "methods: [mbsgd",
         "",
@@ -240,9 +242,9 @@ def test_a_guarded_silo_without_a_policy_or_with_a_broken_one_answers_nothing(do
         write_policy(door.policies).read_text() + "secret_patient: 17\n",
     ):
         default.write_text(text)
-        said = refused(door.play, made, tmp_path)
+        message = refused(door.play, made, tmp_path)
         tells = "`fedcore policy show silo-000` tells its operator what is wrong"
-        assert said == f"its policy cannot be read; {tells}"
+        assert message == f"its policy cannot be read; {tells}"
     write_policy(door.policies)
     door.play(made, tmp_path)
 
@@ -262,8 +264,8 @@ def test_a_second_run_at_silos_that_stay_open_is_refused_too(tmp_path, monkeypat
     first, greedy = experiment(tmp_path), experiment(tmp_path, 20.0, repetition=1)
     backend = registered(first, LedgerFolders.below(tmp_path)).in_process(LedgerFolders.below(tmp_path))
     backend.open()
-    said = refused(InProcess(backend._site, greedy.agreement).open)
-    assert f"run {greedy.run} asks for 20" in said
+    message = refused(InProcess(backend._site, greedy.agreement).open)
+    assert f"run {greedy.run} asks for 20" in message
     backend.close()
 
 
@@ -289,7 +291,7 @@ def test_other_terms_do_not_clear_a_run_that_a_new_policy_stopped(tmp_path, monk
 
 
 def test_no_run_takes_the_place_of_what_a_ledger_has_lost(tmp_path):
-    """Whoever asks names runs. One with the name that the account had for a reconciliation replaced its charge."""
+    """The driver chooses run names. One that equalled the account's entry for a reconciliation replaced its charge."""
     path, anchor, one = tmp_path / "v" / "ash.sqlite", tmp_path / "ash.anchor", Charge(0.25, 2.0, DELTA)
     ledger = SqliteLedger("ash", path, anchor)
     ledger.open_run("a", "plan", b"a" * 32, one, None)

@@ -1,4 +1,4 @@
-"""What Prefect keeps of rounds that are tasks, and which rounds are."""
+"""Memory that Prefect holds for rounds that are tasks, and the choice of rounds that become tasks."""
 
 from types import SimpleNamespace
 

@@ -100,7 +100,7 @@ def test_a_file_is_replaced_or_left(tmp_path):
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_driver_that_was_taken_over_writes_no_files_of_the_result(path, wait):
-    """It was paused between the last answer and the files; the other has told the result since."""
+    """The older driver was paused between the last answer and the files; the newer one has written the result."""
     file = path.with_name("result.json")
     older = RunStore(path, wait=wait)
     older.take_lease()

@@ -34,7 +34,7 @@ def training_records(folder, bias, **changes):
 
 
 def typed(cell):
-    """A cell as a DataFrame of somebody else has it."""
+    """The cell as a user's DataFrame has it: a number, None, or text."""
     try:
         return float(cell)
     except ValueError:
@@ -126,10 +126,10 @@ def test_a_model_with_a_schema_is_saved_without_a_warning(tmp_path):
     """Categories that are whole numbers made MLflow warn that they cannot be missing."""
     schema = (Column(name="kind", categories=(1, 2), missing=()), Column(name="home", categories=(True, False)))
     model = PhaseModel(np.arange(8.0), True, ("kind", "home"), (0, 1), schema=schema)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         save_model(model, tmp_path / "model", dict.fromkeys(IDS, "m-1"))
-    assert not [warning for warning in told if "integer column" in str(warning.message)]
+    assert not [warning for warning in caught if "integer column" in str(warning.message)]
 
 
 def test_models_of_earlier_versions_find_the_step_that_prepares_their_records():

@@ -141,7 +141,7 @@ def test_a_site_returns_nothing_and_answers_no_other_way(made):
 
 
 def test_a_server_that_asks_silos_different_questions_gets_no_batch_of_their_answers(made):
-    """What each silo sealed would open with its own question alone, and so tell whose message it is."""
+    """A message would unseal only with its own silo's question, and so reveal its sender."""
     query, model = made.context.query(made.start), np.array([0.1, 0.0, 0.0, 0.0])
     question = query.digests(query.participants)["silo-0"].hex()
     at, key = Address("run", 1, 1), made.key
@@ -233,8 +233,8 @@ def test_only_batches_of_numbers_of_the_planned_size_are_folded(tmp_path):
 def test_ledgers_are_compared_with_what_was_asked_and_what_came(made):
     made.final()
     accounts = made.site.accounts("run")
-    asked = list(made.context.asked_by(None))
-    assert len(asked) == 30 and list(made.context.asked_by(made.context.query(made.start))) == []
+    asked = list(made.context.questions_before(None))
+    assert len(asked) == 30 and list(made.context.questions_before(made.context.query(made.start))) == []
     compare_shuffled(made.plan, asked, 30, accounts)
     compare_shuffled(made.plan, asked, 25, accounts)
     with pytest.raises(ShufflerError, match="31 messages came in its batches, and ledgers show 30 releases"):
@@ -256,4 +256,4 @@ def test_the_mean_of_a_batch_is_unbiased_with_the_variance_of_local_noise(tmp_pa
     z = left / (sigmas.pop() / np.sqrt(5))
     assert np.abs(z.mean(axis=0) * np.sqrt(len(z))).max() < norm.isf(1e-6)
     assert chi2.isf(1 - 1e-6, z.size) < float((z**2).sum()) < chi2.isf(1e-6, z.size)
-    assert float((z**2).sum()) * 5 / 4 > chi2.isf(1e-6, z.size)  # of four silos it would be told
+    assert float((z**2).sum()) * 5 / 4 > chi2.isf(1e-6, z.size)  # the test would notice noise of four silos

@@ -1,4 +1,4 @@
-"""What is said of a run whose records were prepared with constants, and what a resumed run is held to."""
+"""Statements of runs whose records were prepared with constants, and the plan that binds a resumed run."""
 
 import json
 import math
@@ -56,20 +56,20 @@ def experiment(folder, constants, **privacy) -> Experiment:
     return Experiment.prepare(config, folder / "silos")
 
 
-@pytest.mark.parametrize(("constants", "said"), [(None, False), ("public", False), ("simulation", True)])
-def test_every_artefact_says_that_constants_are_outside_of_the_guarantee(tmp_path, constants, said):
+@pytest.mark.parametrize(("constants", "message"), [(None, False), ("public", False), ("simulation", True)])
+def test_every_artefact_says_that_constants_are_outside_of_the_guarantee(tmp_path, constants, message):
     made = experiment(tmp_path, constants)
     tags = privacy_tags(made.config, made.plan)
     for text in (stamp(made.config), tags["privacy.noise"], tags["privacy.statement"]):
-        assert ("OUTSIDE OF THE GUARANTEE (data.pca.constants = simulation)" in text) == said
-    assert tags["privacy.statement"].startswith("With the preparation's constants given") == said
+        assert ("OUTSIDE OF THE GUARANTEE (data.pca.constants = simulation)" in text) == message
+    assert tags["privacy.statement"].startswith("With the preparation's constants given") == message
     backend = made.in_process(LedgerFolders.below(tmp_path))
     training = Training(made, backend, RunStore(tmp_path / "run.sqlite"), None)
     training.start()
     while training.phase is not None:
         training.advance()
     result = training.finish()
-    assert ("OUTSIDE OF THE GUARANTEE" in result.noise) == said
+    assert ("OUTSIDE OF THE GUARANTEE" in result.noise) == message
     model = phase_model(made, training.model)
     raw = np.full((3, 64), 0.25)
     assert model.estimator().predict(model.example().iloc[[0] * 3] * 0 + raw).shape == (3,)
@@ -149,7 +149,7 @@ def test_a_run_about_persons_says_so_in_its_statement_result_and_table(tmp_path)
     for name in ("north", "south"):
         rows = "".join(f"{row // 2},{row % 7},{row % 2}\n" for row in range(40))
         (tmp_path / f"{name}.csv").write_text("patient,age,ill\n" + rows)
-    said = {}
+    shown = {}
     for person in (None, "patient"):
         config = ExperimentConfig.model_validate(
             {
@@ -174,16 +174,16 @@ def test_a_run_about_persons_says_so_in_its_statement_result_and_table(tmp_path)
         result, tags = training.finish(), privacy_tags(made.config, made.plan)
         lines = summarise([result])
         caption = table(lines, "run").caption
-        said[person] = result.unit, [silo.n for silo in result.silos], tags, caption, lines[0].unit
+        shown[person] = result.unit, [silo.n for silo in result.silos], tags, caption, lines[0].unit
         assert run_parameters(made.config, made.plan)["plan.unit"] == ("persons" if person else "records")
-    unit, sizes, tags, caption, line = said["patient"]
+    unit, sizes, tags, caption, line = shown["patient"]
     column = "column 'patient'"
     assert unit == line == f"persons by {column}" and sizes == [20, 20]
     assert tags["privacy.adjacency"].startswith(f"replace-one person of one silo, with all rows ({column})")
     whose = f"for each of their persons with all of their rows ({column}, replace-one)"
     assert whose in tags["privacy.statement"]
     assert str(caption).startswith("epsilon is per run, for persons by column 'patient'; ")
-    unit, sizes, tags, caption, line = said[None]
+    unit, sizes, tags, caption, line = shown[None]
     assert unit == line == "records" and sizes == [40, 40] and str(caption).startswith("epsilon is per run; ")
     assert "persons" not in json.dumps(tags) and "for each of their records (replace-one)" in tags["privacy.statement"]
     # A sweep over both has a line for each: means over two units are none.
@@ -199,8 +199,8 @@ def test_without_noise_the_statement_is_that_there_is_none(tmp_path):
 def test_given_noise_is_not_said_to_be_calibrated(tmp_path):
     made = experiment(tmp_path, None, epsilon=None, noise_multiplier=4.0, calibration="paper")
     tags = privacy_tags(made.config, made.plan)
-    said = [tags[f"privacy.{key}"] for key in ("epsilon_target", "noise_multiplier", "calibration")]
-    assert said == ["none", "4", "given"]
+    shown = [tags[f"privacy.{key}"] for key in ("epsilon_target", "noise_multiplier", "calibration")]
+    assert shown == ["none", "4", "given"]
     assert f"({math.ceil(made.plan.epsilon_accounted * 1000) / 1000:.3f}, " in tags["privacy.statement"]
 
 
@@ -249,8 +249,12 @@ def test_what_operators_declare_of_persons_is_said_with_the_run_at_its_end(tmp_p
     """Ten silos of twelve have declared it; a model's statement names eight."""
     made = experiment(tmp_path, None)
     silos = [SiloResult(silo=f"s{i}", n=40, releases=2, epsilon=1, delta=1e-5, disjoint=i < 10) for i in range(12)]
-    said = privacy_tags(made.config, made.plan, silos=silos)["privacy.statement"]
-    assert "persons are disjoint" in said and "s0, s1, s2, s3, s4, s5, s6, s7 and 2 more" in said and "s11" not in said
+    message = privacy_tags(made.config, made.plan, silos=silos)["privacy.statement"]
+    assert (
+        "persons are disjoint" in message
+        and "s0, s1, s2, s3, s4, s5, s6, s7 and 2 more" in message
+        and "s11" not in message
+    )
     for undeclared in ((), silos[10:]):
         tags = privacy_tags(made.config, made.plan, silos=undeclared)
         assert "disjoint" not in tags["privacy.statement"]

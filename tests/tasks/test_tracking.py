@@ -324,7 +324,7 @@ def test_a_half_made_database_is_not_left_behind(tmp_path):
 
 
 def left_behind(ends):
-    """How runs and sweeps ended, by id; those of no id here are driven. What is held lasts as long as the block."""
+    """A `LeftBehind` with the ends of runs and sweeps by id; others have a driver. It locks an id for the block."""
     asked, held = [], set()
 
     @contextmanager
@@ -393,11 +393,11 @@ def test_a_run_that_ends_between_the_look_and_the_write_stays_finished(place):
 
 
 def test_what_is_held_until_it_is_told_is_let_go_in_any_case(tmp_path):
-    told, given_up, late = threading.Event(), threading.Event(), threading.Event()
+    delivered, given_up, late = threading.Event(), threading.Event(), threading.Event()
     tracker = Place(tmp_path).tracker()
     tracker.begin("told", "tests", "told", {}, {})
-    tracker.once_delivered(told.set)
-    assert tracker.close(HANGS) and told.is_set()
+    tracker.once_delivered(delivered.set)
+    assert tracker.close(HANGS) and delivered.is_set()
     tracker.once_delivered(late.set)
     assert late.is_set()
     blocked = tmp_path / "file"
@@ -502,7 +502,7 @@ def test_two_processes_write_to_a_store_that_neither_found(tmp_path):
     for process in both:
         out, err = process.communicate(timeout=2 * HANGS)
         assert process.returncode == 0, err.decode()
-        assert (out, err) == (b"", b"")  # MLflow says nothing on the terminal either
+        assert (out, err) == (b"", b"")  # MLflow too prints nothing on the terminal
     check_whole(place, "one")
     check_whole(place, "two")
 

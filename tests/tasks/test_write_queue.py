@@ -1,4 +1,4 @@
-"""The queue before MLflow: what it says of entries that were not written in time."""
+"""The queue before MLflow: its reports of entries that were not written in time."""
 
 import threading
 

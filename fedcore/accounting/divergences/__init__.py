@@ -1,1 +1,1 @@
-"""Renyi divergences of one order: of single answers, and of what the answers that touch one record come to."""
+"""Renyi divergences of one order: of single answers, and of all answers that touch one record."""

@@ -1,7 +1,7 @@
-"""A run's answers about samples as caps count them: for each stretch of positions, how many of which kind.
+"""Pieces of a run's charge: for each stretch of positions, its answers about samples, by kind.
 
-A record sits at one position, and what it is charged is a function of the answers that touch it alone. At one order
-divergences are numbers, so the largest over positions is what the run costs.
+A record sits at one position, and its charge is a function of the answers that touch it alone. At one order divergences
+are numbers, so the run costs the largest over positions.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fedcore.accounting.events import GaussianRelease, is_number, is_whole
 from fedcore.accounting.loss_distributions.loss_curves import SAMPLED
 
 MOST_PIECES = 64
-"""Up to which each is kept; more become one that is above them all."""
+"""Most pieces of a charge; more are replaced by one that is above them all."""
 MOST_KINDS = 2048
-"""Of all pieces of a run, beyond which nothing is kept, and a sample is charged as all records."""
+"""Most kinds over all pieces of a run; beyond it samples are charged as all records."""
 
 
 @dataclass(frozen=True, order=True)
 class Kind:
     """`count` answers about secret samples of one kind; `multiplier`: noise over sensitivity.
 
-    Raises ValueError for what no event here is made of.
+    Raises ValueError for values that no event here has.
     """
 
     sampling: str
@@ -45,9 +45,9 @@ class Kind:
 
 @dataclass(frozen=True, order=True)
 class Piece:
-    """Answers that touch one stretch of positions: squared Gaussian-DP parameter of the full batches, and samples.
+    """Answers that touch one stretch of positions: mu^2 of the full batches, and kinds of samples.
 
-    Raises ValueError for a parameter that is negative or no number, and a kind that is there twice.
+    Raises ValueError for a parameter that is negative or no number, and for a repeated kind.
     """
 
     mu_squared: float
@@ -59,14 +59,14 @@ class Piece:
             raise ValueError(f"no answers together are {self}")
 
     def divergence(self, order: float) -> float:
-        """Renyi divergence of this order of all of them together, rounded up."""
+        """Renyi divergence of this order of all of the piece's answers, rounded up."""
         of_samples = (
             kind.count * renyi.sampled(order, kind.sampling, kind.rate, kind.multiplier) for kind in self.kinds
         )
         return math.fsum((renyi.full(order, self.mu_squared), *of_samples)) * (1 + 2.0**-50)
 
     def below(self, other: Piece) -> bool:
-        """Whether the other has at least as much of everything."""
+        """True if the other piece has at least as much of every entry."""
         theirs = other.counts
         return self.mu_squared <= other.mu_squared and all(
             count <= theirs.get(named, 0) for named, count in self.counts.items()
@@ -74,15 +74,15 @@ class Piece:
 
     @property
     def counts(self) -> dict[tuple[str, float, float], int]:
-        """Answers of each kind, with their number."""
+        """Number of answers of each kind (sampling, rate, multiplier)."""
         return {(kind.sampling, kind.rate, kind.multiplier): kind.count for kind in self.kinds}
 
 
 def pieces_of(events: Iterable[GaussianRelease]) -> tuple[Piece, ...]:
     """The pieces of one run's events, without those that another one covers; in a fixed order.
 
-    None where no answer was about a sample, or one had no noise: then mu^2 says all. None either where there are too
-    many kinds: then mu^2 is the bound. Raises ValueError for an event that is malformed or has no bound.
+    Empty if no answer was about a sample or one had no noise: mu^2 is then exact. Empty also if there are too many
+    kinds: mu^2 is then a bound. Raises ValueError for an event that is malformed or has no bound.
     """
     counted = [replace(event, count=event.count * times) for event, times in Counter(events).items()]
     for event in counted:
@@ -95,25 +95,25 @@ def pieces_of(events: Iterable[GaussianRelease]) -> tuple[Piece, ...]:
         _piece(full * (1 + 2.0**-50), {(of.sampling, of.rate, of.multiplier): count for of, count in kinds})
         for full, kinds in by_position(counted)
     }
-    kept: list[Piece] = []
+    largest: list[Piece] = []
     for piece in sorted(found, reverse=True):
         if not any(piece.below(other) for other in found if other != piece):
-            kept.append(piece)
-        if len(kept) > MOST_PIECES:
-            kept = [_above(found)]
+            largest.append(piece)
+        if len(largest) > MOST_PIECES:
+            largest = [_above(found)]
             break
-    if sum(len(piece.kinds) for piece in kept) > MOST_KINDS:
+    if sum(len(piece.kinds) for piece in largest) > MOST_KINDS:
         return ()
-    return tuple(sorted(kept))
+    return tuple(sorted(largest))
 
 
 def divergence(pieces: Iterable[Piece], order: float) -> float:
-    """The largest over the pieces, which lie apart."""
+    """The largest divergence of the pieces, whose positions are disjoint."""
     return max((piece.divergence(order) for piece in pieces), default=0.0)
 
 
 def pieces_json(pieces: Iterable[Piece]) -> list[Any]:
-    """As lists: [mu^2 of the full batches, [[sampling, rate, multiplier, count], ..]] of each."""
+    """The pieces as lists: [mu^2 of the full batches, [[sampling, rate, multiplier, count], ..]] of each."""
     return [
         [each.mu_squared, [[kind.sampling, kind.rate, kind.multiplier, kind.count] for kind in each.kinds]]
         for each in pieces

@@ -1,1 +1,1 @@
-"""Privacy loss distributions: curves of single answers, losses on a grid, compositions; bounded from above."""
+"""Privacy loss distributions: curves of answers, losses on a grid, compositions; upper bounds."""

@@ -1,4 +1,4 @@
-"""Delta of a composition whose losses were tilted, near the epsilon that the tilt is for."""
+"""Delta of a composition whose losses were tilted, near the epsilon for which the tilt was chosen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Composed:
-    """Delta of a composition near the epsilon it was made for."""
+    """Tilted loss distribution of a composition, and its delta near the epsilon for which it was made."""
 
     step: float
     start: float
@@ -33,14 +33,14 @@ class Composed:
         return math.exp(min(log_total, 0.0)) * (1 + ROUNDING) + self.extra
 
     def reliable(self, epsilon: float) -> bool:
-        """Whether `ROUNDING` covers the transform's rounding here: not far from where the tilt has its mass."""
+        """True if `ROUNDING` covers the transform's rounding at `epsilon`, which holds near the tilted mass."""
         return self._rounding() <= ROUNDING * self._sum(epsilon)
 
     def _rounding(self) -> float:
-        """The largest error of a sum in `delta`, by the transform's rounding.
+        """Largest error of a sum in `delta` by the transform's rounding.
 
-        It has weights w(x) = exp(-tilt x) (1 - exp(-x)); its error is at most `noise` ||w|| by Cauchy and Schwarz, and
-        ||w||^2 on the grid at most max w (max w + integral of w / step).
+        The sum has weights w(x) = exp(-tilt x) (1 - exp(-x)). Its error is at most `noise` ||w|| by Cauchy and Schwarz.
+        On the grid ||w||^2 is at most max w (max w + integral of w / step).
         """
         highest = math.exp(log_highest(self.tilt))
         return self.noise * math.sqrt(highest * (highest + 1 / (self.step * self.tilt * (1 + self.tilt))))
@@ -48,8 +48,10 @@ class Composed:
     def curve(self) -> tuple[Vector, Vector]:
         """Upper bounds on delta (1 where they are not reliable) at the multiples of the step in the window.
 
-        Between two of them delta is linear in exp(epsilon). Sums as in `_sum`, from the top down: with w(j) = exp(-tilt
-        j h) (1 - exp(-j h)), w(j + 1) = exp(-tilt h) (exp(-h) w(j) + exp(-tilt j h) (1 - exp(-h))), all positive.
+        Between two multiples delta is linear in exp(epsilon). Sums as in `_sum`, from the top down, by a recurrence of
+        positive terms: with w(j) = exp(-tilt j h) (1 - exp(-j h)),
+
+            w(j + 1) = exp(-tilt h) (exp(-h) w(j) + exp(-tilt j h) (1 - exp(-h))).
         """
         decay, fall = math.exp(-self.tilt * self.step), -math.expm1(-self.step)
         ahead = lfilter([0.0, decay], [1.0, -decay], self.tilted[::-1])
@@ -68,9 +70,10 @@ class Composed:
 
 
 def log_highest(tilt: float) -> float:
-    """The logarithm of the largest exp(-tilt x) (1 - exp(-x)) over x > 0: what delta is of exp(tilt (loss - epsilon)).
+    """Logarithm of the largest exp(-tilt x) (1 - exp(-x)) over x > 0.
 
-    With it Chernoff's bound is on delta, not on the probability of a loss above epsilon (Canonne, Kamath, Steinke 2020,
-    Proposition 12).
+    It is the ratio of delta to exp(tilt (loss - epsilon)).
+    It turns Chernoff's bound on the probability of a loss above epsilon into one on delta (Canonne, Kamath, Steinke
+    2020, Proposition 12).
     """
     return -tilt * math.log1p(1 / tilt) - math.log1p(tilt)

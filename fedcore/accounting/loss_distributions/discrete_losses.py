@@ -1,12 +1,12 @@
-"""The privacy loss of an answer on a grid, and of all answers of its kind as a Fourier transform.
+"""Privacy loss of one answer on a grid, and of all answers of its kind as a Fourier transform.
 
-A curve is discretised pessimistically (connect the dots: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, Algorithm
-1): what is made here dominates the answer, whatever the grid.
+A curve is discretised pessimistically: the result dominates the answer, whatever the grid. Source: connect the dots
+(Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, Algorithm 1).
 
-A round may also be one that a coin decides about and everybody sees (`Answers.participation`). Its hockey-stick
-divergence is then the mean over the coin, (1-p) max(0, 1 - e^epsilon) + p delta(epsilon), so that a pair that dominates
-the answers, mixed with nothing by the same coin, dominates the round; rounds compose as answers do (Zhu, Dong and Wang
-2022). In the Fourier domain: ((1-p) + p f^K)^T.
+A visible coin may decide about a round (`Answers.participation`). The round's hockey-stick divergence is then the mean
+over the coin, (1-p) max(0, 1 - e^epsilon) + p delta(epsilon). Mix a pair that dominates the answers with no answer, by
+the same coin: the mixture dominates the round. Rounds compose as answers do (Zhu, Dong and Wang 2022). In the Fourier
+domain: ((1-p) + p f^K)^T.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Spectrum = NDArray[np.complex128]
 class Answers:
     """`count` answers of one curve in each of `rounds` rounds.
 
-    `participation` < 1: in each round a coin that looks at no record, is independent of all that happened before, and
-    is seen by everybody, lets all of its answers be given with this probability, and none otherwise.
+    `participation` < 1: in each round a visible coin gives all of its answers with this probability, and none
+    otherwise. The coin looks at no record and is independent of all that happened before.
     """
 
     curve: Curve
@@ -46,7 +46,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Discrete:
-    """Probabilities (log) at losses step * (first, first + 1, ...) and at infinity, of one answer of `answers`."""
+    """Log probabilities of one answer's losses step * (first, first + 1, ...), and that of infinity."""
 
     step: float
     first: int
@@ -65,11 +65,11 @@ class Discrete:
         return highest + math.log(float(np.exp(logs - highest).sum()))
 
     def total(self, tilt: float) -> float:
-        """The same of all answers in all rounds together."""
+        """log E[exp(tilt * loss); loss finite] of all answers in all rounds."""
         return self.answers.rounds * self._log_mean(self.answers.count * self.cumulant(tilt))
 
     def spectrum(self, tilt: float, size: int) -> Spectrum:
-        """The transform, on `size` points from 0 up in circles, of the loss of all rounds after tilting; 1 in all."""
+        """Transform of the tilted loss of all rounds, on `size` points from 0 up in circles; total mass 1."""
         cumulant = self.cumulant(tilt)
         tilted = np.exp(self.log_mass + tilt * self.losses - cumulant)
         folded = np.zeros(size)
@@ -101,7 +101,7 @@ class Discrete:
 
     @classmethod
     def of(cls, answers: Answers, step: float, reach: float) -> Discrete:
-        """Connect the dots of the curve on [-reach, reach] in multiples of `step`."""
+        """Connects the dots of the curve on [-reach, reach] in multiples of `step`."""
         last = math.ceil(reach / step)
         delta = np.clip(answers.curve(np.arange(-last, last + 1, dtype=np.float64) * step), 0.0, 1.0)
         delta = np.minimum.accumulate(delta)

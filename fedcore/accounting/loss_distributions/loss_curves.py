@@ -1,15 +1,15 @@
-"""One answer's privacy curve delta(epsilon), for each sampling scheme that has a sound one, and the only owner of the
-replace-one convention.
+"""Privacy curve delta(epsilon) of one answer by sampling scheme; sole owner of replace-one.
 
-Every curve takes `multiplier` = sigma / sensitivity, where `sensitivity` is the largest change of the answer when one
-record is replaced (2 clip / batch for a clipped mean). Libraries disagree here: under REPLACE_ONE dp-accounting's
-privacy loss distributions take the noise relative to *half* of that (one record added or removed), its RDP accountant
-relative to the whole. Mixed up, the noise is halved in silence; a full batch pins it to the closed Gaussian formula.
+Every curve takes `multiplier` = sigma / sensitivity. `sensitivity` is the largest change of the answer when one record
+is replaced (2 clip / batch for a clipped mean). The library dp-accounting is inconsistent here. Under REPLACE_ONE its
+privacy loss distributions take the noise relative to *half* of that (one record added or removed); its RDP accountant
+takes the whole. Mixed up, the noise is halved in silence; a test holds a full batch against the closed Gaussian
+formula.
 
-What floating point returns is above the curve, not near it. Each is a sum of positive terms, a density times a
-difference of Mills ratios M(t) = P(X > t) / phi(t), so that nothing cancels where delta is small; `_UNITS` covers the
-rounding of exponents and ratios. dp-accounting's own curve for samples is up to 6e-5 too low where rates are small, and
-0 where noise is large and the rate 1e-9 (tests/fedcore/accounting/test_loss_curves.py).
+Computed values are above the curve, not near it. Each is a sum of positive terms: a density times a difference of Mills
+ratios M(t) = P(X > t) / phi(t). Nothing cancels where delta is small; `_UNITS` covers the rounding of exponents and
+ratios. The curve of dp-accounting for samples is up to 6e-5 too low where rates are small. It is 0 where noise is large
+and the rate 1e-9. tests/fedcore/accounting/test_loss_curves.py shows both.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from scipy.special import erfcx, log_ndtr
 from fedcore.arrays import Vector
 
 Curve = Callable[[Vector], Vector]
-"""delta at each epsilon (any sign, ascending); symmetric: a swap of the two data sets gives the same curve."""
+"""delta at each epsilon (any sign, ascending); symmetric: equal after a swap of the two data sets."""
 
 _UNITS = 2.0**-49
 """Relative error of an exponent, a Mills ratio or a root of theirs: sixteen roundings."""
 _LEAST = 1e-307
-"""Below the smallest delta that floating point tells from 0, no curve falls."""
+"""Floor of every curve: the smallest delta that floating point separates from 0."""
 
 
 def _mills(t: Vector) -> Vector:
@@ -47,7 +47,7 @@ def symmetric(above: Curve) -> Curve:
 
 
 def gaussian(mu: float) -> Curve:
-    """The curve of full-batch Gaussian answers whose mu^2 add up to `mu`^2 (Balle and Wang 2018, Theorem 8)."""
+    """Curve of full-batch Gaussian answers whose mu^2 add up to `mu`^2 (Balle and Wang 2018, Theorem 8)."""
 
     def above(epsilon: Vector) -> Vector:
         near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
@@ -62,12 +62,18 @@ def gaussian(mu: float) -> Curve:
 
 
 def poisson(rate: float, multiplier: float) -> Curve:
-    """Each record joins the batch by its own coin of probability `rate`; the divisor is a public number.
+    """Curve of an answer about a Poisson sample: each record joins by its own coin of probability `rate`.
 
-    Dominating pair: P = (1-q) N(0, s^2) + q N(+1, s^2) against Q = (1-q) N(0, s^2) + q N(-1, s^2), s = 2 multiplier in
-    units of the clipping bound: the pair that dp-accounting takes for REPLACE_ONE. Its loss grows with x and is epsilon
-    at x = s^2 (epsilon / 2 + arsinh(sinh(epsilon / 2) (1-q)/q exp(1 / (2 s^2)))). There the three terms of the density
-    of P - exp(epsilon) Q add up to 0, which leaves differences of Mills ratios.
+    The divisor of the sum is a public number. The dominating pair, with s = 2 multiplier in units of the clipping
+    bound, is that of dp-accounting for REPLACE_ONE:
+
+        P = (1-q) N(0, s^2) + q N(+1, s^2); Q = (1-q) N(0, s^2) + q N(-1, s^2).
+
+    The pair's loss grows with x. It is epsilon at
+
+        x = s^2 (epsilon / 2 + arsinh(sinh(epsilon / 2) (1-q)/q exp(1 / (2 s^2)))).
+
+    There the three terms of the density of P - exp(epsilon) Q add up to 0, which leaves differences of Mills ratios.
     """
     scale, log_rate = 2 * multiplier, math.log(rate)
     log_rest = math.log1p(-rate) if rate < 1 else -math.inf
@@ -83,7 +89,7 @@ def poisson(rate: float, multiplier: float) -> Curve:
         large = large + np.log1p(np.sqrt(1 + np.exp(-2 * large)))
         at = scale * (epsilon / 2 + np.where(log_odds > 0, large, small))  # in deviations of the noise
         there, middle, back = at - 1 / scale, at, at + 1 / scale
-        # The noise is small, the terms lie apart and do not cancel; the ratio of the first would be too large.
+        # Small noise: the terms lie apart and do not cancel; the ratio of the first would be too large.
         apart = there < -1.0
         direct = np.stack(
             [log_rate + log_ndtr(-there), log_rest + log_less + log_ndtr(-middle), log_rate + epsilon + log_ndtr(-back)]
@@ -105,7 +111,7 @@ def poisson(rate: float, multiplier: float) -> Curve:
 
 
 def without_replacement(rate: float, multiplier: float) -> Curve:
-    """A batch of fixed size, `rate` = batch / records, drawn without replacement.
+    """Curve of an answer about a batch of fixed size, `rate` = batch / records, drawn without replacement.
 
     delta(e) = q delta_G(ln(1 + (exp(e) - 1) / q)) for e >= 0, and delta(-e) = 1 - exp(-e) (1 - delta(e)).
     Source: Balle, Barthe and Gaboardi 2018, Theorem 9, as a dominating profile (Zhu, Dong and Wang 2022; specs
@@ -124,14 +130,16 @@ def without_replacement(rate: float, multiplier: float) -> Curve:
 
 
 def all_of_sample(records: int, rate: float, multiplier: float) -> Curve:
-    """Each of `records` joins by its own coin of probability `rate`, and *all* records are replaced; the divisor is a
-    public number. `multiplier`: sigma over how far one record that is replaced moves the answer.
+    """Curve of an answer about a Poisson sample when *all* records of the silo are replaced.
 
-    The coins look at no record, so b of them show heads for both data sets alike, b ~ Bin(records, rate), and the
+    Each of `records` joins by its own coin of probability `rate`; the divisor is a public number. `multiplier`: sigma
+    over the answer's movement by one replaced record.
+
+    The coins look at no record, so the number b of heads is the same for both data sets, b ~ Bin(records, rate). The
     means of the two answers lie at most b / multiplier deviations apart. By joint convexity of the hockey-stick
-    divergence delta(e) <= sum over b of P(b) delta_G(e; b / multiplier), which is the curve of answers that show b,
-    too; so it dominates the pair, composes adaptively (Zhu, Dong and Wang 2022), and is symmetric. Ours; elementary.
-    Sizes are taken together in groups, at the largest of each, which only raises the curve.
+    divergence delta(e) <= sum over b of P(b) delta_G(e; b / multiplier). That is also the curve of answers that show b.
+    It therefore dominates the pair, composes adaptively (Zhu, Dong and Wang 2022), and is symmetric. Ours; elementary.
+    Sizes are grouped at the largest of each group, which only raises the curve.
     """
     groups = _sizes(records, rate)
 
@@ -146,8 +154,9 @@ def all_of_sample(records: int, rate: float, multiplier: float) -> Curve:
 
 
 def _sizes(records: int, rate: float) -> list[tuple[int, float]]:
-    """Groups of the sizes of a Poisson sample: the largest size of each, and its probability; these add up to 1.
+    """Groups of the sizes of a Poisson sample: the largest size of each, and its probability.
 
+    The probabilities add up to 1.
     Near the mean a group is a sixth of a standard deviation wide, or one size.
     """
     from scipy.stats import binom
@@ -166,4 +175,4 @@ def _sizes(records: int, rate: float) -> list[tuple[int, float]]:
 
 
 SAMPLED: dict[str, Callable[[float, float], Curve]] = {"poisson": poisson, "without-replacement": without_replacement}
-"""The sampling schemes whose curve is known to bound what an answer reveals. Sampling with replacement is not there."""
+"""Curve of each sampling scheme with a known sound bound; sampling with replacement has none."""

@@ -1,10 +1,10 @@
 """Adaptive composition of privacy curves through their privacy loss distributions.
 
 Curves are discretised pessimistically (`discrete_losses`), so that every number below is an upper bound whatever the
-grid. The composition is a power of one Fourier transform, taken of the *exponentially tilted* distribution: a plain one
-has rounding errors of 1e-16 of the total mass, which at delta = 1e-12 came out 0.4 % too low in dp-accounting's. The
-tilt moves the mass to where delta is decided, and rounding becomes relative to delta. What lies outside the window is
-bounded by Chernoff and added to delta.
+grid. The composition is a power of one Fourier transform of the *exponentially tilted* distribution. A plain transform
+has rounding errors of 1e-16 of the total mass; at delta = 1e-12 dp-accounting's result was 0.4 % too low. The tilt
+moves the mass to the losses that decide delta, and rounding becomes relative to delta. Chernoff's bound on the mass
+outside the window is added to delta.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ LARGEST = 1 << 23
 CURVED = 1 << 10
 """Steps to the largest loss of one answer where a whole curve is composed."""
 WINDOW = 1 << 21
-"""Points of the largest composition. Many answers with hardly any noise would have one of gigabytes, and whoever asks
-for a plan chooses their number."""
+"""Points of the largest composition: an asker could otherwise choose a plan that takes gigabytes."""
 UNIT = 1e-16
 """Rounding of one operation on probabilities that add up to 1."""
 
 
 def epsilon_of_curves(curves: Sequence[Answers], delta: float, tolerance: float = TOLERANCE) -> float:
-    """An upper bound on the epsilon at `delta` of all these answers together.
+    """An upper bound on the epsilon at `delta` of all these answers.
 
-    The grid is halved until epsilon changes by less than `tolerance`, relative; infinite if a curve has no finite
+    The grid is halved until epsilon changes by less than `tolerance`, relative. Infinite if a curve has no finite
     epsilon at this delta (a record seen in clear with probability above delta). Raises ValueError unless 0 < delta < 1.
     """
     if not 0 < delta < 1:
@@ -67,7 +66,7 @@ def epsilon_of_curves(curves: Sequence[Answers], delta: float, tolerance: float 
 
 
 def composed_curve(curves: Sequence[Answers], least: float) -> Curve:
-    """A curve nowhere below that of all these answers together, and close to it where delta is above `least`.
+    """A curve nowhere below that of all these answers, and close to it where delta is above `least`.
 
     The smallest of several compositions, each tilted to a delta of its own; 1 everywhere if a curve has no finite loss.
     """
@@ -121,9 +120,9 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
     found = _near(parts, cumulant, bound, tilt, delta)
     if found is not None:
         return found
-    # Where losses are so small that delta is far below the probability of a loss above epsilon (a few answers, each
-    # with much noise or from a rare sample), Chernoff's bound on that probability tilts far beyond what decides delta,
-    # which is left to rounding. A bound on delta itself has a tilt that fits.
+    # A few answers of much noise or from a rare sample have small losses. Delta is then far below the probability of a
+    # loss above epsilon. Chernoff's bound on that probability tilts far beyond the losses that decide delta, and
+    # rounding decides. The tilt of a bound on delta itself fits.
     left = delta - _infinite(parts)
     if left <= 0:
         return math.inf
@@ -135,7 +134,7 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
 def _near(
     parts: Sequence[Discrete], cumulant: Callable[[float], float], bound: float, tilt: float, delta: float
 ) -> float | None:
-    """Epsilon by a composition with this tilt; None if that is too large, or its rounding decided."""
+    """Epsilon by a composition with this tilt; None if it is too large, or its rounding decided."""
     composed = _compose(parts, cumulant, tilt, delta)
     if composed is None:
         return None
@@ -144,7 +143,7 @@ def _near(
 
 
 def _solve(composed: Composed, bound: float, delta: float) -> float:
-    """Where the composition's delta is `delta`, from above; `bound` is about where it ends."""
+    """Smallest epsilon, from above, whose composed delta is at most `delta`; `bound` is near the result."""
     bound = max(bound, 0.0)
     if composed.delta(0.0) <= delta:
         return 0.0
@@ -176,10 +175,10 @@ def _compose(
     """The composition near where this tilt has its mass; None if it needs more than `WINDOW` points."""
     step, log_scale = parts[0].step, cumulant(tilt)
     top, _ = _chernoff(cumulant, math.log(SHARE * delta))
-    # What lies above the window is lost there, at most SHARE of delta, and wrapped to its bottom, where it adds; the
-    # tilted mass that is wrapped must be small too, or heavy tails make epsilon a loose bound.
+    # Losses above the window are lost, at most SHARE of delta, or wrapped to its bottom, where they add. The tilted
+    # mass that is wrapped must be small too, or heavy tails make epsilon a loose bound.
     top = max(top, _chernoff(lambda t: cumulant(tilt + t) - log_scale, 2 * math.log(SHARE))[0])
-    # What lies below the window is wrapped to its top, where it only adds; kept below SHARE^2 of the tilted mass.
+    # Losses below the window are wrapped to its top, where they only add; at most SHARE^2 of the tilted mass.
     below, _ = _chernoff(lambda t: cumulant(tilt - t) - log_scale, 2 * math.log(SHARE))
     start = max(sum(part.first * part.answers.most for part in parts), math.floor(-below / step))
     size = next_fast_len(max(16, math.ceil(top / step) - start + 2), real=True)

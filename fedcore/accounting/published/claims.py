@@ -1,7 +1,7 @@
-"""A published formula in one setting: epsilon -> sigma within its stated range, and back to what it claims.
+"""A published formula in one setting: epsilon -> sigma in its range, and sigma -> claimed epsilon.
 
 Every sigma is in this project's unit: standard deviation per coordinate of the noise on the *mean* over the records of
-one answer, in units of loss per weight. Every epsilon is for replacing one record at one silo.
+one answer. Means have the unit of loss per weight. Every epsilon is for replacing one record at one silo.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ Scheme = Sampling | Literal["once"]
 
 @dataclass(frozen=True)
 class FormulaInputs:
-    """What the formulas may ask about one silo: `rounds` answers, each about `batch` (expected, poisson) of n records.
+    """Inputs of the published formulas for one silo: `rounds` answers, each about `batch` of n records.
 
-    `local_steps`: noised gradients per round (K of DP-SCAFFOLD and BVR-L-SGD, tau of GMSolver); `period`: T of DIFF2,
-    rounds from one restart to the next; `silos` and `silos_per_round` (None: all): M and lM of DP-SCAFFOLD, P of DIFF2;
-    `kept`: share k/d of the coordinates that are sent; `step_delta` (None: delta): delta_0 of DP-FCRN.
+    `batch`: its expected size for poisson. `local_steps`: noised gradients per round (K of DP-SCAFFOLD and BVR-L-SGD,
+    tau of GMSolver). `period`: T of DIFF2, rounds from one restart to the next. `silos` and `silos_per_round` (None:
+    all): M and lM of DP-SCAFFOLD, P of DIFF2. `kept`: share k/d of the coordinates that are sent. `step_delta` (None:
+    delta): delta_0 of DP-FCRN.
     Raises InputError for options out of range; n, rounds, delta, batch and clip are checked by the caller.
     """
 
@@ -63,7 +64,7 @@ class FormulaInputs:
         return self.delta if self.step_delta is None else self.step_delta
 
     def options(self) -> list[str]:
-        """Names of the inputs beyond those of every formula that were given a value of their own."""
+        """Names of the optional inputs that differ from their defaults."""
         plain = {"n", "rounds", "delta", "batch", "clip", "sampling"}
         return [f.name for f in fields(self) if f.name not in plain and getattr(self, f.name) != f.default]
 
@@ -79,7 +80,7 @@ class FormulaInputs:
 
 @dataclass(frozen=True)
 class Kind:
-    """Answers of one kind: their noise as a function of epsilon, and what they reveal (with any sigma)."""
+    """Answers of one kind: their noise as a function of epsilon, and their privacy event (with any sigma)."""
 
     name: str
     sigma: Callable[[float], float]
@@ -88,7 +89,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class PaperFormula:
-    """A published formula in one setting; `kinds[0]` is the noise that `sigma` and `epsilon` are about.
+    """A published formula in one setting; `sigma` and `epsilon` describe the noise of `kinds[0]`.
 
     Stated for 0 < epsilon <= limit (strict: < limit), and from `least` on where the bound allows no smaller one.
     """
@@ -101,7 +102,10 @@ class PaperFormula:
     least: float = 0.0
 
     def sigma(self, epsilon: float) -> float:
-        """Sigma > 0 of the first kind. Raises InputError, with value, bound and source, outside the stated range."""
+        """Sigma > 0 of the first kind.
+
+        Raises InputError, with value, bound and source, outside the stated range.
+        """
         self._check(epsilon)
         return self.kinds[0].sigma(epsilon)
 
@@ -111,12 +115,12 @@ class PaperFormula:
         return {kind.name: kind.sigma(epsilon) for kind in self.kinds}
 
     def releases(self, epsilon: float) -> list[GaussianRelease]:
-        """What all answers together reveal at these sigmas, for an accountant. Raises InputError like `sigmas`."""
+        """Privacy events of all answers at these sigmas, for an accountant. Raises InputError like `sigmas`."""
         self._check(epsilon)
         return [replace(kind.event, sigma=kind.sigma(epsilon)) for kind in self.kinds]
 
     def epsilon(self, sigma: float) -> float:
-        """What the formula would claim for this sigma, whether or not it is within its stated range; inf for 0."""
+        """The epsilon that the formula claims for this sigma, inside or outside its stated range; inf for 0."""
         return self.claim(sigma) if sigma > 0 else math.inf
 
     def _check(self, epsilon: float) -> None:
@@ -138,7 +142,10 @@ def inverse(event: GaussianRelease, factor: float, limit: float, source: str, st
 
 
 def crossing(falling: Callable[[float], float], target: float) -> float:
-    """The smallest x (to 1e-15, 1e-12 .. 1e12) at which a decreasing function, jumps allowed, is at most target."""
+    """The smallest x in 1e-12 .. 1e12 (to 1e-15) at which a decreasing function is at most target.
+
+    The function may jump.
+    """
     low, high = math.log(1e-12), math.log(1e12)
     if falling(math.exp(high)) > target:
         return math.inf

@@ -1,4 +1,4 @@
-"""What the published formulas claim for a given noise, and for how many rounds: to show beside the accounted."""
+"""Epsilons and rounds that the published formulas claim for a given noise."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from fedcore.accounting.published.papers import PAPERS, published
 from fedcore.accounting.rounds_search import most_rounds
 
 TOWARDS_SERVER = {"noble-2022": "noble-2022-server", "noble-2022-numeric": "noble-2022-numeric-server"}
-"""Formulas about a third party, who sees a function of what the server sees; and the same about the server."""
+"""Formula towards the server, by that towards a third party, who sees a function of the server's view."""
 
 
 def claims(name: str, inputs: FormulaInputs, sigma: float) -> dict[str, float]:
-    """What the formula of that name would claim for sigma, by its name; one about a third party, and the server's too.
+    """Epsilon that the named formula claims for sigma, by formula; the server's formula is added.
 
-    What a third party learns is never more than what the server learns, so its value is at most the server's, though
-    the published bound may exceed it (spec dp-scaffold, 5.8). `silos` and `silos_per_round` are facts of the
-    federation: a formula that does not ask for them is about one silo. Raises InputError like `published`.
+    A third party never learns more than the server, so its value is at most the server's. The published bound may
+    exceed that (spec dp-scaffold, 5.8). `silos` and `silos_per_round` are facts of the federation: a formula without
+    them is about one silo. Raises InputError like `published`.
     """
     return {one: min(view.epsilon(sigma) for view in views) for one, views in _views(name, inputs).items()}
 
 
 def monotone_claim(name: str, inputs: FormulaInputs, sigma: float) -> float:
-    """The less of what the formula claims for samples and for as many records that are no sample, at equal noise.
+    """The smaller claim of the formula: for a sample, or for as many records without sampling.
 
-    A sample reveals no more than an answer about its records, all of them, does; the published bound for samples
-    exceeds that one where rates are near 1. This one does not fall as the rate grows, sigma and batch being given.
-    Raises InputError like `claims`.
+    A sample reveals no more than an answer about all of its records. The published bound for samples exceeds that one
+    where rates are near 1. The result does not fall as the rate grows, at fixed sigma and batch. Raises InputError like
+    `claims`.
     """
-    asked = [inputs]
+    settings = [inputs]
     if inputs.sampling != "full":
-        asked.append(replace(inputs, n=int(inputs.batch), sampling="full"))
-    return min(claims(name, each, sigma)[name] for each in asked)
+        settings.append(replace(inputs, n=int(inputs.batch), sampling="full"))
+    return min(claims(name, each, sigma)[name] for each in settings)
 
 
 def largest_rounds(name: str, inputs: FormulaInputs, epsilon: float, sigma: float) -> dict[str, int]:
     """The largest number of rounds with `claims` at most epsilon, by formula; 0 if one is too many.
 
-    `inputs.rounds` is not looked at. Raises InputError like `published`, and if there is no bound below 10 million.
+    `inputs.rounds` is ignored. Raises InputError like `published`, and if there is no bound below 10 million.
     """
     found = {one: _largest_rounds(one, inputs, epsilon, sigma) for one in _views(name, inputs)}
     return {one: max(rounds, found.get(TOWARDS_SERVER.get(one, ""), 0)) for one, rounds in found.items()}
@@ -64,7 +64,7 @@ def _views(name: str, inputs: FormulaInputs) -> dict[str, list[PaperFormula]]:
 
 
 def _known(name: str, inputs: FormulaInputs) -> FormulaInputs:
-    """The inputs without what this formula does not ask for about other silos."""
+    """The inputs without those about other silos that this formula does not use."""
     used = PAPERS[name].options if name in PAPERS else ()
     if "silos_per_round" in used:
         return inputs

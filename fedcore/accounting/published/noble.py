@@ -1,6 +1,6 @@
-"""The published noise of DP-SCAFFOLD and DP-FedAvg (Noble, Bellet, Dieuleveut 2022), the same for both.
+"""Published noise of DP-SCAFFOLD and DP-FedAvg (Noble, Bellet, Dieuleveut 2022), the same for both.
 
-A user is a silo here: M silos, m = l M of them per round, K local steps on batches of b = s n records, T rounds. The
+A user is a silo here. M silos, m = l M of them per round, K local steps on batches of b = s n records, T rounds. The
 paper's sigma_g is relative to the sensitivity S = 2 C / b of a batch mean; our sigma is S sigma_g.
 """
 
@@ -20,10 +20,14 @@ HIGHEST_ORDER = 100
 
 
 def closed(server: bool) -> Callable[[FormulaInputs], PaperFormula]:
-    """sigma_g = s sqrt(l T K ln(2 T l / delta) ln(2 / delta)) / (eps sqrt(M)), times S = 2 C / b for our unit.
+    """Closed form of Theorem 4.1, towards a third party or the server.
 
-    Against the server: eps sqrt(M/l) at delta (1/l + 1) / 2. Stated "up to constants" only; here all hidden constants
-    are 1, also in Assumption 1: eps < 1, s = o(1) (no full batch), sigma_g >= s sqrt(K / ln(2 T l / delta)).
+        sigma_g = s sqrt(l T K ln(2 T l / delta) ln(2 / delta)) / (eps sqrt(M))
+
+    Against the server: eps sqrt(M/l) at delta (1/l + 1) / 2. The paper states it "up to constants" only; here all
+    hidden constants are 1. So are those of Assumption 1:
+
+        eps < 1, s = o(1) (no full batch), sigma_g >= s sqrt(K / ln(2 T l / delta))
     """
 
     def build(q: FormulaInputs) -> PaperFormula:
@@ -43,11 +47,12 @@ def closed(server: bool) -> Callable[[FormulaInputs], PaperFormula]:
 
 
 def numeric(server: bool) -> Callable[[FormulaInputs], PaperFormula]:
-    """Renyi curve a / (2 m sigma_g^2) -> sample s -> K steps -> sample l -> T rounds -> least over integer orders a.
+    """Numerical bound: Renyi curve a / (2 m sigma_g^2), sampled and composed, least over integer orders a.
 
-    sigma = sigma_g 2 C / b in our unit. Towards the server m = 1 and no sampling of silos. Orders 2 .. 100; between
-    integers (a-1) eps(a) is interpolated linearly, where the bound cannot be smaller than at both ends, so those orders
-    are left out. Any epsilon down to `least`, which the bound keeps however much noise there is (spec, 5.6).
+    Steps: sample s -> K steps -> sample l -> T rounds. sigma = sigma_g 2 C / b in our unit. Towards the server m = 1
+    and no sampling of silos. Orders are 2 .. 100. Between integers (a-1) eps(a) is interpolated linearly; the bound
+    cannot be smaller there than at both ends, so those orders are left out. The bound stays above `least`, however much
+    noise there is (spec, 5.6).
     """
 
     def build(q: FormulaInputs) -> PaperFormula:
@@ -69,15 +74,15 @@ def numeric(server: bool) -> Callable[[FormulaInputs], PaperFormula]:
 
 
 def largest_rounds(inputs: FormulaInputs, epsilon: float, sigma: float, server: bool) -> int:
-    """The largest number of rounds for which `numeric` claims at most `epsilon` with this noise; 0 if one is too many.
+    """The largest number of rounds for which `numeric` claims at most `epsilon`; 0 if one is too many.
 
-    No search: at each order a it is (epsilon - ln(1/delta) / (a-1)) over what a round adds. `inputs.rounds` is not
-    looked at. Raises InputError if there is no bound below 10 million.
+    No search: at each order a it is (epsilon - ln(1/delta) / (a-1)) over a round's Renyi epsilon. `inputs.rounds` is
+    ignored. Raises InputError if there is no bound below 10 million.
     """
     curve, fixed = _of_a_round(inputs, sigma, server), _conversion(inputs.delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.floor((epsilon - fixed) / curve)
-        # A quotient that was rounded may be one off from what the claim itself, computed forwards, comes to.
+        # A rounded quotient may be one off from the count that the claim itself, computed forwards, allows.
         most += (most + 1) * curve + fixed <= epsilon
         most -= most * curve + fixed > epsilon
     found = float(np.max(np.where(fixed <= epsilon, most, 0.0)))
@@ -91,7 +96,7 @@ def _orders() -> np.ndarray:
 
 
 def _conversion(delta: float) -> np.ndarray:
-    """What turns a Renyi epsilon of each order into one at delta: ln(1/delta) / (a-1)."""
+    """Addend that converts a Renyi epsilon of each order into an epsilon at delta: ln(1/delta) / (a-1)."""
     return np.asarray(math.log(1 / delta) / (_orders() - 1))
 
 
@@ -105,8 +110,9 @@ def _of_a_round(q: FormulaInputs, sigma: float, server: bool) -> np.ndarray:
 
 
 def sampled_renyi(curve: np.ndarray, rate: float) -> np.ndarray:
-    """Renyi epsilons of orders 2, 3, ... after sampling a share `rate` without replacement (rate 1: unchanged).
+    """Renyi epsilons of orders 2, 3, ... after sampling a share `rate` without replacement.
 
+    Rate 1 leaves them unchanged.
     Source: Wang, Balle, Kasiviswanathan 2019, Theorem 9 for unbounded mechanisms; Lemma B.7 of Noble et al. 2022.
     """
     if rate == 1:

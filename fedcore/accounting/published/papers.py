@@ -1,7 +1,8 @@
-"""The noise constants that the papers print, by name, with their stated ranges: claims, for an accountant to judge.
+"""Registry of the noise constants that the papers print, with their stated ranges.
 
-Papers' units are converted to this project's (see `claims`) as each function says; where paper and spec differ, the
-function says which is meant. Greek letters of the papers are spelled out: a is their Renyi order.
+They are claims, for an accountant to judge.
+Each function converts its paper's unit to this project's (see `claims`). Where paper and spec differ, the function
+names the one that it follows. Greek letters of the papers are spelled out: a is their Renyi order.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from fedcore.accounting.published.claims import FormulaInputs, Kind, PaperFormul
 from fedcore.errors import InputError
 
 
-def _multi_pass(whose: str) -> Callable[[FormulaInputs], PaperFormula]:
-    """sigma^2 = 256 L^2 R ln(2.5 R / delta) ln(2 / delta) / (n eps)^2: the paper's unit is ours, K cancels.
+def _multi_pass(authors: str) -> Callable[[FormulaInputs], PaperFormula]:
+    """sigma^2 = 256 L^2 R ln(2.5 R / delta) ln(2 / delta) / (n eps)^2.
 
-    Limits: eps <= 2 ln(2/delta), and K >= eps n / (4 sqrt(2 R ln(2/delta))), which is eps <= 4 (K/n) sqrt(...): the
-    amplification step of the proof. The complete Theorem 2.1 of Lowy and Razaviyayn says ln(2/delta) where all other
-    places say twice that; the proof needs no more (spec isrl-dp-fl, E8).
+    The paper's unit is ours, K cancels.
+    Limits: eps <= 2 ln(2/delta), and K >= eps n / (4 sqrt(2 R ln(2/delta))). The latter, the amplification step of the
+    proof, is eps <= 4 (K/n) sqrt(2 R ln(2/delta)). The complete Theorem 2.1 of Lowy and Razaviyayn has ln(2/delta)
+    where all other places have twice that; the proof needs no more (spec isrl-dp-fl, E8).
     """
 
     def build(q: FormulaInputs) -> PaperFormula:
         log = math.log(2 / q.delta)
         variance = 256 * q.rounds * math.log(2.5 * q.rounds / q.delta) * log
         limit = min(2 * log, 4 * q.batch / q.n * math.sqrt(2 * q.rounds * log))
-        source = f"the multi-pass formula of {whose} at {q.rounds} rounds"
+        source = f"the multi-pass formula of {authors} at {q.rounds} rounds"
         source += "" if q.batch == q.n else f" of {q.batch} of {q.n} records"
         return inverse(q.event(q.rounds), q.clip * math.sqrt(variance) / q.n, limit, source)
 
@@ -46,8 +48,9 @@ def _one_pass(q: FormulaInputs) -> PaperFormula:
 def _experiments(q: FormulaInputs) -> PaperFormula:
     """sigma^2 = 8 L^2 R ln(1/delta) / (n eps)^2, the paper's unit is ours; K >= n sqrt(eps) / (2 sqrt(R)).
 
-    The rule for K is published with "="; read as the smallest allowed K (spec isrl-dp-fl, E21), so eps <= 4 R (K/n)^2.
-    Not a proof: the theorem referred to has unspecified constants, and beyond epsilon about 1 the formula overspends.
+    The rule for K is published with "="; here it is the smallest allowed K (spec isrl-dp-fl, E21), so eps <= 4 R
+    (K/n)^2. Not a proof: the theorem referred to has unspecified constants, and beyond epsilon about 1 the formula
+    overspends.
     """
     factor = q.clip * math.sqrt(8 * q.rounds * math.log(1 / q.delta)) / q.n
     source = "the experiments' formula of Lowy and Razaviyayn 2023 (not a proof)"
@@ -64,11 +67,13 @@ def _alpha(q: FormulaInputs, epsilon: float) -> int:
 
 
 def _diff2(q: FormulaInputs) -> PaperFormula:
-    """s_1^2 = 4 u a m_1 / (n^2 eps), s_2^2 = 4 u/(u-1) a m_2 / (n^2 eps), a = 1 + ceil(2 ln(1/delta) / eps), u = 1.25.
+    """Noise of DIFF2-GD, restart and difference rounds:
+
+        s_1^2 = 4 u a m_1 / (n^2 eps); s_2^2 = 4 u/(u-1) a m_2 / (n^2 eps); a = 1 + ceil(2 ln(1/delta) / eps); u = 1.25
 
     m_1 = ceil(R/T) restarts, m_2 = R - m_1 differences; without differences (T = 1: DP-GD) u is 1. The multipliers
-    times the clip radius are our unit; the radius of a difference round is C_2 |x_{r-1} - x_{r-2}|, so scale sigma by
-    radius / clip there. Noise is added by the silo: n for the paper's n_min P of a trusted server (spec diff2, 8).
+    times the clip radius are our unit. The radius of a difference round is C_2 |x_{r-1} - x_{r-2}|, so scale sigma by
+    radius / clip there. The silo adds the noise: n replaces the paper's n_min P of a trusted server (spec diff2, 8).
     """
     restarts = math.ceil(q.rounds / q.period)
     others = q.rounds - restarts
@@ -77,10 +82,15 @@ def _diff2(q: FormulaInputs) -> PaperFormula:
 
 
 def _diff2_bvr(q: FormulaInputs) -> PaperFormula:
-    """s_1, s_2 as `_diff2` with u_1 = u_2 = 3 for u, u/(u-1); local steps: the closed form of the proof, P = silos,
+    """Noise of DIFF2-BVR-L-SGD: restart and difference rounds, and local steps.
 
-    s_3^2 = max(8/3 (4+e) a^2/(a-1) 6 K ceil(R/P) / (n^2 eps), 6 a / b^2), if b <= min(n/(2 e a), (4n/(a s_3^2))^(1/3)):
-    this holds from some epsilon on, `least`. Counted are K local steps, as published; K-1 really take place (E2).
+    s_1, s_2 as `_diff2` with u_1 = u_2 = 3 for u, u/(u-1).
+    Local steps follow the closed form of the proof, with P = silos:
+
+        s_3^2 = max(8/3 (4+e) a^2/(a-1) 6 K ceil(R/P) / (n^2 eps), 6 a / b^2)
+
+    Stated for b <= min(n/(2 e a), (4n/(a s_3^2))^(1/3)), which holds from some epsilon on, `least`. K local steps are
+    counted, as published; K-1 really take place (E2).
     """
     if q.local_steps < 2:
         raise InputError("diff2-bvr needs local_steps of at least 2; with 1 it is diff2")
@@ -115,10 +125,11 @@ def _streams(q: FormulaInputs, first: float, second: float, source: str) -> Pape
 
 
 def _fcrn(q: FormulaInputs) -> PaperFormula:
-    """sigma^2 = 160 tau T (k/d) ln(1.25/delta_0) (L_0 + L_1 D)^2 / (eps m)^2 for eps <= 1; clip is L_0 + L_1 D.
+    """sigma^2 = 160 tau T (k/d) ln(1.25/delta_0) (L_0 + L_1 D)^2 / (eps m)^2 for eps <= 1.
 
+    clip is L_0 + L_1 D.
     The paper's unit is ours: the noise is on the gradient of the one record of an answer. Its overall delta cannot be
-    chosen (0.2 to 0.5 in the proof). `releases` gives no credit for k/d, since a clipped norm bounds no coordinate, and
+    chosen (0.2 to 0.5 in the proof). `releases` gives no credit for k/d, since a clipped norm bounds no coordinate. It
     counts one record per round in tau - 1 steps (spec dp-fcrn, E1, E2, E4 and section 10).
     """
     if q.batch != 1 or q.local_steps < 2:
@@ -129,8 +140,9 @@ def _fcrn(q: FormulaInputs) -> PaperFormula:
 
 
 def _fedsgd(q: FormulaInputs) -> PaperFormula:
-    """sigma^2 = 160 T ln(1.25/delta_0) L_0^2 / (eps m)^2 for eps <= 1, on the gradient of one record or all (`full`).
+    """sigma^2 = 160 T ln(1.25/delta_0) L_0^2 / (eps m)^2 for eps <= 1.
 
+    The noise is on the gradient of one record, or of all (`full`).
     Equation 7 with tau = 1, k = d, D = 0: the spec's reading (dp-fcrn, 5.7); the paper prints no noise for it.
     """
     if q.sampling != "full" and q.batch != 1:
@@ -144,7 +156,7 @@ def _seven(q: FormulaInputs) -> float:
 
 @dataclass(frozen=True)
 class Paper:
-    """One entry of the registry: what `fedcore privacy papers` shows of it, and how to build it for a setting."""
+    """One entry of the registry: the columns of `fedcore privacy papers`, and the formula's builder."""
 
     name: str
     method: str
@@ -321,8 +333,8 @@ PAPERS: dict[str, Paper] = {
 def published(name: str, inputs: FormulaInputs) -> PaperFormula:
     """The published formula of that name for a setting.
 
-    Raises InputError for a name that is not in `PAPERS`, a sampling for which the formula is meaningless, or an option
-    that it does not use.
+    Raises InputError for an unknown name, a sampling for which the formula is meaningless, or an option that it does
+    not use.
     """
     if name not in PAPERS:
         raise InputError(f"no published formula is called {name}; there are {', '.join(PAPERS)}")

@@ -1,8 +1,9 @@
-"""What Lowy and Razaviyayn 2023 print for the shuffle model, with the corrections of spec isrl-dp-fl (6.7, E15, E16).
+"""Formulas of Lowy and Razaviyayn 2023 for the shuffle model, with corrections.
 
-Per round e_r = eps / (2 sqrt(2 R ln(2/delta))) and delta_r = delta / (2R), by advanced composition (the paper's
-ln(1/delta) adds up to 1.5 delta). Both are claims to compare with: at equal guarantee they take far more noise than the
-accountant does, even without a shuffler.
+The corrections are those of spec isrl-dp-fl (6.7, E15, E16).
+By advanced composition each round has e_r = eps / (2 sqrt(2 R ln(2/delta))) and delta_r = delta / (2R). The paper's
+ln(1/delta) adds up to 1.5 delta. Both formulas are claims to compare with: at equal guarantee they take far more noise
+than the accountant does, even without a shuffler.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from fedcore.errors import InputError
 
 
 def amplified(local: float, whole: float, messages: int, delta: float) -> float:
-    """Epsilon of one of `messages` shuffled reports, each `whole`-close to all others, for neighbours `local` apart.
+    """Epsilon of one of `messages` shuffled reports, each `whole`-close to all others.
 
+    Neighbours are `local` apart.
     ln(1 + tanh(local/2) (8 sqrt(e^whole ln(4/delta)) / sqrt(M) + 8 e^whole / M)): Theorem F.2 with whole = n local;
     Feldman, McMillan and Talwar 2021, Theorem 3.1, with whole = local. Stated for whole <= `farthest`.
     """
@@ -35,10 +37,11 @@ def farthest(messages: int, delta: float) -> float:
 
 
 def one_record(q: FormulaInputs) -> PaperFormula:
-    """Section 6.7's calibrator: a report is about one of n records, by M of N silos: sigma^2 = 8 L^2 ln(2/d0) / e0^2.
+    """Section 6.7's calibrator, for reports about one of n records: sigma^2 = 8 L^2 ln(2/d0) / e0^2.
 
-    ehat = e_r n N / (2M), d0 = n N delta / (18 R M^2), M >= 16 ln(2/d0); e0 <= 1 the largest with amplified(e0, e0, M,
-    M d0) <= ehat. The paper prints sigma^2 with /e0. Stated for eps <= ln(2/delta).
+    M of N silos report.
+    ehat = e_r n N / (2M); d0 = n N delta / (18 R M^2); M >= 16 ln(2/d0). The local epsilon e0 <= 1 is the largest with
+    amplified(e0, e0, M, M d0) <= ehat. The paper prints sigma^2 with /e0. Stated for eps <= ln(2/delta).
     """
     if q.batch != 1:
         raise InputError(f"lowy-2023-shuffled needs batch = 1 (one record per report), not {q.batch:g}")
@@ -56,11 +59,16 @@ def one_record(q: FormulaInputs) -> PaperFormula:
 
 
 def all_records(q: FormulaInputs) -> PaperFormula:
-    """Theorem F.2 for reports about all n records of each of N silos: sigma = (2L/n) sqrt(2 ln(2/d0)) / e0.
+    """Theorem F.2 for reports about all n records of each of N silos.
 
-    e0 the largest with amplified(e0, n e0, N, delta_r / 2) <= e_r, and d0 such that (e^e_r + 1) 2 N n e^((n-1) e0) d0,
-    with the factor that the paper drops (E16), is the other half of delta_r. That split is ours and the noise for
-    (e0, d0) that of 6.7; the paper says no more than that the reports are (e0, d0)-DP.
+        sigma = (2L/n) sqrt(2 ln(2/d0)) / e0
+
+    The local epsilon e0 is the largest with amplified(e0, n e0, N, delta_r / 2) <= e_r. d0 takes the other half of
+    delta_r:
+
+        (e^e_r + 1) 2 N n e^((n-1) e0) d0 = delta_r / 2, with the factor that the paper drops (E16)
+
+    That split is ours and the noise for (e0, d0) that of 6.7; the paper only requires that the reports are (e0, d0)-DP.
     """
     n, N = int(q.batch), q.picked
     delta_r = q.delta / (2 * q.rounds)
@@ -80,7 +88,7 @@ def _a_round(q: FormulaInputs, epsilon: float) -> float:
 
 
 def _largest(rising: Callable[[float], float], target: float, most: float) -> float:
-    """The largest argument, at most `most`, of a rising function (0 at 0) that keeps it within the target."""
+    """The largest argument, at most `most`, at which a rising function (0 at 0) is at most the target."""
     high = 1e-12
     while high < most and rising(high) <= target:
         high *= 2
@@ -92,7 +100,10 @@ def _largest(rising: Callable[[float], float], target: float, most: float) -> fl
 def _formula(
     q: FormulaInputs, sigma: Callable[[float, float], float] | None, theorem: str, most: float = 0.0
 ) -> PaperFormula:
-    """sigma(epsilon, largest local epsilon): claims go beyond the theorem's range. None: there is no such range."""
+    """The formula of sigma(epsilon, largest local epsilon), whose claims go beyond the theorem's range.
+
+    `sigma` None: the theorem is stated for no epsilon here.
+    """
     limit = math.log(2 / q.delta)
     source = f"{theorem} of Lowy and Razaviyayn 2023 with {q.picked} messages in a batch"
     if sigma is None:

@@ -1,1 +1,1 @@
-"""Accelerated methods: the server side that all of them share, and those that use it on all records at once."""
+"""Accelerated methods: the server side that all share, and the methods that use all records at once."""

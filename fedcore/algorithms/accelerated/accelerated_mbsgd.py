@@ -1,7 +1,7 @@
 """Multi-pass accelerated noisy minibatch SGD.
 
-Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses",
-ICLR 2023, Algorithm 2 on all records, Theorems 2.4 and E.1 (spec isrl-dp-fl 6.3 to 6.5).
+Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses", ICLR
+2023. Algorithm 2 on all records, Theorems 2.4 and E.1 (spec isrl-dp-fl 6.3 to 6.5).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fedcore.planning.theorems.minibatch import accelerated_batch, accelerated_e
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class AcceleratedMbsgd(AcceleratedForms):
-    """Every round uses all records of every participating silo, or a secret sample, about the middle sequence.
+    """Each round uses all records, or a secret sample, of every participating silo.
 
-    Privacy is that of mbsgd: points that are asked are functions of noisy messages.
+    The query point is the middle sequence. Privacy is that of mbsgd: query points are functions of noisy messages.
     """
 
     name: Literal["accelerated-mbsgd"] = "accelerated-mbsgd"
     rounds: Annotated[Count, Field(ge=1)] | None = None
-    """R, communication rounds, of all stages together; null: the theorem's."""
+    """R, communication rounds of all stages together; null: the theorem's."""
     batch: Batch = None
-    """K, records of an answer of the smallest silo, expected (Poisson samples; the paper draws with replacement); null:
+    """K, expected records of an answer of the smallest silo (Poisson samples; the paper draws with replacement); null:
     all records; theory: the theorem's for R rounds."""
 
     title: ClassVar[str] = "multi-pass accelerated noisy minibatch SGD"

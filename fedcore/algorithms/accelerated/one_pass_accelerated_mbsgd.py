@@ -1,7 +1,7 @@
 """One-pass accelerated noisy minibatch SGD, for heterogeneous silos.
 
-Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses",
-ICLR 2023, the one-pass form of Algorithm 2, Theorem 2.3 (spec isrl-dp-fl 6.6; E14, E24).
+Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses", ICLR
+2023. The one-pass form of Algorithm 2, Theorem 2.3 (spec isrl-dp-fl 6.6; E14, E24).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from fedcore.planning.problem import Problem
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class OnePassAcceleratedMbsgd(AcceleratedForms):
-    """Round r uses the r-th block of each silo, so each record is used in one round only, about the middle sequence.
+    """Round r uses the r-th block of each silo, at the middle sequence: one round per record.
 
-    Its bounds are on the population's risk, for silos of different distributions. A silo that is not drawn in round r
-    leaves its r-th block unused (the spec would let it keep the block, E24; a block tied to its round keeps silos
-    without state).
+    The bounds are on the population's risk, for silos of different distributions. A silo that is not drawn in round r
+    leaves its r-th block unused. (The spec would let it keep the block, E24; a block tied to its round keeps silos
+    without state.)
     """
 
     name: Literal["one-pass-accelerated-mbsgd"] = "one-pass-accelerated-mbsgd"
     rounds: Annotated[Count, Field(ge=1)] | None = None
-    """R, communication rounds, of all stages together; each takes a block of floor(n / R) records of every silo. null:
-    floor(n / K) with the paper's K, which balances the terms of its bound, for all silos in every round."""
+    """R, communication rounds of all stages together. Each takes a block of floor(n / R) records of every silo. With
+    all silos in every round, null takes floor(n / K) with the paper's K, which balances the terms of its bound."""
 
     title: ClassVar[str] = "one-pass accelerated noisy minibatch SGD"
     source: ClassVar[str] = "Lowy, Razaviyayn 2023, Algorithm 2 in its one-pass form (corrected)"

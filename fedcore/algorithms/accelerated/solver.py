@@ -1,7 +1,7 @@
-"""The server side that accelerated methods share: three sequences, one answer at their middle, stages that restart.
+"""The server side of accelerated methods: three sequences, one answer at the middle one, restarts.
 
-Sources: Lowy and Razaviyayn 2023, Algorithm 2 (spec isrl-dp-fl 6.3 and 6.4); Gao, Lowy, Zhou and Wright 2024,
-Algorithms 2 and 5 (spec localized-isrl-dp 6.1 and 6.2), the same steps. The mean is over who took part (E10).
+Sources: Lowy and Razaviyayn 2023, Algorithm 2 (spec isrl-dp-fl 6.3 and 6.4). Gao, Lowy, Zhou and Wright 2024,
+Algorithms 2 and 5 (spec localized-isrl-dp 6.1 and 6.2), the same steps. The mean is over the participants (E10).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedcore.state import State
 
 @plain_dataclass(frozen=True)
 class AcceleratedState(State):
-    """`w`: iterate; `aggregate`: w_ag, the solver's answer; `centre`: model at the start of the phase (all (d,))."""
+    """`w`: iterate; `aggregate`: w_ag, the solver's answer; `centre`: the phase's first model (all (d,))."""
 
     w: Vector
     aggregate: Vector
@@ -37,14 +37,14 @@ class AcceleratedState(State):
 
 
 def stage_settings(stages: Sequence[Stage], variance: float, gap: float | None = None) -> dict[str, Any]:
-    """`Phase.settings` of a solver with these stages, and what they were made for: V^2 and, with a gap, Delta."""
+    """`Phase.settings` of a solver with these stages, their variance V^2 and, if given, their gap Delta."""
     settings: dict[str, Any] = {} if gap is None else {"gap": gap}
     return settings | {"variance": variance, "stages": [[stage.rounds, stage.upsilon] for stage in stages]}
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Accelerated(KnownCurvature, Traits):
-    """Keys and functions of methods whose phases have `stage_settings`."""
+    """Config keys and functions of methods whose phases have `stage_settings`."""
 
     state: ClassVar[type[AcceleratedState]] = AcceleratedState
 
@@ -54,9 +54,9 @@ class Accelerated(KnownCurvature, Traits):
         def name(self) -> str: ...
 
     def beta(self, problem: Problem) -> float:
-        """Smoothness of the objective, ridge included, that stages are made for: as it is known, else the worst case's.
+        """Smoothness of the objective, ridge included, for the stages.
 
-        Raises InputError if there is none.
+        It is the known one, else the worst case's. Raises InputError if there is none.
         """
         return self.known(problem).objective.smoothness_for(self.name)
 

@@ -1,1 +1,1 @@
-"""Methods that follow a running estimate of the gradient, made of differences of gradients."""
+"""Methods that follow a running estimate of the gradient, built from differences of gradients."""

@@ -1,7 +1,7 @@
-"""What the methods of DIFF2 share: a running private estimate of the gradient, made of differences of gradients.
+"""The shared part of DIFF2's methods: a running private estimate of the gradient, from differences.
 
 Murata and Suzuki, "DIFF2: Differential Private Optimization via Gradient Differences for Nonconvex Distributed
-Learning", ICML 2023, Algorithm 1 (spec diff2, 3.2 and 8).
+Learning", ICML 2023. Algorithm 1 (spec diff2, 3.2 and 8).
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from fedcore.state import State
 
 @plain_dataclass(frozen=True)
 class EstimateState(State):
-    """`w`: iterate x_r; `before`: x_(r-1); `estimate`: of the gradient there, with its noise; `drawn`: the iterate that
-    the theorem returns, x_0 until its round (all (d,))."""
+    """State of DIFF2's server; all arrays (d,).
+
+    `w`: iterate x_r; `before`: x_(r-1); `estimate`: noised estimate of the gradient there; `drawn`: the iterate that
+    the theorem returns, x_0 until its round.
+    """
 
     w: Vector
     before: Vector
@@ -42,10 +45,11 @@ class EstimateState(State):
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class RunningEstimate(Traits):
-    """Every T-th round asks for gradients and forgets the estimate; the others ask for differences of gradients along
-    the last step, clipped and noised in proportion to its length, and add them to it. All silos take part in each.
+    """Every T-th round replaces the estimate by noised gradients; others add noised differences.
 
-    The paper's W is unbounded; here models stay in the ball of `model.diameter`, so give it a large one to have none.
+    A difference is of gradients along the last step, clipped and noised in proportion to the step's length. All silos
+    take part in each round. The paper's W is unbounded; here models stay in the ball of `model.diameter`. A large
+    diameter removes that bound.
     """
 
     rounds: Annotated[Count, Field(ge=1)] = 100
@@ -54,18 +58,17 @@ class RunningEstimate(Traits):
     """eta, squared weight per loss: length of a step along the estimate."""
     slope: Annotated[Factor, Field(gt=0)] = 1.0
     """C_2, loss per squared weight: bound on the difference of one record's gradients, per unit of the last step's
-    length, as model.clip (C_1) bounds its gradient."""
+    length. Its counterpart for gradients is model.clip (C_1)."""
     period: Annotated[Count, Field(ge=1)] | Literal["theory"] | None = None
-    """T, rounds from one restart to the next; 1: DP-GD; null: the shortest that leaves restarts with little noise, or
-    the best for this step by Proposition D.2 (`theorems.restarts`); theory: that of Theorem 4.3, without its
-    unspecified constant."""
+    """T, rounds from one restart to the next; 1: DP-GD; theory: that of Theorem 4.3, without its constant; null: the
+    shortest with little noise on restarts, else the best for this step by Proposition D.2 (`theorems.restarts`)."""
     split: Annotated[Factor, Field(gt=0, lt=1)] | None = None
-    """v, part of the budget (of mu squared) that restarts take; 0.8: the paper's u = 1.25; null: the best by
-    Proposition D.2, or with privacy.calibration = paper 0.8."""
+    """v, part of the budget (of mu squared) for restarts; 0.8: the paper's u = 1.25; null: the best by Proposition D.2,
+    or 0.8 with privacy.calibration = paper."""
     model: Literal["last", "drawn"] = "last"
-    """last: x_R; drawn: the one of x_0 .. x_(R-1) that the theorem returns, drawn uniformly by `draw`."""
+    """last: x_R; drawn: the model that the theorem returns, drawn uniformly from x_0 .. x_(R-1) by `draw`."""
     draw: Seed = 0
-    """Public seed of that draw."""
+    """Public seed of the drawn model."""
 
     asks: ClassVar[tuple[str, ...]] = ("gradient", DifferenceQuestion.kind)
     takes_nonconvex: ClassVar[bool] = True
@@ -74,11 +77,11 @@ class RunningEstimate(Traits):
     needs_all_silos: ClassVar[bool] = True
 
     def cycle(self, problem: Problem, part: float = 1.0, steps: int = 1) -> Cycle:
-        """Restarts and differences, with this part of the budget, of so many steps in a round."""
+        """The cycle of restarts and differences with this part of the budget and this many steps in a round."""
         return planned_cycle(problem, self.rounds, self.period, self.split, self.slope, self.step, part, steps)
 
-    def asked_of_all(self, state: EstimateState, phase: Phase) -> Arrays:
-        """The model, and in a round of differences the one before."""
+    def broadcast_to_all(self, state: EstimateState, phase: Phase) -> Arrays:
+        """The model and, in a round of differences, the one before."""
         if phase.at(state.round).question.kind == DifferenceQuestion.kind:
             return {"w": state.w, "before": state.before}
         return {"w": state.w}
@@ -89,15 +92,18 @@ class RunningEstimate(Traits):
         return silo.ask("gradient", sent["w"])
 
     def shown(self, phase: Phase) -> dict[str, float]:
-        """alpha, the Renyi order of the paper's calibration for the phase's target; none without a target."""
+        """alpha, the Renyi order of the paper's calibration for the phase's target; empty without a target."""
         if phase.noise.target is None:
             return {}
         return {"alpha": renyi_order(phase.noise.target, min(share.delta for share in phase.shares))}
 
     def curve(self, before: EstimateState, after: EstimateState, phase: Phase) -> dict[str, float]:
-        """Of a round of all silos: whether it restarts; |x_(r-1) - x_(r-2)|; the bound on one record's part, C_1 or C_2
-        times that length; the noise on the mean over all silos, per coordinate; the norm of the estimate. Nothing of
-        local steps, whose lengths are not released."""
+        """Numbers of a round of all silos; empty for local steps, whose lengths are not released.
+
+        restart: 1 if the round restarts; step_norm: |x_(r-1) - x_(r-2)|; clip: the bound on one record's part, C_1 or
+        C_2 times that length; noise: standard deviation per coordinate on the mean over all silos; norm: of the
+        estimate.
+        """
         kind = phase.at(before.round)
         if kind.schedule.in_turn:
             return {}
@@ -112,7 +118,7 @@ class RunningEstimate(Traits):
         }
 
     def estimated(self, state: EstimateState, messages: Messages, phase: Phase) -> tuple[Vector, Vector]:
-        """The estimate at the state's iterate, and where a step along it leads, within the domain (d,)."""
+        """The estimate at the state's iterate, and the end of a step along it, within the domain (d,)."""
         estimate = mean_message(messages)
         if phase.at(state.round).question.kind == DifferenceQuestion.kind:
             estimate += state.estimate

@@ -1,1 +1,1 @@
-"""Methods of second order: Newton steps from what silos release of gradients and Hessians."""
+"""Methods of second order: Newton steps from released gradients and Hessians."""

@@ -1,7 +1,7 @@
-"""DP-FCRN: silos solve cubic-regularised Newton models by noised steps, and send k of d coordinates of the step.
+"""DP-FCRN: silos solve cubic-regularised Newton models by noised steps and send k of d coordinates.
 
 Huo, Liu, Ding, Johansson and Shi, "Federated Cubic Regularized Newton Learning with Sparsification-amplified
-Differential Privacy", Algorithms 1 and 2, as the spec corrects them (dp-fcrn 5, 9 and 11).
+Differential Privacy". Algorithms 1 and 2, as the spec corrects them (dp-fcrn 5, 9 and 11).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedcore.planning.questions.question import QuadraticModelQuestion
 from fedcore.state import State
 
 SLACK = 1.2
-"""Of a bound on the kept part of a gradient over sqrt(k / d) times that on the whole (spec dp-fcrn 11.2)."""
+"""Ratio of the default bound on a gradient's masked part to sqrt(k / d) times that on the whole (spec dp-fcrn 11.2)."""
 
 
 @plain_dataclass(frozen=True)
@@ -42,24 +42,24 @@ class ModelState(State):
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class DpFcrn(Traits):
-    """In a round each silo draws k coordinates from public randomness, and takes tau - 1 noised, projected steps on the
-    cubic model of its own loss within them; k numbers go up, the server adds the mean of what they stand for.
+    """Each round every silo solves a cubic model of its own loss in k coordinates by tau - 1 steps.
 
-    The mask comes before the sum, so a record's part is clipped among the kept coordinates and k / d is no assumption.
-    Models stay in the ball of model.diameter, steps in one of `radius` around the model: the paper's box is neither.
-    With `sampling: record` and `privacy.calibration: paper` it is the published algorithm, whose plan says what its
-    noise really spends.
+    The k coordinates come from public randomness; the steps are noised and projected. The silo sends k numbers, and the
+    server adds the mean of the vectors that they estimate. The mask comes before the sum. So a record's part is clipped
+    within the masked coordinates, and k / d is no assumption. Models stay in the ball of model.diameter, steps in one
+    of `radius` around the model; the paper has a box instead. With `sampling: record` and `privacy.calibration: paper`
+    it is the published algorithm, whose plan shows the epsilon that its noise spends.
     """
 
     name: Literal["dp-fcrn"] = "dp-fcrn"
     rounds: Annotated[Count, Field(ge=1)] = 10
     """R, communication rounds."""
     local_steps: Annotated[Count, Field(ge=2)] = 8
-    """tau, points of a silo's solver, which takes tau - 1 noised gradients; with 2 the Hessian has no part yet."""
+    """tau, points of a silo's solver, which uses tau - 1 noised gradients; with 2 the Hessian has no part yet."""
     kept: Annotated[Factor, Field(gt=0, le=1)] = 1.0
     """k / d, part of the coordinates that a silo solves for and sends in a round, rounded up to one at least."""
     cubic: Annotated[Factor, Field(ge=0)] = 1.0
-    """M, loss per cubed weight: of the cubic term, at least the Lipschitz constant of the Hessian in theory."""
+    """M, weight of the cubic term, loss per cubed weight; in theory at least the Lipschitz constant of the Hessian."""
     radius: Annotated[Factor, Field(gt=0)] = 1.0
     """Longest step of a silo's solver, in weights."""
     convexity: Annotated[Factor, Field(gt=0)] | None = None
@@ -67,13 +67,13 @@ class DpFcrn(Traits):
     step_rule: Literal["capped", "paper"] = "capped"
     """capped: no step longer than one over the model's curvature; paper: as published."""
     average: Average = "paper"
-    """Of a solver's points: of all but the last, or of all but the first, which costs one gradient more."""
+    """Average of a solver's points: all but the last (paper), or all but the first (shifted), for one more gradient."""
     scale: Annotated[Factor, Field(gt=0)] = 1.0
-    """alpha, by which what is sent is multiplied."""
+    """alpha, the factor on the sent step."""
     bound: Annotated[Factor, Field(gt=0)] | None = None
-    """On a record's part of an answer, loss per weight; null: 1.2 sqrt(k / d) model.clip, at most model.clip."""
+    """Bound on a record's part of an answer, loss per weight; null: 1.2 sqrt(k / d) model.clip, at most model.clip."""
     sampling: Drawn = "all"
-    """What the answers of a round are about: all records, or, as published, one that is drawn for the round."""
+    """Records of a round's answers: all, or, as published, one that is drawn for the round."""
     draw: Seed = 0
     """Public seed of the masks."""
 
@@ -91,7 +91,7 @@ class DpFcrn(Traits):
         return self.local_steps if self.average == "shifted" else self.local_steps - 1
 
     def sent(self, dim: int) -> int:
-        """k."""
+        """k, the number of coordinates sent of a model of d weights."""
         return min(dim, max(1, math.ceil(self.kept * dim - 1e-9)))
 
     def message_lengths(self, problem: Problem) -> tuple[int, ...]:
@@ -106,8 +106,8 @@ class DpFcrn(Traits):
             raise InputError("algorithm.step_rule = paper needs algorithm.convexity, or model.ridge, above 0")
         curvature = problem.objective.smoothness_for(self.name) + self.cubic * self.radius
         steps = step_lengths(self.answers, convexity, 0.0 if self.step_rule == "paper" else curvature)
-        asked = CubicRounds(self.rounds, self.answers, k, bound, self.sampling)
-        return Plan(problem, (cubic_phase(problem, asked, {"steps": steps}),))
+        cubic = CubicRounds(self.rounds, self.answers, k, bound, self.sampling)
+        return Plan(problem, (cubic_phase(problem, cubic, {"steps": steps}),))
 
     def init(self, w0: Vector) -> ModelState:
         return ModelState(1, 1, w0)
@@ -116,7 +116,7 @@ class DpFcrn(Traits):
         return {"w": state.w}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        """What is kept of the step (k,)."""
+        """The step in the masked coordinates, times `scale` (k,)."""
         w = sent["w"]
         mask = self._mask(*silo.address, w.size)
         chosen = mask > 0

@@ -1,9 +1,9 @@
 """Newton steps at the server, from gradients and Hessians that silos release with noise.
 
-Ours. Huo et al. (DP-FCRN) and Ganesh, Haghifam, Steinke and Thakurta 2023, "Faster differentially private convex
-optimization via second-order methods", pay for noise in every inner step, or for the size of the step; here a silo
-answers once in a round, and the server solves the cubic model of Nesterov and Polyak 2006 as often as it likes, which
-is post-processing.
+Ours. Earlier methods pay for noise in every inner step, or for the size of the step. See DP-FCRN (Huo et al.) and
+Ganesh, Haghifam, Steinke and Thakurta 2023, "Faster differentially private convex optimization via second-order
+methods". Here a silo answers once in a round. The server then solves the cubic model of Nesterov and Polyak 2006, which
+is post-processing and free of charge.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fedcore.state import State
 
 @plain_dataclass(frozen=True)
 class NewtonState(State):
-    """`w` (d,): iterate. `hessian` (d, d): of those released so far, with their noise."""
+    """`w` (d,): iterate. `hessian` (d, d): mean or last of the noised Hessians so far."""
 
     w: Vector
     hessian: Matrix
@@ -43,13 +43,14 @@ class NewtonState(State):
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class NoisedNewton(Traits):
-    """Every T-th round asks for gradient and Hessian in one answer, the others for gradients; then one step of the
-    cubic-regularised Newton method. For linear models of up to a few hundred weights: an answer has d + d (d + 1) / 2
-    numbers.
+    """One cubic-regularised Newton step per round, with Hessians in every T-th answer.
 
-    The mean of the noised Hessians is brought to the nearest positive semidefinite matrix, since the losses are convex,
-    and gets a ridge in proportion to the size of its noise, which is public: directions whose curvature is hidden by
-    noise are gone along no faster than that says.
+    The other answers are gradients. For linear models of up to a few hundred weights: an answer with a Hessian has
+    `d + d (d + 1) / 2` numbers.
+
+    The losses are convex, so the mean of the noised Hessians is projected to the nearest positive semidefinite matrix.
+    It also gets a ridge in proportion to the size of its noise, which is public. The ridge bounds steps along
+    directions whose curvature the noise hides.
     """
 
     name: Literal["noised-newton"] = "noised-newton"
@@ -58,18 +59,18 @@ class NoisedNewton(Traits):
     period: Annotated[Count, Field(ge=1)] = 1
     """T, rounds from one with Hessians to the next."""
     balance: Annotated[Factor, Field(gt=0)] = 1.0
-    """Squared ratio of the Hessian's part of an answer to the gradient's: larger, and Hessians have less noise and
-    gradients more."""
+    """Squared ratio of the Hessian's part of an answer to the gradient's: larger values mean less noise on Hessians and
+    more on gradients."""
     shift: Annotated[Factor, Field(ge=0)] = 0.3
-    """Ridge that the noise adds, in units of the largest eigenvalue that the noise of the mean Hessian has."""
+    """Ridge for the noise, in units of the largest eigenvalue of the noise on the mean Hessian."""
     cubic: Annotated[Factor, Field(ge=0)] = 0.0
-    """M, loss per cubed weight: of the cubic term, at least the Lipschitz constant of the Hessian in theory; 0: a
-    Newton step."""
+    """M, weight of the cubic term, loss per cubed weight; in theory at least the Lipschitz constant of the Hessian. 0:
+    a Newton step."""
     step: Annotated[Factor, Field(gt=0, le=1)] = 1.0
-    """Part of the step that is taken."""
+    """Part of the Newton step that is taken."""
     hessians: Literal["mean", "last"] = "mean"
-    """Which of those released so far a step is taken by: their mean, whose noise falls with their number, or the last
-    one, with which steps converge quadratically where there is no noise."""
+    """Hessian of a step. mean: of all released so far, whose noise falls with their number; last: the newest, with
+    which steps converge quadratically without noise."""
 
     title: ClassVar[str] = "Newton steps from noised gradients and Hessians"
     source: ClassVar[str] = "ours; Nesterov, Polyak 2006"
@@ -83,9 +84,9 @@ class NoisedNewton(Traits):
         return (problem.objective.dim, length(problem.objective.dim))
 
     def plan(self, problem: Problem) -> Plan:
-        asked = NewtonRounds(self.rounds, self.period, self.balance)
+        newton = NewtonRounds(self.rounds, self.period, self.balance)
         phase = newton_phase(
-            problem, asked, {"scale": scale_of(problem.objective.clip, problem.objective.smoothness, self.balance)}
+            problem, newton, {"scale": scale_of(problem.objective.clip, problem.objective.smoothness, self.balance)}
         )
         return Plan(problem, (phase,))
 
@@ -100,7 +101,7 @@ class NoisedNewton(Traits):
 
     def server_update(self, state: NewtonState, messages: Messages, phase: Phase) -> NewtonState:
         mean, hessian, scale = mean_message(messages), state.hessian, phase.settings["scale"]
-        known = 1 if self.hessians == "last" else -(-state.round // self.period)  # with this round's
+        known = 1 if self.hessians == "last" else -(-state.round // self.period)  # this round's included
         if phase.at(state.round).question.kind == SecondOrderQuestion.kind:
             mean, fresh = unpacked(mean, state.w.size, scale)
             hessian = hessian + (fresh - hessian) / known
@@ -111,7 +112,7 @@ class NoisedNewton(Traits):
         return NewtonState(*phase.following(state.round), w, hessian)
 
     def direction(self, gradient: Vector, hessian: Matrix, ridge: float) -> Vector:
-        """The minimiser of the model with this ridge (d,); without any curvature along a direction, 0 there."""
+        """The minimiser of the model with this ridge (d,); 0 along directions without any curvature."""
         values, vectors = np.linalg.eigh(hessian)
         values = np.maximum(values, 0.0) + ridge
         parts = vectors.T @ gradient

@@ -1,2 +1,5 @@
-"""What silos are asked beside training: releases of statistics before a run, one file each, of which `pooled` is what
-they share; and `evaluated`, histograms of held-out records between the phases of any method."""
+"""Questions to silos beside training.
+
+Before a run: releases of statistics, one file each, with their shared part in `pooled`. Between the phases of any
+method: histograms of held-out records, in `evaluated`. `watched` tests a known curvature during training.
+"""

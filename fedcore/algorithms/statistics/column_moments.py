@@ -1,7 +1,7 @@
-"""Means and squares of columns of all silos' records, released once: the statistics behind `data.scaling`.
+"""Means and squares of columns of all silos' records, released once: behind `data.scaling`.
 
-The method is ours; its one answer is the Gaussian mechanism on a bounded statistic, as for the moments of
-`second_moments`, without products of columns, which centres and scales do not need.
+The method is ours. Its one answer is the Gaussian mechanism on a bounded statistic, as for the moments of
+`second_moments`. Products of columns are left out, since centres and scales do not need them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A method of training with evaluations between its phases: the same method, whose plan asks held-out records, too.
+"""A method of training with evaluations of held-out records between its phases.
 
-It stands around any method, at the driver and at silos alike, wherever a problem has an `evaluation`. What silos agree
-to names the method inside and the problem, so there is no name of its own to agree to.
+The wrapper stands around any method, at the driver and at silos alike, wherever a problem has an `evaluation`. The
+agreement names the method inside and the problem, so the wrapper has no name of its own.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fedcore.planning.problem import Problem
 from fedcore.state import State
 
 MODEL = "evaluated"
-"""Name of the array in which a model travels to be evaluated: by it a silo knows what it is asked."""
+"""Name of the array that carries a model to be evaluated; by it a silo recognises an evaluation."""
 
 
 def evaluated(method: Method[Any], problem: Problem) -> Method[Any]:
-    """The method as a problem asks for it: with evaluations, or itself if there are none."""
+    """The method with the evaluations of the problem, or itself if there are none."""
     if problem.evaluation is None:
         return method
     return cast(Method[Any], Evaluated(method, problem.evaluation, problem.n_silos))
@@ -37,8 +37,10 @@ def evaluated(method: Method[Any], problem: Problem) -> Method[Any]:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """`inner` with the histograms of `evaluation`, of so many `silos`. Its state is the inner one's with
-    `histograms` (evaluations so far, silos, cells): what silos released, a mean over their held-out records each.
+    """`inner` with the histograms of `evaluation`, from this many `silos`.
+
+    Its state is the inner state with `histograms` (evaluations so far, silos, cells). Each is a silo's release, a mean
+    over its held-out records.
     """
 
     inner: Method[Any]
@@ -95,8 +97,8 @@ class Evaluated:
         inner, its_phase = self._inner(state, phase)
         found = histograms_of(state)
         if phase.evaluates:
-            told = np.stack([messages[place] for place in range(self.silos)])
-            return self._outer(inner, phase.index + 1, 1, np.concatenate([found, told[None]]))
+            released = np.stack([messages[place] for place in range(self.silos)])
+            return self._outer(inner, phase.index + 1, 1, np.concatenate([found, released[None]]))
         after = self.inner.server_update(inner, messages, its_phase)
         ended = after.phase > inner.phase
         return self._outer(after, phase.index + ended, after.round, found)
@@ -114,7 +116,7 @@ class Evaluated:
         return self.inner.output(self._inner(state)[0])
 
     def _inner(self, state: State, phase: Phase | None = None) -> tuple[Any, Any]:
-        """The state as the inner method knows it, and the phase, by the number that it has among its own phases."""
+        """The inner method's state, and the phase with its number among the inner method's phases."""
         own = state.phase if self.evaluation.every == "end" else state.phase // 2 + 1
         values = {field.name: getattr(state, field.name) for field in dataclasses.fields(self.inner.state)}
         inner = self.inner.state(**(values | {"phase": own}))
@@ -126,7 +128,10 @@ class Evaluated:
 
 
 def histograms_of(state: State) -> Matrix:
-    """What silos have released about held-out records (evaluations, silos, cells). Raises InputError if none could."""
+    """Released histograms of held-out records (evaluations, silos, cells).
+
+    Raises InputError for a run without any.
+    """
     found = getattr(state, "histograms", None)
     if not isinstance(found, np.ndarray):
         raise InputError("this run evaluates no held-out records")

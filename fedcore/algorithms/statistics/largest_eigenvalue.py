@@ -1,8 +1,8 @@
-"""The largest eigenvalue of each silo's second moments, released once: behind `algorithm.smoothness: released`.
+"""Largest eigenvalue of each silo's second moments, for `algorithm.smoothness: released`.
 
-The method is ours; its one answer is the Gaussian mechanism on a number that one record moves by at most B^2 / n
-(`fedcore.planning.curvature`). What the silos' numbers say of all of them depends on their weights in the objective, so
-they are kept apart: runs with other weights share them.
+The method is ours. Its one answer is the Gaussian mechanism on a number that one record moves by at most B^2 / n
+(`fedcore.planning.curvature`). The numbers are not pooled: pooling depends on the silos' weights in the objective, and
+runs with other weights share the numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LargestEigenvalue(PooledStatistic):
     """lambda_max of (1/n) sum x x^T over all records of each silo."""
 
     bound: Annotated[Real, Field(gt=0)]
-    """B, the norm to which each record is scaled by itself: that of prepared records, which leaves them as they are."""
+    """B, the norm to which each record is scaled: that of prepared records, so scaling leaves them unchanged."""
 
     name: ClassVar[str] = "largest-eigenvalue"
     title: ClassVar[str] = "noised largest eigenvalues of the silos' second moments"
@@ -51,5 +51,5 @@ class LargestEigenvalue(PooledStatistic):
         return f"largest eigenvalues of records of norm {self.bound:g}"
 
     def server_update(self, state: MomentsState, messages: Messages, phase: Phase) -> MomentsState:
-        """Afterwards `moments` are the silos' numbers (N,), in the problem's order."""
+        """The state whose `moments` are the silos' numbers (N,), in the problem's order."""
         return MomentsState(state.phase + 1, 1, np.concatenate(list(messages.values())))

@@ -1,8 +1,8 @@
-"""What releases of statistics before a run share: one phase, one round, each silo asked once about all of its records.
+"""The shared part of statistics released before a run: one answer per silo about all records.
 
-They are no methods of training and not in ALGORITHMS, but runs like theirs. Each silo adds Gaussian noise to its own
-mean of a statistic of single records, and the server pools these with the silos' public numbers of records as weights:
-without noise the result is that of all records in one place.
+They are no methods of training and not in ALGORITHMS, but run in the same way, in one phase of one round. Each silo
+adds Gaussian noise to its own mean of a statistic of single records. The server pools these means with the silos'
+public numbers of records as weights. Without noise the result is that of all records in one place.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from fedcore.state import State
 
 @dataclass(frozen=True)
 class MomentsState(State):
-    """`moments`: pooled mean of the statistic (numbers,), or what silos released as it is (silos,); zeros before."""
+    """`moments`: pooled mean (numbers,), or the silos' releases (silos,); zeros before the round."""
 
     moments: Vector
 
 
 class PooledStatistic(Traits):
-    """A mean of a statistic t(x) over all silos' records. `question`: the kind that asks for it."""
+    """A mean of a statistic t(x) over all silos' records. `question`: its kind of question."""
 
     name: ClassVar[str]
     question: ClassVar[type[MomentsQuestion] | type[ColumnMomentsQuestion] | type[EigenvalueQuestion]]
@@ -52,19 +52,22 @@ class PooledStatistic(Traits):
 
     @property
     def record_bound(self) -> float:
-        """The norm to which each record is scaled by itself."""
+        """The norm to which each record is scaled."""
         raise NotImplementedError
 
     @property
     def words(self) -> str:
-        """What is released, for errors."""
+        """The statistic in words, for errors."""
         raise NotImplementedError
 
     def plan(self, problem: Problem) -> Plan:
-        """One phase of one round. Raises InputError if the problem's length or sensitivity are not the statistic's."""
+        """One phase of one round.
+
+        Raises InputError if the problem's length or sensitivity is not the statistic's.
+        """
         if problem.objective.dim != self.numbers or problem.objective.clip != self.half_diameter:
             raise InputError(
-                f"{self.words} are {self.numbers} numbers with bound {self.half_diameter:g}; the problem says "
+                f"{self.words} are {self.numbers} numbers with bound {self.half_diameter:g}; the problem has "
                 f"{problem.objective.dim} and {problem.objective.clip:g}"
             )
         whole = {silo.name: (0, silo.trained) for silo in problem.silos}
@@ -78,14 +81,14 @@ class PooledStatistic(Traits):
         return MomentsState(1, 1, w0)
 
     def broadcast(self, state: MomentsState, phase: Phase) -> Arrays:
-        """Nothing: the question depends on public numbers alone."""
+        """Empty: the question depends on public numbers alone."""
         return {}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         return silo.ask(self.asks[0])
 
     def server_update(self, state: MomentsState, messages: Messages, phase: Phase) -> MomentsState:
-        """Messages are those of all silos, in the order of the phase's shares."""
+        """The state after pooling the messages of all silos, which are in the order of the phase's shares."""
         total, records = np.zeros_like(state.moments), 0
         for message, share in zip(messages.values(), phase.shares, strict=True):
             total += share.n * message
@@ -97,6 +100,6 @@ class PooledStatistic(Traits):
 
 
 def pooled_noise(plan: Plan) -> float:
-    """Standard deviation of the noise on each number of the pooled statistic of a plan; 0 without noise."""
+    """Standard deviation of the noise on each number of a plan's pooled statistic; 0 without noise."""
     shares = plan.phases[0].shares
     return math.sqrt(math.fsum((share.n * share.sigma) ** 2 for share in shares)) / sum(share.n for share in shares)

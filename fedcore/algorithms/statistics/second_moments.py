@@ -1,7 +1,7 @@
-"""First and second moments of all silos' records, released once: the statistics behind `data.pca.constants: released`.
+"""First and second moments of all silos' records, released once: `data.pca.constants: released`.
 
 With one silo that is "Analyze Gauss" (Dwork, Talwar, Thakurta, Zhang 2014, Algorithm 1), which perturbs the second
-moment alone; here the mean is released along with it, since components are those of the covariance (deviation).
+moment alone. Here the mean is released along with it, since components are those of the covariance (deviation).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SecondMoments(PooledStatistic):
     features: Annotated[Count, Field(ge=1)]
     """p of a raw record."""
     bound: Annotated[Real, Field(gt=0)]
-    """B, the norm to which each record is scaled by itself."""
+    """B, the norm to which each record is scaled."""
 
     name: ClassVar[str] = "second-moments"
     title: ClassVar[str] = "noised moments of the silos' records"

@@ -1,6 +1,6 @@
-"""A method whose steps follow from a number for beta, with the test that shows the number to be too small.
+"""A method whose steps follow from a number for beta, with a test that detects too small a number.
 
-It stands around the method at the driver alone: silos answer as they would without, and nothing more is asked of them.
+The wrapper stands around the method at the driver alone. Silos give the same answers as without it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fedcore.planning.stages import Stage, position
 from fedcore.state import State
 
 FALSE_ALARM = 1e-6
-"""Probability with which a run is stopped whose number is not too small, at most."""
+"""Largest probability of stopping a run whose number is not too small."""
 _NONE = np.empty(0)
 
 
 def watched(method: Method[Any], plan: Plan) -> Method[Any]:
-    """The method with the test, for such a plan; itself where beta is the worst case, which nothing exceeds."""
+    """The method with the test, for such a plan; itself where beta is the worst case."""
     if not isinstance(method, KnownCurvature) or method.known_curvature is None:
         return method
     return cast(Method[Any], Watched(method, method.known_curvature, plan.rounds, plan.problem.objective.drawn_points))
@@ -39,10 +39,11 @@ def watched(method: Method[Any], plan: Plan) -> Method[Any]:
 
 @dataclass(frozen=True)
 class Watched:
-    """`inner`, whose steps take `number` for beta, over so many `rounds`. Its state is the inner one's with the query
-    `asked` (d,) and the mean message `answered` (d,) of the round before in the phase, and its `doubt` (2,): the
-    variance of its noise and the bound on what is off by draws; empty before the second round. `drawn_points`: the
-    problem's.
+    """`inner`, whose steps take `number` for beta, over `rounds` rounds, with the test.
+
+    Its state is the inner state with three arrays of the round before in the phase. `asked` (d,): the query. `answered`
+    (d,): the mean message. `doubt` (2,): the variance of its noise, and the bound on its sampling error. All are empty
+    before the second round. `drawn_points`: the problem's.
     """
 
     inner: Any
@@ -80,11 +81,14 @@ class Watched:
         return message
 
     def server_update(self, state: Any, messages: Messages, phase: Phase) -> State:
-        """Raises InputError where messages certify a curvature at which the round's step is unstable."""
+        """The state after the round.
+
+        Raises InputError where messages certify a curvature for which the round's step is unstable.
+        """
         inner = self._inner(state)
         (asked,) = self.inner.broadcast(inner, phase).values()
         answered = mean_message(messages)
-        # Of each round: half to the noise, a quarter to what is drawn in either of its two messages.
+        # Each round's part: half for the noise, a quarter for the sampling error of each of its two messages.
         alarm = FALSE_ALARM / self.rounds
         error = sampling_error(phase, messages, self.drawn_points, alarm / 4)
         doubt = np.array([message_variance(phase, messages), error])

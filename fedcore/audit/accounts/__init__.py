@@ -1,1 +1,1 @@
-"""Accounts of a silo, worked out by the auditor: what releases cost, what is known to be charged, over versions."""
+"""A silo's account as the auditor computes it: least costs, known charges, and lives of ledgers."""

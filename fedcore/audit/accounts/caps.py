@@ -1,4 +1,4 @@
-"""Does a cap admit what takes more than it? Part of the instrument `accounts`."""
+"""Test that no cap admits runs that exceed it; part of the instrument `accounts`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ MANY, MOST = 4, 64
 
 
 def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
-    """Of two runs that each take a cap whole, no ledger and no rule admits both, also after one is closed unspent.
+    """Checks that no cap admits two runs that each take it whole, also after one is closed unspent.
 
-    Of the plan's own charge no rule admits more runs than a cap allows that were fixed beforehand.
+    No ledger and no rule may do so.
+    With the plan's own charge, no rule admits more runs than a cap allows for runs that were fixed beforehand.
     """
     audited = known.audited
     most = _most_squared(1.0, audited.delta)
@@ -53,7 +54,7 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
         with closing(ledger):
             cap = Cap(8.0, audited.delta, rule)
             both = [admits(ledger, f"delta-{at}", Charge(0.01 * most, 0.1, 0.6 * cap.delta), cap) for at in range(2)]
-            # The other rules are about one curve of epsilon over delta, along which charges add up.
+            # The other rules bound one curve of epsilon over delta, along which charges add up.
             known.holds(f"a cap ({rule}) admits 1.2 of its delta", rule != "basic" or not all(both))
 
     charge = charge_of(audited.silo, audited.n, audited.plan)
@@ -67,7 +68,7 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
 
 
 def _most_squared(epsilon: float, delta: float) -> float:
-    """The largest squared parameter of Gaussian answers that are (epsilon, delta)-private, up to rounding above."""
+    """The largest squared parameter of (epsilon, delta)-private Gaussian answers, up to rounding."""
     low, high = 0.0, 1.0
     while gaussian(high, epsilon) < delta:
         low, high = high, 2.0 * high

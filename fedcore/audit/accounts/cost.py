@@ -1,8 +1,8 @@
-"""What released events cost at least, worked out a second time: no line of `fedcore.accounting` takes part.
+"""Least cost of released events, a second implementation that uses no line of `fedcore.accounting`.
 
-Of every account here the true cost is at least what this says, so an account that says less charges too little. Full
-batches have a closed form. Of secret samples pairs of neighbours are taken whose other records add nothing, or what the
-record is replaced by, with every privacy loss rounded down to a grid: what composes to less than the truth (Meiser and
+The true cost of every account is at least this one, so an account below it charges too little. Full batches have a
+closed form. Secret samples are bounded by concrete pairs of neighbours. Their other records add nothing, or what
+replaces the record. Every privacy loss is rounded down to a grid, so the composition is below the truth (Meiser and
 Mohammadi 2018).
 """
 
@@ -20,15 +20,17 @@ from scipy.signal import fftconvolve
 from fedcore.accounting.events import GaussianRelease
 
 Pair = Callable[[np.ndarray, float, float], np.ndarray]
-"""Log likelihoods (2, N) of two neighbours at numbers (N,), from a rate and a sensitivity over the noise."""
+"""Log likelihoods (2, N) of two neighbours at numbers (N,), from a rate and sensitivity over noise."""
 
 LOST = 0.02
-"""Nats that rounding down takes of the privacy loss of all answers together, about, with `FINEST` steps at least."""
+"""Approximate nats by which rounding lowers the privacy loss of all answers.
+
+The step is at least `FINEST`."""
 FINEST = 2.0**-16
 
 
 def squared(events: Iterable[GaussianRelease]) -> float:
-    """The largest sum, over positions, of squared Gaussian-DP parameters, as if each answer had been about all."""
+    """Largest sum of squared Gaussian-DP parameters over positions, as if answers were about all records."""
     listed = Counter(events)
     borders = sorted({event.start for event in listed})
     return max(
@@ -38,7 +40,7 @@ def squared(events: Iterable[GaussianRelease]) -> float:
 
 
 def delta_at_least(events: Iterable[GaussianRelease], epsilon: float) -> float:
-    """A delta that these events together need at `epsilon` (nats), for the position that needs most."""
+    """A lower bound on the delta of these events at `epsilon` (nats), for the position that needs most."""
     listed = Counter(events)
     borders = sorted({event.start for event in listed})
     here = {
@@ -48,7 +50,10 @@ def delta_at_least(events: Iterable[GaussianRelease], epsilon: float) -> float:
 
 
 def gaussian(mu_squared: float, epsilon: float) -> float:
-    """Delta of Gaussian answers (Balle and Wang 2018, Theorem 8) whose squared parameters add up to `mu_squared`."""
+    """Delta of Gaussian answers whose squared parameters add up to `mu_squared`.
+
+    Source: Balle and Wang 2018, Theorem 8.
+    """
     if mu_squared <= 0.0:
         return 0.0
     mu = math.sqrt(mu_squared)
@@ -69,7 +74,7 @@ def _at_one_position(events: frozenset[tuple[GaussianRelease, int]], epsilon: fl
         return gaussian(full, epsilon)
     if any(event.sigma <= 0 for event, _ in sampled):
         return max(event.rate for event, _ in sampled if event.sigma <= 0)
-    # Of a sample of fixed size that leaves the record out, another is in its place: its opposite, if all others are.
+    # A sample of fixed size without the record has another one in its place: its opposite, if all others are.
     fixed = full == 0.0 and all(event.sampling == "without-replacement" for event, _ in sampled)
     found = 0.0
     for against in (_opposite, _absent) if fixed else (_opposite,):
@@ -81,7 +86,7 @@ def _at_one_position(events: frozenset[tuple[GaussianRelease, int]], epsilon: fl
 
 @lru_cache(maxsize=16)
 def _composed(events: frozenset[tuple[GaussianRelease, int]], against: Pair) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and values of the loss of all of these together, rounded down."""
+    """Probabilities and values of the loss of all these events, rounded down."""
     full = sum(_mu(event, times) for event, times in events if event.sampling == "full")
     sampled = [(event, times) for event, times in events if event.sampling != "full"]
     many = sum(times * event.count for event, times in sampled) + 1
@@ -102,13 +107,13 @@ def _composed(events: frozenset[tuple[GaussianRelease, int]], against: Pair) -> 
 
 
 def _opposite(x: np.ndarray, rate: float, mu: float) -> np.ndarray:
-    """Log likelihoods over N(0, 1)'s of a record and of its opposite, each half of the sensitivity long, or nothing."""
+    """Log likelihoods over N(0, 1)'s of a record and of its opposite, each half of the sensitivity long."""
     rest, half = _log(1.0 - rate), mu / 2.0
     return np.array([np.logaddexp(rest, _log(rate) + sign * half * x - half**2 / 2) for sign in (1.0, -1.0)])
 
 
 def _absent(x: np.ndarray, rate: float, mu: float) -> np.ndarray:
-    """The same of a record that is a sensitivity away from what else would be there, and of that."""
+    """Log likelihoods of a record a sensitivity away from its replacement, and of the replacement."""
     return np.array([np.logaddexp(_log(1.0 - rate), _log(rate) + mu * x - mu**2 / 2), np.zeros_like(x)])
 
 
@@ -122,15 +127,15 @@ def _losses(rate: float, mu: float, step: float, against: Pair) -> tuple[np.ndar
     edges = np.linspace(-shift - 9.0, shift + 9.0, 2**16 + 1)
     first, second = against(edges[:-1], rate, mu)
     mass = (1.0 - rate) * np.diff(stats.norm.cdf(edges)) + rate * np.diff(stats.norm.cdf(edges - shift))
-    at = np.floor((first - second) / step).astype(np.int64)  # it rises with x: the least of a cell is at its left edge
+    at = np.floor((first - second) / step).astype(np.int64)  # the loss rises with x: a cell's least is at its left edge
     at = np.minimum.accumulate(at[::-1])[::-1]  # but for rounding
     lowest = int(at.min())
     return np.bincount(at - lowest, weights=mass), lowest
 
 
 def _trimmed(mass: np.ndarray, first: int) -> tuple[np.ndarray, int]:
-    """Without what hardly ever happens at both ends: its probability is left out, which lowers a delta."""
-    kept = np.flatnonzero(mass > 1e-17)
-    if not len(kept):
+    """Drops both ends of negligible probability, which lowers a delta."""
+    inside = np.flatnonzero(mass > 1e-17)
+    if not len(inside):
         return mass, first
-    return mass[kept[0] : kept[-1] + 1], first + int(kept[0])
+    return mass[inside[0] : inside[-1] + 1], first + int(inside[0])

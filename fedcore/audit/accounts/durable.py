@@ -1,6 +1,6 @@
-"""Does the account of a durable ledger hold what was released, over its whole life? Part of the instrument `accounts`.
+"""Test that a durable ledger's account covers all releases; part of the instrument `accounts`.
 
-Runs are closed, forgotten, gone on with by another process, lost with a restored copy, and reconciled.
+Runs are closed, forgotten, continued by another process, lost with a restored copy, and reconciled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedcore.ledger.storage.verify import faults
 
 
 def durable(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:
-    """Holds charges, statements and what is opened against what was released."""
+    """Compares charges, statements and refusals to open with what was released."""
     records = equal_records(known.audited, rng)
     _lived(known, records, folder / "lived")
     for name in ("lost", "lost again"):
@@ -54,7 +54,7 @@ def _lived(known: KnownAccount, records: Records, folder: Path) -> None:
         _seen(known, "while runs are open", ledger)
         key = session.key("resumed")
     with closing(SqliteLedger(audited.silo, *paths)) as ledger:
-        # Another process may derive other keys; a run has the one that it was approved with.
+        # Another process may derive other keys; a run has the key of its approval.
         session = AuditSession(replace(audited, key=audited.key[::-1]), records, ledger)
         again = [one.payload_digest for address in first for one in session.sent_once("resumed", address)]
         known.holds("a resumed run releases anew", again == [row.payload_digest for row in ledger.rows("resumed")])
@@ -69,11 +69,11 @@ def _lived(known: KnownAccount, records: Records, folder: Path) -> None:
         session.silo.close_run("forgotten")
         known.closed.add("forgotten")
         _seen(known, "after closing what was forgotten", ledger)
-    known.said += [f"after closing: {fault}" for fault in faults(audited.silo, *paths)]
+    known.faults += [f"after closing: {fault}" for fault in faults(audited.silo, *paths)]
 
 
 def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> None:
-    """A run is asked for, and the ledger then set back to before it: what it may have cost stays charged."""
+    """Loses a run by a restored ledger and checks that its possible cost stays charged."""
     audited, (path, anchor) = known.audited, _paths(folder)
     addresses = chosen(audited)
     shutil.copyfile(path, folder / "copy.sqlite")
@@ -86,8 +86,8 @@ def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> Non
         ledger.reconcile()
         charges = ledger.charges()
         for part in ("mu_squared", "epsilon"):
-            kept, there = (sum(getattr(charge, part) for charge in each.values()) for each in (charges, before))
-            known.holds(f"a reconciliation leaves {part} {in_full(kept)} of {in_full(there)}", kept * SLACK >= there)
+            left, there = (sum(getattr(charge, part) for charge in each.values()) for each in (charges, before))
+            known.holds(f"a reconciliation leaves {part} {in_full(left)} of {in_full(there)}", left * SLACK >= there)
         known.holds("a reconciled ledger forgets runs", ledger.runs >= len(before))
         known.holds("a reconciled run is open", ledger.is_closed("open"))
         known.lost.append(known.released.pop(name))
@@ -96,13 +96,14 @@ def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> Non
         known.charged("after a reconciliation", charges)
         statement = account(ledger)
         total = sum(squared(known.events(run)) for run in known.released) + sum(map(squared, known.lost))
-        said, delta = statement["epsilon_charged"], statement["delta"]
-        known.holds(f"after a reconciliation {said} is stated", said is None or gaussian(total, said) <= delta * SLACK)
-    known.said += [f"after a reconciliation: {fault}" for fault in faults(audited.silo, path, anchor)]
+        epsilon, delta = statement["epsilon_charged"], statement["delta"]
+        enough = epsilon is None or gaussian(total, epsilon) <= delta * SLACK
+        known.holds(f"after a reconciliation {epsilon} is stated", enough)
+    known.faults += [f"after a reconciliation: {fault}" for fault in faults(audited.silo, path, anchor)]
 
 
 def _behind(known: KnownAccount, records: Records, folder: Path) -> None:
-    """A copy from before a release of a run that goes on is as old as one from before the run."""
+    """Restores a copy from before a release of an open run and checks that it is refused."""
     audited, (path, anchor) = known.audited, _paths(folder)
     opened = partial(SqliteLedger, audited.silo, path, anchor)
     with closing(opened()) as ledger:
@@ -110,7 +111,7 @@ def _behind(known: KnownAccount, records: Records, folder: Path) -> None:
     shutil.copyfile(path, folder / "copy.sqlite")
     with closing(opened()) as ledger:
         AuditSession(audited, records, ledger).sent_once("behind", chosen(audited)[0])
-        shutil.copyfile(anchor, folder / "copy.anchor")  # as a process leaves it that does not come to its end
+        shutil.copyfile(anchor, folder / "copy.anchor")  # as a process that was killed leaves it
     shutil.copyfile(folder / "copy.sqlite", path)
     shutil.copyfile(folder / "copy.anchor", anchor)
     known.refuses("a ledger of before its last release", opened)

@@ -1,4 +1,4 @@
-"""What an auditor knows of a silo's account: the released events, which charges and statements are held against."""
+"""A silo's account as the auditor knows it, with which charges and statements are compared."""
 
 from __future__ import annotations
 
@@ -19,45 +19,49 @@ from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.sqlite import SqliteLedger
 
 ASKED = 6
-"""Addresses of a run, first and last among them."""
+"""Number of addresses of a run that are asked, first and last among them."""
 SLACK = 1.0 + 1e-6
-"""Relative, on deltas and squared parameters: rounding."""
+"""Relative allowance for rounding on deltas and squared parameters."""
 
 
 @dataclass
 class KnownAccount:
-    """An account as the auditor knows it: released events of every run, and whether it is closed. `lost`: those of
-    runs that no ledger knows any more; `said`: what does not fit."""
+    """The auditor's record of an account, and the faults found in the silo's.
+
+    `released`: events of every run. `closed`: ended runs; `in_full`: those that are charged their whole plan. `lost`:
+    events of runs that no ledger has any more. `faults`: sentences about what does not fit. `compared`: number of
+    checks.
+    """
 
     audited: AuditedSilo
     released: dict[str, list[GaussianRelease]] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     in_full: set[str] = field(default_factory=set)
     lost: list[list[GaussianRelease]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     compared: int = 0
 
-    def holds(self, what: str, right: bool) -> None:
+    def holds(self, fault: str, right: bool) -> None:
         self.compared += 1
         if not right:
-            self.said.append(what)
+            self.faults.append(fault)
 
-    def refuses(self, what: str, opened: Callable[[], SqliteLedger]) -> None:
-        """Holds that a ledger is not opened."""
+    def refuses(self, name: str, opened: Callable[[], SqliteLedger]) -> None:
+        """Checks that a ledger is not opened."""
         try:
             opened().close()
         except SiloError:
             return
-        self.holds(f"{what} is opened", False)
+        self.holds(f"{name} is opened", False)
 
     def events(self, run: str) -> list[GaussianRelease]:
-        """What the run is charged for at least: its releases if it was closed after them, else its plan."""
+        """Events that the run's charge must cover: its releases if it was closed after them, else its plan."""
         ended = run in self.closed and run not in self.in_full
         return self.released[run] if ended else self.planned
 
     @cached_property
     def planned(self) -> list[GaussianRelease]:
-        """Every answer that the plan lets a server have of this silo, phase by phase and round by round."""
+        """Every answer that the plan grants a server from this silo, phase by phase and round by round."""
         silo, found = self.audited.silo, []
         for phase in self.audited.plan.phases:
             for round in range(1, (1 if phase.schedule.at_most_once else phase.rounds) + 1):
@@ -66,13 +70,13 @@ class KnownAccount:
                     found.append(phase.event(silo, round))
         return found
 
-    def covers(self, what: str, events: list[GaussianRelease], epsilon: float | None, delta: float) -> None:
-        """Holds an epsilon that was said (None: infinite) against the least that the events cost."""
+    def covers(self, name: str, events: list[GaussianRelease], epsilon: float | None, delta: float) -> None:
+        """Checks a stated epsilon (None: infinite) against the least cost of the events."""
         enough = epsilon is None or delta_at_least(events, epsilon) <= delta * SLACK
-        self.holds(f"{what} says epsilon {epsilon}; {len(events)} events exceed it at delta {in_full(delta)}", enough)
+        self.holds(f"{name} says epsilon {epsilon}; {len(events)} events exceed it at delta {in_full(delta)}", enough)
 
     def charged(self, when: str, charges: dict[str, Charge]) -> None:
-        """Holds every run's charge in force against its events."""
+        """Checks every run's charge in force against its events."""
         for run in self.released:
             charge = charges.get(run)
             if charge is None:
@@ -87,7 +91,7 @@ class KnownAccount:
             self.holds(f"{when}: run {run} is charged at delta {charge.delta}", charge.delta <= self.audited.delta)
 
     def stated(self, when: str, statement: dict[str, Any]) -> None:
-        """Holds what an operator is shown against it: run by run, and all of them together."""
+        """Checks the operator's statement against the events: each run, and all runs in total."""
         delta = statement["delta"]
         for each in statement["runs"]:
             run, known = each["run"], self.released.get(each["run"])
@@ -99,16 +103,17 @@ class KnownAccount:
         self.holds(f"{when}: not every run is in the statement", len(statement["runs"]) >= len(self.released))
         if len(self.released) > 1:
             for key, events in (("epsilon_charged", self.events), ("epsilon_spent", self.released.__getitem__)):
-                total, said = sum(squared(events(run)) for run in self.released), statement[key]
-                enough = said is None or gaussian(total, said) <= delta * SLACK
-                self.holds(f"{when}: all runs together are stated with {key} {said}", enough)
+                total, epsilon = sum(squared(events(run)) for run in self.released), statement[key]
+                enough = epsilon is None or gaussian(total, epsilon) <= delta * SLACK
+                self.holds(f"{when}: all runs together are stated with {key} {epsilon}", enough)
 
     def ask(
         self, session: AuditSession, run: str, addresses: Iterable[tuple[int, int]], known_as: str | None = None
     ) -> None:
-        """Has the silo answer each address once in a run that it approves first, also for no answer at all.
+        """Lets the silo approve a run and answer each address once.
 
-        `known_as`: where a run of another version of the data has this name.
+        Without addresses the run is only approved.
+        `known_as`: name in `released` of a run of another version of the data with the same name.
         """
         session.approved(run)
         released = self.released.setdefault(known_as or run, [])
@@ -117,39 +122,39 @@ class KnownAccount:
             released.append(self.audited.event(address))
 
     def close(self, session: AuditSession, run: str) -> None:
-        """Ends a run, whose account at the site is held against its releases before."""
-        said, released = session.account(run), self.released[run]
-        self.covers(f"the site's account of run {run}", released, said.epsilon, said.delta)
-        self.holds(f"the site tells of {said.releases} releases of run {run}", said.releases == len(released))
+        """Ends a run, and checks its account at the site against its releases."""
+        reported, released = session.account(run), self.released[run]
+        self.covers(f"the site's account of run {run}", released, reported.epsilon, reported.delta)
+        self.holds(f"the site reports {reported.releases} releases of run {run}", reported.releases == len(released))
         session.close(run)
         self.closed.add(run)
 
-    def silent(self, what: str, session: AuditSession, run: str, addresses: Iterable[tuple[int, int]]) -> None:
-        """Holds that none of these addresses is answered in the run."""
+    def silent(self, name: str, session: AuditSession, run: str, addresses: Iterable[tuple[int, int]]) -> None:
+        """Checks that none of these addresses is answered in the run."""
         for address in addresses:
             payload = session.payload(run, address, session.queries.first(address))
-            self.holds(f"{what} answers round {address[0]}.{address[1]}", payload is None)
+            self.holds(f"{name} answers round {address[0]}.{address[1]}", payload is None)
 
 
-def no_more(known: KnownAccount, session: AuditSession, run: str, asked: set[tuple[int, int]]) -> None:
-    """A closed run gives no new answer, also where it is approved again."""
-    others = [address for address in known.audited.addresses if address not in asked]
+def no_more(known: KnownAccount, session: AuditSession, run: str, answered: set[tuple[int, int]]) -> None:
+    """Checks that a closed run gives no new answer, also where it is approved again."""
+    others = [address for address in known.audited.addresses if address not in answered]
     known.silent(f"closed run {run}", session, run, others[:2])
 
 
 def halves(addresses: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The first of them, at least half, and those after."""
+    """The first half of the addresses, rounded up, and the rest."""
     middle = (len(addresses) + 1) // 2
     return addresses[:middle], addresses[middle:]
 
 
 def chosen(audited: AuditedSilo) -> list[tuple[int, int]]:
-    """Addresses that are asked for, in order."""
+    """Addresses that are asked, in order."""
     return audited.spread(ASKED)
 
 
 def admits(ledger: Ledger, run: str, charge: Charge, cap: Cap) -> bool:
-    """Whether the ledger approves a run of this charge under this cap."""
+    """True if the ledger approves a run of this charge under this cap."""
     try:
         ledger.open_run(run, "0" * 64, hashlib.sha256(run.encode()).digest(), charge, cap)
     except SiloError:

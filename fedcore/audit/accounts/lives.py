@@ -1,9 +1,8 @@
-"""Does any account say less than was released? Charges over the whole life of a ledger, worked out again.
+"""Test that no account is below the releases: charges over a ledger's life, computed again.
 
-A ledger of the auditor's own is opened, closed, gone on with, restored from an older copy and reconciled; one of an
-older version is migrated; two versions of a silo's data share an account in a register. After each step charges,
-statements and the site's account are compared with what the releases' events cost at least
-(`fedcore.audit.accounts.cost`).
+A ledger of the auditor's own is opened, closed, continued, restored from an older copy and reconciled. One of an older
+version is migrated; two versions of a silo's data share an account in a register. After each step charges, statements
+and the site's account are compared with the least cost of the releases' events (`fedcore.audit.accounts.cost`).
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from fedcore.errors import InputError, SiloError
 
 
 def accounts(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
-    """Counts what is charged, stated or told below the least that the releases cost, and caps that admit too much.
+    """Counts charges and statements below the least cost of the releases, and caps that admit too much.
 
-    statistic: such places; threshold: 0. There is no chance in it.
+    statistic: number of such places; threshold: 0; no chance.
     """
     known = KnownAccount(audited)
     _planned(known)
@@ -37,19 +36,22 @@ def accounts(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
             its = KnownAccount(audited)
             try:
                 life(its, rng, Path(folder, life.__name__))
-            except (SiloError, InputError) as error:  # what a correct ledger refuses here is awaited where it is asked
+            except (SiloError, InputError) as error:  # each life catches the refusals of a correct ledger
                 its.holds(str(error), False)
-            known.said += its.said
+            known.faults += its.faults
             known.compared += its.compared
-    many = len(known.said)
+    many = len(known.faults)
     detail = f"{many} of {known.compared} charges, statements and refusals are below what was released"
     if many:
-        detail += f"; the first: {known.said[0]}"
+        detail += f"; the first: {known.faults[0]}"
     return Finding("accounts", not many, float(many), 0.0, 0.0, detail)
 
 
 def _planned(known: KnownAccount) -> None:
-    """The plan keeps to the delta and epsilon that were agreed; of shuffled runs another epsilon, of all silos, is."""
+    """Checks that the plan stays within the agreed delta and epsilon.
+
+    Shuffled runs are exempt from the latter: their epsilon is that of all silos.
+    """
     problem = known.audited.plan.problem
     agreed = 1.0 / known.audited.n**2 if problem.budget.fixed_delta is None else problem.budget.fixed_delta
     delta = known.audited.delta

@@ -1,4 +1,4 @@
-"""Does a migrated ledger keep what was charged? Part of the instrument `accounts`."""
+"""Test that a migrated ledger still has all charges; part of the instrument `accounts`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from fedcore.ledger.sqlite import SqliteLedger
 
 
 def migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
-    """A ledger of version 2, which had charges and no chain, keeps them all; its runs are closed, and paid in full."""
+    """Checks that a ledger of version 2 has all charges after migration.
+
+    That version had charges and no chain. Its runs must be closed and paid in full.
+    """
     audited = known.audited
     path, anchor = folder / "ledger.sqlite", folder / "ledger.anchor"
     folder.mkdir()
@@ -35,15 +38,15 @@ def migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
             db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", values)
             for round, event in enumerate(events, 1):
                 payload = np.full(2, float(round)).tobytes()
-                said = (run, 1, round, bytes(32), event.start, event.stop, event.sensitivity, event.sigma)
-                row = (*said, hashlib.sha256(payload).digest(), payload)
+                head = (run, 1, round, bytes(32), event.start, event.stop, event.sensitivity, event.sigma)
+                row = (*head, hashlib.sha256(payload).digest(), payload)
                 db.execute(f"INSERT INTO releases VALUES (NULL{', ?' * len(row)})", row)
         db.commit()
     migrate(audited.silo, path, anchor)
     with closing(SqliteLedger(audited.silo, path, anchor)) as ledger:
         charges = ledger.charges()
         for run, mu_squared in planned.items():
-            kept = charges.get(run, Charge(0.0, 0.0, 1.0))
-            enough = kept.mu_squared * SLACK >= mu_squared and kept.epsilon * SLACK >= 3.0
-            known.holds(f"a migrated ledger charges {kept}", enough and kept.delta <= audited.delta)
+            charge = charges.get(run, Charge(0.0, 0.0, 1.0))
+            enough = charge.mu_squared * SLACK >= mu_squared and charge.epsilon * SLACK >= 3.0
+            known.holds(f"a migrated ledger charges {charge}", enough and charge.delta <= audited.delta)
             known.holds(f"a migrated run {run} is open", ledger.is_run(run) and ledger.is_closed(run))

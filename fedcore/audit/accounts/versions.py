@@ -1,7 +1,7 @@
-"""Does the account of a silo in a register hold all versions of its data? Part of the instrument `accounts`.
+"""Test that a register's account covers all versions of a silo's data; part of `accounts`.
 
-A register of the auditor's own has two versions of one silo, each with a ledger. Runs of both are asked for, closed,
-taken over by a newer lease, capped, lost with a restored ledger and reconciled.
+A register of the auditor's own has two versions of one silo, each with a ledger. Runs of both are asked, closed, taken
+over by a newer lease, capped, lost with a restored ledger and reconciled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EARLIER, LATER, OTHERS = "1" * 32, "2" * 32, "3" * 32
 
 
 def registered(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:
-    """Holds charges, statements, caps and leases of an account of two versions against what both have released."""
+    """Compares charges, statements, caps and leases of a two-version account with all releases."""
     audited, addresses = known.audited, chosen(known.audited)
     first, last = halves(addresses)
     register = _made(audited, folder)
@@ -52,12 +52,12 @@ def registered(known: KnownAccount, rng: np.random.Generator, folder: Path) -> N
         known.stated("in a register", account(ledger))
     with closing(_opened(register, audited, LATER)) as ledger:
         session = AuditSession(audited, records, ledger)
-        _together(known, "in another version", ledger)
+        _all_versions(known, "in another version", ledger)
         _capped(known, ledger)
         known.ask(session, "later", addresses)
         known.close(session, "later")
         known.ask(session, "open", addresses, known_as="of the same name")
-        _together(known, "in two versions", ledger)
+        _all_versions(known, "in two versions", ledger)
     copied = folder / "copied"
     shutil.copytree(folder / EARLIER, copied)
     with closing(_opened(register, audited, EARLIER)) as ledger:
@@ -68,11 +68,11 @@ def registered(known: KnownAccount, rng: np.random.Generator, folder: Path) -> N
     reconcile(register, audited.silo, _now)
     for version in (EARLIER, LATER):
         with closing(_opened(register, audited, version)) as ledger:
-            _together(known, "after a reconciliation of one version", ledger)
+            _all_versions(known, "after a reconciliation of one version", ledger)
     register.append([_version(register, audited, folder, OTHERS, disjoint=True)])
     for version in (EARLIER, LATER):
         with closing(_opened(register, audited, version)) as ledger:
-            _together(known, "where a third version has other persons", ledger)
+            _all_versions(known, "where a third version has other persons", ledger)
 
 
 def _made(audited: AuditedSilo, folder: Path) -> Register:
@@ -100,14 +100,14 @@ def _opened(register: Register, audited: AuditedSilo, version: str) -> Registere
 
 
 def _by_run(register: Register, audited: AuditedSilo) -> dict[str, Charge]:
-    """What the register says by itself, to whoever has only that."""
+    """Charges by run of the register alone, without any ledger."""
     read = Register(register.folder, audited.silo).accounts.find(audited.silo)
     versions = [] if read is None else read.versions.values()
     return {name: run.charge for version in versions for name, run in version.runs.items()}
 
 
-def _together(known: KnownAccount, when: str, ledger: RegisteredLedger) -> None:
-    """Runs of other versions have other names in a ledger, so all of them are held against all that is known."""
+def _all_versions(known: KnownAccount, when: str, ledger: RegisteredLedger) -> None:
+    """Compares the account with all known releases; runs of other versions have other names in a ledger."""
     least = sum(squared(known.events(run)) for run in known.released)
     charges = list(ledger.charges().values())
     sums = total(charges)
@@ -116,15 +116,18 @@ def _together(known: KnownAccount, when: str, ledger: RegisteredLedger) -> None:
     )
     known.holds(f"{when}: the account has {ledger.runs} runs", ledger.runs >= len(known.released))
     statement = account(ledger)
-    said, delta = statement["epsilon_charged"], statement["delta"]
-    if delta is None:  # nothing was charged in this version yet, and what others have spent is in no epsilon
+    epsilon, delta = statement["epsilon_charged"], statement["delta"]
+    if delta is None:  # no charge in this version yet, and the statement has no epsilon for those of others
         return
-    enough = said is None or gaussian(least, said) <= delta * SLACK
-    known.holds(f"{when}: all versions together are stated with epsilon {said}", enough)
+    enough = epsilon is None or gaussian(least, epsilon) <= delta * SLACK
+    known.holds(f"{when}: all versions together are stated with epsilon {epsilon}", enough)
 
 
 def _capped(known: KnownAccount, ledger: RegisteredLedger) -> None:
-    """A cap of one run is full where another version has one, which is open and so charged in full."""
+    """Checks that a cap of one run is full where another version has an open run.
+
+    An open run is charged in full.
+    """
     audited = known.audited
     mu_squared = squared(list(audited.plan.silo_events(audited.silo)))
     charge = Charge(mu_squared, audited.plan.silo_epsilon(audited.silo), audited.delta)

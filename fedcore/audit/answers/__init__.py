@@ -1,4 +1,4 @@
-"""Kinds of answers that can be audited, one file each, by the names of `fedcore.silo.answers`."""
+"""Auditor's models of answers, one file each, by the names of `fedcore.silo.answers`."""
 
 from fedcore.audit.answers.answer import AuditedAnswer, Sum
 from fedcore.audit.answers.column_moments import AuditedColumnMoments
@@ -34,6 +34,6 @@ AUDITED: dict[str, _Audited] = {
         AuditedLargestEigenvalue,
     )
 }
-"""Each is made of a plan of such answers, and the objective of its method, if any."""
+"""Class of each auditable kind of answer; made from a plan and the objective of its method, if any."""
 
 __all__ = ["AUDITED", "AuditedAnswer", "Sum"]

@@ -1,4 +1,4 @@
-"""What the instruments know of one kind of answer, apart from the code under test."""
+"""Interface of the auditor's model of one kind of answer, independent of the code under test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcore.planning.problem import Problem
 
 
 class Sum(NamedTuple):
-    """One exact sum as the silo was about to make it: about w (d,), places of the shard (None: all), shifts."""
+    """One exact sum before the silo computes it: about w (d,), places of the shard (None: all), shifts."""
 
     w: Vector
     chosen: np.ndarray | None
@@ -19,11 +19,12 @@ class Sum(NamedTuple):
 
 
 class AuditedAnswer(Protocol):
-    """One kind of answer in one plan. Records are given as features X (n, p), bias column included, and labels y (n,).
+    """The auditor's model of one kind of answer in one plan.
 
-    `features`: p. `classes`: of the labels; None where they are real numbers. `allowed`: about the norm of a record
-    whose part of a sum at `start` is as long as clipping allows. `silent`: whether a record without features adds
-    nothing. `drawn`: whether parts depend on points that the silo draws.
+    Records are features X (n, p), bias column included, and labels y (n,). `features`: p. `classes`: number of classes;
+    None for real labels. `allowed`: approximate norm of a record whose part of a sum at `start` is as long as clipping
+    allows. `silent`: true if a record without features adds nothing. `drawn`: true if parts depend on points that the
+    silo draws.
     """
 
     features: int
@@ -32,7 +33,7 @@ class AuditedAnswer(Protocol):
     silent: bool
     drawn: bool
     watched: ClassVar[type[Any]]
-    """The silo's answer, which also notes in a list `notes` of `Sum` what its sums are about."""
+    """The silo's answer class, extended by a list `notes` of a `Sum` for each exact sum."""
 
     @property
     def start(self) -> Vector:
@@ -41,26 +42,27 @@ class AuditedAnswer(Protocol):
 
     @property
     def about(self) -> Vector:
-        """What the first query is about: `start`, or that and the model before it, one after the other (2 d,)."""
+        """Vector of the first query: `start`, or that followed by the previous model (2 d,)."""
         ...
 
     @property
     def no_canaries(self) -> str | None:
-        """Why a one-run audit cannot be made of such answers; None if it can."""
+        """Reason why a one-run audit of such answers is impossible; None if it is possible."""
         ...
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
-        """What each record adds to an exact sum about w (n, d). `shifts` (n,): of the points that the silo drew."""
+        """Each record's part of an exact sum about w (n, d). `shifts` (n,): of the points that the silo drew."""
         ...
 
     def folded(self, total: Vector) -> Vector:
-        """The exact sum (numbers,) of records whose parts add up to `total` (d,): that, unless it
-        is a function of it."""
+        """The exact sum (numbers,) of records whose parts add up to `total` (d,): a function of it."""
         ...
 
     def loud(self, norm: float) -> float:
-        """The norm of a record whose part of an answer to the first query would be about as long as `norm`, or longer,
-        if nothing clipped it; in the unit of that query."""
+        """Norm of a record whose unclipped part of the first answer is about `norm` long, or longer.
+
+        In the unit of that query.
+        """
         ...
 
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
@@ -68,7 +70,7 @@ class AuditedAnswer(Protocol):
         ...
 
     def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Features of two records whose parts are about as far apart as any two; none where `farthest` finds them."""
+        """Features of two records whose parts are about as far apart as any; empty if `farthest` suffices."""
         ...
 
     def elsewhere(self, problem: Problem) -> Problem:

@@ -1,4 +1,4 @@
-"""Means and squares of columns of single records, worked out apart from the code under test, one by one."""
+"""Means and squares of columns of single records, computed one by one without the code under test."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedcore.silo.answers.column_moments import ColumnMoments
 class WatchedColumnMoments(ColumnMoments):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        total = super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        total = super().sum(phase, shard, chosen, draw, *arrays)
         self.notes.append(Sum(np.zeros_like(total), chosen, None))
         return total
 
@@ -45,7 +45,10 @@ class AuditedColumnMoments(AuditedMoments):
         return norm
 
     def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Two whose columns are 1 and -0.32 in turn, as many as norm B has room for, and opposite in the next one."""
+        """Two records with columns 1 and -0.32 in turn, as many as norm B allows.
+
+        They are opposite in the next column.
+        """
         one, other, left = np.zeros(self.features), np.zeros(self.features), self.allowed**2
         pair = 1.0 + 0.32**2
         at = 2 * min(int(left / pair), self.features // 2)

@@ -1,4 +1,4 @@
-"""Clipped gradients of single records, worked out apart from the code under test, one by one."""
+"""Clipped gradients of single records, computed one by one without the code under test."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AuditedGradient:
         self.problem, self.loss = plan.problem, loss
         self.features = _features(loss, self.problem.objective.dim)
         self.classes = loss.classes if isinstance(loss, Classifier) else None
-        self.silent = not isinstance(loss, Network)  # whose outputs have biases of their own
+        self.silent = not isinstance(loss, Network)  # a network's outputs have biases of their own
         self.drawn = isinstance(loss, DrawnConvolution)
         self.allowed = self.problem.objective.clip  # |p - e_y|, or |z - y|, is about 1
         if not isinstance(loss, OwnLoss):
@@ -48,7 +48,7 @@ class AuditedGradient:
 
     @cached_property
     def start(self) -> Vector:
-        """0, or what a network starts from, within the domain."""
+        """0, or a network's first weights, within the domain."""
         w = model_of(self.loss).start(self.features, draws(public_key(0), "start"))
         return w * min(1.0, 0.49 * self.problem.objective.diameter / max(float(np.linalg.norm(w)), 1e-300))
 
@@ -70,7 +70,7 @@ class AuditedGradient:
         return gradients * (clip / np.maximum(norms, clip))[:, None]
 
     def gradients(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
-        """Of the loss of each record at w (n, d), whatever their norms."""
+        """Unclipped gradients of each record's loss at w (n, d)."""
         loss = self.loss
         if isinstance(loss, SoftmaxRegression):
             delta = _softmax(X @ w.reshape(loss.classes, -1).T)

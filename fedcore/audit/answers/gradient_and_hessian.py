@@ -1,4 +1,4 @@
-"""Clipped gradients and Hessians of single records, worked out apart from the code under test, one by one."""
+"""Clipped gradients and Hessians of single records, computed one by one without the code under test."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from fedcore.silo.answers.gradient_and_hessian import GradientAndHessian
 class WatchedGradientAndHessian(GradientAndHessian):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        self.notes.append(Sum(asked[0].copy(), chosen, None))
-        return super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        self.notes.append(Sum(arrays[0].copy(), chosen, None))
+        return super().sum(phase, shard, chosen, draw, *arrays)
 
 
 class AuditedGradientAndHessian(AuditedGradient):
-    """A record adds its gradient, clipped to norm C, and the upper triangle of its Hessian, clipped to the smoothness
-    and scaled, entries off the diagonal times sqrt(2)."""
+    """A record adds its clipped gradient and the upper triangle of its clipped and scaled Hessian.
+
+    The gradient is clipped to norm C, the Hessian to the smoothness. Entries off the diagonal are multiplied by
+    sqrt(2).
+    """
 
     watched: ClassVar[type[Any]] = WatchedGradientAndHessian
 
@@ -58,8 +61,10 @@ class AuditedGradientAndHessian(AuditedGradient):
         return np.concatenate([gradients, hessians[:, rows, columns] * weights], axis=1)
 
     def hessians(self, w: Vector, X: Matrix, y: Vector) -> np.ndarray:
-        """Of the loss of each record at w (n, d, d), whatever their norms: p (1 - p) of the logistic loss, of others
-        by central differences of their residuals."""
+        """Unclipped Hessians of each record's loss at w (n, d, d).
+
+        Their second derivative is p (1 - p) for the logistic loss, else a central difference of residuals.
+        """
         if isinstance(self.loss, OwnLoss):
             raise ValueError("Hessians are those of a linear model")
         z = X @ w

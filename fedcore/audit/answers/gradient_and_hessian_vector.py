@@ -1,4 +1,4 @@
-"""Clipped gradients of single records' quadratic models, worked out apart from the code under test, one by one."""
+"""Clipped gradients of records' quadratic models, computed one by one without the code under test."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fedcore.silo.answers.gradient_and_hessian_vector import GradientAndHessianV
 class WatchedGradientAndHessianVector(GradientAndHessianVector):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        self.notes.append(Sum(np.concatenate(asked), chosen, None))
-        return super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        self.notes.append(Sum(np.concatenate(arrays), chosen, None))
+        return super().sum(phase, shard, chosen, draw, *arrays)
 
 
 class AuditedGradientAndHessianVector(AuditedGradientAndHessian):
-    """A record adds what is kept of its gradient and of its Hessian times a displacement, clipped together.
+    """A record adds the chosen coordinates of its gradient plus its Hessian times a displacement, clipped.
 
-    What its sums are about are the model, the mask, and the displacement among what it keeps, one after the other
-    (2 d + k,).
+    The vector of a sum is the model, the mask, and the displacement's chosen coordinates, one after the other (2 d +
+    k,).
     """
 
     watched: ClassVar[type[Any]] = WatchedGradientAndHessianVector
@@ -43,9 +43,9 @@ class AuditedGradientAndHessianVector(AuditedGradientAndHessian):
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         d = X.shape[1]
-        model, kept, displacement = w[:d], w[d : 2 * d] > 0, np.zeros(d)
-        displacement[kept] = w[2 * d :]
+        model, chosen, displacement = w[:d], w[d : 2 * d] > 0, np.zeros(d)
+        displacement[chosen] = w[2 * d :]
         whole = self.gradients(model, X, y) + self.hessians(model, X, y) @ displacement
-        parts = whole[:, kept]
+        parts = whole[:, chosen]
         norms = np.sqrt(np.einsum("ij,ij->i", parts, parts))
         return np.asarray(parts * (self.bound / np.maximum(norms, self.bound))[:, None])

@@ -1,4 +1,4 @@
-"""Clipped differences of single records' gradients, worked out apart from the code under test, one by one."""
+"""Clipped differences of single records' gradients, computed one by one without the code under test."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from fedcore.silo.answers.gradient_difference import GradientDifference
 LONGEST = 1e3
 """Norm of a loud record where no difference is as long as wanted."""
 STEP = 0.3
-"""Length of the first question's step, in units of the way from the first model to the edge of the domain. At
-diameters that people choose it is no unit of anything: noise that is not scaled by it is not as planned."""
+"""Length of the first question's step, in units of the first model's distance to the domain's edge.
+
+At common diameters the length is far from 1, so that noise which is not scaled by it is found."""
 
 
 class WatchedGradientDifference(GradientDifference):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        self.notes.append(Sum(np.concatenate(asked), chosen, None))
-        return super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        self.notes.append(Sum(np.concatenate(arrays), chosen, None))
+        return super().sum(phase, shard, chosen, draw, *arrays)
 
 
 class AuditedGradientDifference(AuditedGradient):
-    """A record adds its gradient at one model minus that at another, clipped to C_2 times the length between.
+    """A record adds its gradient at one model minus that at another, clipped to C_2 times their distance.
 
-    What its sums are about are both models, one after the other (2 d,).
+    The vector of a sum is both models, one after the other (2 d,).
     """
 
     watched: ClassVar[type[Any]] = WatchedGradientDifference
@@ -47,7 +48,7 @@ class AuditedGradientDifference(AuditedGradient):
 
     @cached_property
     def about(self) -> Vector:
-        """The first model, and one a step away from it in a direction that is on no axis, nor alike for all classes."""
+        """The first model, and one a step away in a direction on no axis that differs between classes."""
         rest = 0.5 * self.problem.objective.diameter - float(np.linalg.norm(self.start))
         away = _direction(self.start.size) * (STEP * rest)
         return np.concatenate([self.start, self.start + away])
@@ -68,12 +69,12 @@ class AuditedGradientDifference(AuditedGradient):
         return change * (bound / np.maximum(norms, max(bound, 1e-300)))[:, None]
 
     def changes(self, w: Vector, X: Matrix, y: Vector) -> Matrix:
-        """Differences of gradients (n, d), whatever their norms."""
+        """Unclipped differences of gradients (n, d)."""
         after, before = np.split(w, 2)
         return self.gradients(after, X, y) - self.gradients(before, X, y)
 
     def loud(self, norm: float) -> float:
-        """To a factor of two, of a record in one direction: how a difference grows with a record is the loss's own."""
+        """Accurate to a factor of two, for one direction; a difference's growth depends on the loss."""
         x, y = _direction(self.features)[None], np.ones(1)
         unit = float(np.linalg.norm(np.subtract(*np.split(self.about, 2))))
         for length in 2.0 ** np.arange(-10, 60):
@@ -82,10 +83,11 @@ class AuditedGradientDifference(AuditedGradient):
         return LONGEST
 
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
-        """Its mirror image, which has the same predictors at both models and hence the same change of residuals.
+        """The record's mirror image, with the same predictors at both models.
 
-        A convex loss's differences lie in one half space, and this is as far away as another can be there. Nothing is
-        left to mirror if predictors see all of a record: then a record without features.
+        Its change of residuals is therefore the same.
+        A convex loss's differences lie in one half space, where no other is farther away. If the predictors determine a
+        record completely, there is no mirror image: the result is a record without features.
         """
         rows = np.concatenate([w[: w.size // self.features * self.features] for w in np.split(self.about, 2)])
         seen, sizes, _ = np.linalg.svd(rows.reshape(-1, self.features).T, full_matrices=False)

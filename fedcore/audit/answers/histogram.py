@@ -1,4 +1,4 @@
-"""Cells of single records in a histogram of labels by scores, worked out apart from the code under test, one by one."""
+"""Cells of single records in a histogram of labels by scores, without the code under test."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fedcore.silo.answers.histogram import Histogram
 class WatchedHistogram(Histogram):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        self.notes.append(Sum(asked[0].copy(), chosen, None))
-        return super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        self.notes.append(Sum(arrays[0].copy(), chosen, None))
+        return super().sum(phase, shard, chosen, draw, *arrays)
 
 
 class AuditedHistogram:
-    """A record adds 1 to the cell of its label and the bin of its score, or the class that is predicted."""
+    """A record adds 1 to the cell of its label and the bin of its score, or of the predicted class."""
 
     silent = False
     drawn = False
@@ -65,7 +65,7 @@ class AuditedHistogram:
         return ()
 
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
-        return x, -y if self.classes is None else -1.0  # of no class, which counts in no cell
+        return x, -y if self.classes is None else -1.0  # a label outside of the classes counts in no cell
 
     def elsewhere(self, problem: Problem) -> Problem:
         objective = replace(problem.objective, diameter=1.5 * problem.objective.diameter)

@@ -1,4 +1,4 @@
-"""The largest eigenvalue of records, worked out apart from the code under test: matrices, and singular values."""
+"""Largest eigenvalue of records from matrices and singular values, without the code under test."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from fedcore.silo.answers.answer import Draw, Shard
 from fedcore.silo.answers.largest_eigenvalue import LargestEigenvalue
 
 FEATURES = 12
-"""Of the synthetic records, since a plan of one number does not say how many there are."""
+"""Features of the synthetic records: a plan of one number does not name them."""
 
 
 class WatchedLargestEigenvalue(LargestEigenvalue):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        total = super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        total = super().sum(phase, shard, chosen, draw, *arrays)
         self.notes.append(Sum(np.zeros_like(total), chosen, None))
         return total
 
 
 class AuditedLargestEigenvalue(AuditedMoments):
-    """A record x adds x x' (p^2,), x cut to norm B; what is sent is the largest singular value of
-    what they add up to."""
+    """A record x adds x x' (p^2,), x cut to norm B; the message is the largest singular value of the sum."""
 
     watched: ClassVar[type[Any]] = WatchedLargestEigenvalue
     no_canaries: str | None = "an eigenvalue is asked once, and records share it"
@@ -61,4 +60,4 @@ class AuditedLargestEigenvalue(AuditedMoments):
         return ()
 
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
-        return 0.0 * x, y  # x and -x are the same to it, and no record is farther from x than zero
+        return 0.0 * x, y  # x and -x add the same, and no record is farther from x than zero

@@ -1,4 +1,4 @@
-"""Moments of single records, worked out apart from the code under test, one by one."""
+"""Moments of single records, computed one by one without the code under test."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from fedcore.silo.answers.moments import Moments
 class WatchedMoments(Moments):
     notes: list[Sum]
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        total = super().sum(phase, shard, chosen, draw, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        total = super().sum(phase, shard, chosen, draw, *arrays)
         self.notes.append(Sum(np.zeros_like(total), chosen, None))
         return total
 
 
 class AuditedMoments:
-    """A record x adds (B x, upper triangle of x x', entries off the diagonal times sqrt(2)), x cut to norm B."""
+    """A record x, cut to norm B, adds B x and the upper triangle of x x'.
+
+    Entries off the diagonal are multiplied by sqrt(2).
+    """
 
     classes: int | None = None
     silent = True
@@ -47,7 +50,7 @@ class AuditedMoments:
         self.about = self.start
 
     def features_of(self, plan: Plan) -> int:
-        """p of a record with as many numbers as the plan says: p + p (p + 1) / 2."""
+        """Features p of a record with p + p (p + 1) / 2 moments, the plan's dimension."""
         return (math.isqrt(8 * plan.problem.objective.dim + 9) - 3) // 2
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
@@ -64,7 +67,7 @@ class AuditedMoments:
         return norm / self.allowed
 
     def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
-        """Two of norm B at 120 degrees: the second moments of opposite ones are equal."""
+        """Two records of norm B at 120 degrees: the second moments of opposite ones are equal."""
         if self.features < 2:
             return ()
         one, other = np.zeros((2, self.features))
@@ -75,6 +78,6 @@ class AuditedMoments:
         return -x, y
 
     def elsewhere(self, problem: Problem) -> Problem:
-        # Nothing else of the problem is free: a smaller delta.
+        # Delta is the only free parameter of the problem.
         fixed = 0.9 * min(problem.budget.delta(facts.n) for facts in problem.silos)
         return replace(problem, budget=replace(problem.budget, fixed_delta=fixed))

@@ -1,6 +1,6 @@
-"""Is the noise centred at the exact sum? A mean of residuals that is not zero is a sum that is not what it should be.
+"""Test that the noise is centred at the exact sum: residuals have mean zero.
 
-A record that is not clipped, counted twice, or left out moves the released sums away from what the auditor worked out.
+A record that is not clipped, counted twice, or left out moves the released sums away from the auditor's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fedcore.audit.releases import SCENES, Releases
 
 
 def bias(releases: Releases, false_alarm: float) -> Finding:
-    """Tests the mean of the residuals by coordinate, of each data set, phase and round, and along the exact sum.
+    """Tests the mean of residuals by coordinate, data set, phase and round, and along the exact sum.
 
     Means of standard normals are normal: exact. statistic: the least corrected p-value; threshold: the least that
     passes.

@@ -1,4 +1,4 @@
-"""Is every release in the ledger, once, with the event that the plan has for it?"""
+"""Test that the ledger has each release exactly once, with its planned event."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from fedcore.audit.releases import Releases
 
 
 def charges(releases: Releases) -> Finding:
-    """Compares the ledger's rows of every run with the releases that were sent and with their planned events.
+    """Compares the ledger's rows of every run with the releases and with their planned events.
 
-    An event covers the number of noised answers, so a round that is charged for fewer than it gave shows. statistic:
-    rows that do not fit; threshold: 0. There is no chance in it.
+    An event includes the number of noised answers, so a round charged for fewer answers than it gave is found.
+    statistic: number of faulty rows; threshold: 0; no chance.
     """
     odd = len(releases.odd_rows)
     detail = f"{odd} rows of the ledger do not fit the {releases.answered} releases that were sent and their plan"

@@ -1,8 +1,9 @@
-"""Is every record clipped? Neighbouring data sets that differ in records with a gradient far beyond the bound.
+"""Test that every record is clipped, on neighbours whose gradients differ far beyond the bound.
 
-The releases of the two differ by the clipped canaries, at most the planned sensitivity each along their direction,
-plus the noise of two releases, which is known. Averaged over answers the difference is normal with known variance. That
-holds for means of local steps too, whatever the steps do: a record adds at most its bound to each of their sums.
+The releases of the two data sets differ by the clipped canaries plus the known noise of two releases. Each canary moves
+them by at most the planned sensitivity along its direction. Averaged over answers the difference is normal with known
+variance. That holds for means of local steps too, whatever the steps do: a record adds at most its bound to each of
+their sums.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def clipping(
 ) -> Finding:
     """Tests the mean shift along the canaries against the planned sensitivity, one-sided.
 
-    `differences` (A, d): release with the canaries minus release with their opposites, one row per answer;
-    `direction` (d,): unit vector along which a canary pushes; `noise` (A,): planned standard deviation of a row per
-    coordinate, that of both releases together; `sensitivity` (A,): planned bound on the shift of a row, of all
-    differing records; `records`: who they are, for the sentence.
+    `differences` (A, d): release with the canaries minus release with their opposites, one row per answer. `direction`
+    (d,): unit vector along which a canary pushes. `noise` (A,): planned standard deviation of a row per coordinate, for
+    both releases together. `sensitivity` (A,): planned bound on the shift of a row by all differing records. `records`:
+    name of the differing records, for the sentence.
     statistic: shift over sensitivity, averaged over answers by precision; threshold: 1 plus the noise's quantile.
     Raises ValueError on no answer.
     """
@@ -53,27 +54,27 @@ def clipping(
         f"out of norm, {records} moved the releases by {statistic:.4g} times the planned sensitivity (mean over "
         f"{answers} answers); up to {threshold:.4g} passes, {seen:.4g} would alarm with probability {POWER}"
     )
-    # Not a number must alarm: a comparison with it is false.
+    # NaN must alarm: a comparison with NaN is false.
     passed = statistic <= threshold
     return Finding(f"clipping, {records}", passed, statistic, threshold, false_alarm, sentence)
 
 
 def one_record(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> Finding:
-    """Clipping of one record: neighbours, asked the same queries at the same addresses."""
+    """Tests clipping of one record: neighbours, asked the same queries at the same addresses."""
     run, at = "audit-pair", audited.events[0].start
     return _compared(audited, clipping_pair(audited, row_order(audited, run)[at : at + 1], rng), run, at, false_alarm)
 
 
 def all_records(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> Finding:
-    """Clipping of all records at once: n neighbours apart, so a shift of n times the sensitivity is allowed.
+    """Tests clipping of all records at once: n neighbours apart, n times the sensitivity is allowed.
 
-    Noise stays that of one release, so this sees a clipping bound that is only somewhat too large; one record cannot.
+    The noise is still that of one release, so this test finds a clipping bound that is only slightly too large.
     """
     return _compared(audited, clipping_pair(audited, np.arange(audited.n), rng), "audit-crowd", None, false_alarm)
 
 
 def _compared(audited: AuditedSilo, pair: Pair, run: str, at: int | None, false_alarm: float) -> Finding:
-    """The test on the answers whose sums hold some of the differing records: that at position `at`, or all (None)."""
+    """Tests the answers whose sums have differing records: that at position `at`, or all (None)."""
     without = AuditSession(audited, pair.without).still(run, COMPARED)
     canary = AuditSession(audited, pair.canary).still(run, COMPARED)
     sensitivity = np.array([event.sensitivity for event in canary.events]) * canary.unit
@@ -89,7 +90,7 @@ def _compared(audited: AuditedSilo, pair: Pair, run: str, at: int | None, false_
 
 
 def _differing(audited: AuditedSilo, transcript: Transcript, at: int | None) -> np.ndarray:
-    """How many differing records each message is about, sum by sum and with the sum's weight in the message (A,)."""
+    """Number of differing records in each message, summed by the sums' weights in the message (A,)."""
     reader = Reader(audited)
 
     def held(start: int, stop: int, chosen: np.ndarray | None) -> int:
@@ -101,7 +102,7 @@ def _differing(audited: AuditedSilo, transcript: Transcript, at: int | None) -> 
     found = []
     for event, sums, sent in zip(transcript.events, transcript.sums, transcript.sent, strict=True):
         weights = reader.weights(sent)
-        # An answer that was made of other sums than the method asked for may be about all records.
+        # An answer from other sums than the method asked for may be about all records.
         about = [one.chosen for one in sums] if len(sums) == len(weights) else [None] * len(weights)
         found.append(float(np.abs(weights) @ [held(event.start, event.stop, chosen) for chosen in about]))
     return np.array(found)

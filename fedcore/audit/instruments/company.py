@@ -1,7 +1,7 @@
-"""Does what a silo sends depend on what else goes on? The same question to it alone, with others, and among other runs.
+"""Test that other silos and other runs do not change a silo's answers to the same questions.
 
-Silos of one site that are asked the same are summed in one pass, and share a process with all that it keeps. A silo
-keeps more of a run than it should where runs of another plan change its answers.
+A site sums the silos of one question in one pass, and they share a process with all of its state. A change through
+another plan's runs shows state that a silo should not have.
 """
 
 from __future__ import annotations
@@ -20,58 +20,61 @@ from fedcore.data.records import Records
 
 BESIDE, RUN = "audit-companion", "audit-company"
 ASKED = 24
-"""Addresses, spread over the plan's."""
+"""Number of addresses, spread over the plan's."""
 
 
 def company(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
     """Compares the bits of answers: under one key and question an answer has one noise and one sum.
 
-    In a plan with one silo more, the silo is asked alone, with that one, and while it is asked in a run of another
-    plan. statistic: answers that are others than alone; threshold: 0. There is no chance in it.
+    In a plan with one silo more, the silo is asked alone, with that silo, and between questions of another plan's run.
+
+    statistic: answers that differ from those alone; threshold: 0; no chance.
     """
     pair = audited.beside(BESIDE)
     records, theirs = mixed_records(pair, rng), mixed_records(pair, rng)
-    asked = list(_asked(pair, rng))
-    alone = _answers(AuditSession(pair, records), asked)
+    questions = list(_questions(pair, rng))
+    alone = _answers(AuditSession(pair, records), questions)
     changed, compared = [], 0
-    for what, found in (
+    for company, found in (
         (
             "another silo is asked at the same site",
-            _answers(AuditSession(pair, records, beside={BESIDE: theirs}), asked),
+            _answers(AuditSession(pair, records, beside={BESIDE: theirs}), questions),
         ),
-        ("it is asked in another plan as well", _among(pair, records, asked)),
+        ("it is asked in another plan as well", _among(pair, records, questions)),
     ):
         compared += len(found)
-        changed += [(what, asked[at][0]) for at in range(len(asked)) if found[at] != alone[at]]
+        changed += [(company, questions[at][0]) for at in range(len(questions)) if found[at] != alone[at]]
     detail = f"of {compared} answers in company {len(changed)} are others than alone"
     if changed:
-        what, (phase, round) = changed[0]
-        detail += f"; the first in round {phase}.{round}, where {what}"
+        company, (phase, round) = changed[0]
+        detail += f"; the first in round {phase}.{round}, where {company}"
     return Finding("company", not changed, float(len(changed)), 0.0, 0.0, detail)
 
 
-def _asked(audited: AuditedSilo, rng: np.random.Generator) -> Iterator[tuple[tuple[int, int], Arrays]]:
-    """Addresses with questions: about the first model, and about others, in turn."""
+def _questions(audited: AuditedSilo, rng: np.random.Generator) -> Iterator[tuple[tuple[int, int], Arrays]]:
+    """Yields addresses with questions, in turn about the first model and about others."""
     queries = Queries(audited)
     for turn, address in enumerate(audited.spread(ASKED)):
         yield address, queries.far(address, rng) if turn % 2 else queries.first(address)
 
 
-def _answers(session: AuditSession, asked: list[tuple[tuple[int, int], Arrays]]) -> list[bytes | None]:
+def _answers(session: AuditSession, questions: list[tuple[tuple[int, int], Arrays]]) -> list[bytes | None]:
     found = []
-    for address, sent in asked:
-        session.queries.first(address)  # which tells what goes to each silo by itself
+    for address, sent in questions:
+        session.queries.first(address)  # learns which arrays go to each silo by itself
         found.append(session.payload(RUN, address, sent))
     return found
 
 
-def _among(audited: AuditedSilo, records: Records, asked: list[tuple[tuple[int, int], Arrays]]) -> list[bytes | None]:
-    """Answers of a silo that has agreed to a run of another plan before, and answers in it before each of them."""
+def _among(
+    audited: AuditedSilo, records: Records, questions: list[tuple[tuple[int, int], Arrays]]
+) -> list[bytes | None]:
+    """Answers of a silo that also answers in a run of another plan before each of them."""
     session = AuditSession(audited, records)
     other = AuditSession(audited.in_another_plan(), records, of=session)
     other.approved("audit-other-plan")
     found = []
-    for question in asked:
+    for question in questions:
         if question[0] in other.audited.addresses:
             other.payload("audit-other-plan", question[0], other.queries.first(question[0]))
         found += _answers(session, [question])

@@ -1,8 +1,8 @@
-"""Is every release's noise independent of every other's, and every coordinate's of every other's?
+"""Tests that the noise of all releases, and of all coordinates, is independent.
 
-Noise that is used twice need not be used as it was: with the other sign, scaled, shifted by some coordinates, in
-another order, or as a part of something else. Directions of independent normal vectors are independent and uniform, so
-the cosine of two of them has a known distribution, and so has that of two long vectors that are made of many releases.
+Noise may be used twice in another form: with the other sign, scaled, shifted by some coordinates, reordered, or as a
+part of another vector. Directions of independent normal vectors are independent and uniform, so the cosine of two
+of them has a known distribution. That also holds for two long vectors made of many releases.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from fedcore.audit.finding import Finding
 from fedcore.audit.releases import OTHER_PLAN, SHARED, Releases
 
 WIDE = 256
-"""Most coordinates of which all pairs are compared, and that any two releases are compared by."""
+"""Most coordinates compared in pairs, and most that are compared between two releases."""
 SHIFTED = 128
-"""Coordinates, the first ones, of releases that are compared with one of them shifted."""
+"""Number of first coordinates in comparisons of shifted releases."""
 
 
 def related_releases(releases: Releases, false_alarm: float) -> Finding:
-    """Tests all pairs of releases for a common direction, and for being the same numbers in another order and sign.
+    """Tests all pairs of releases for a common direction, and for equal numbers up to order and sign.
 
-    Pairs that have something in common (neighbours in a run, one address at two silos, in two runs, about two data
-    sets, of two plans) also with one of them shifted or turned round, each alone and all of a kind together. statistic:
-    the least corrected p-value; threshold: the least that passes.
+    Some pairs have something in common: neighbours in a run, one address at two silos, in two runs, about two data
+    sets, of two plans. These are also compared with one of them shifted or reversed, each alone and all of a kind
+    together. statistic: the least corrected p-value; threshold: the least that passes.
     """
     residuals = releases.residuals
     families = {
@@ -41,7 +41,7 @@ def related_releases(releases: Releases, false_alarm: float) -> Finding:
 
 
 def kinds(releases: Releases) -> Mapping[str, np.ndarray]:
-    """Pairs (P, 2) of releases that a mistake in what keys the noise would join."""
+    """Pairs (P, 2) of releases that a fault in the noise's key would join."""
     return {
         "neighbours": releases.pairs(place=1),
         "next but one": releases.pairs(place=2),
@@ -53,9 +53,10 @@ def kinds(releases: Releases) -> Mapping[str, np.ndarray]:
 
 
 def related_coordinates(releases: Releases, false_alarm: float) -> Finding:
-    """Tests all pairs of coordinates (of a wide model: evenly chosen ones and neighbours) over all releases.
+    """Tests all pairs of coordinates over all releases.
 
-    Of values, and of signs alone, which no rare large value can hide. statistic: the least corrected p-value.
+    Of a wide model, evenly chosen ones and neighbours.
+    Compares values, and signs alone, which no rare large value can hide. statistic: the least corrected p-value.
     """
     residuals = releases.residuals
     width = residuals.shape[1]
@@ -96,11 +97,12 @@ def _closest_directions(rows: np.ndarray) -> np.ndarray:
 
 
 def _same(rows: np.ndarray, step: float = 0.0) -> np.ndarray:
-    """P-value (1,) of the closest two rows up to order and signs; only neighbours in norm can be as close as that.
+    """P-value (1,) of the closest two rows up to order and signs.
 
-    For one order and one choice of signs the distance of two rows squared over 2 is chi-square, below t with
-    probability at most (t/2)^(d/2) / Gamma(d/2 + 1); there are d! orders, 2^d signs, and all pairs (Bonferroni).
-    `step`: how far a grid may have moved each number, so two numbers may have come closer by twice as much.
+    Only neighbours in norm can be that close.
+    For one order and one choice of signs the squared distance of two rows over 2 is chi-square. It is below t with
+    probability at most (t/2)^(d/2) / Gamma(d/2 + 1). There are d! orders, 2^d signs, and all pairs (Bonferroni).
+    `step`: largest movement of a number by a grid; two numbers may have come closer by twice as much.
     """
     width, pairs = rows.shape[1], math.comb(len(rows), 2)
     order = np.argsort(np.square(rows).sum(axis=1))
@@ -114,7 +116,7 @@ def _same(rows: np.ndarray, step: float = 0.0) -> np.ndarray:
 
 
 def _shifted(name: str, rows: np.ndarray, pairs: np.ndarray) -> dict[str, np.ndarray]:
-    """P-values for the first rows of pairs against the second, shifted round by any number, as they are and reversed.
+    """P-values for the first rows of pairs against the second, shifted by any number, also reversed.
 
     `... all together`: pairs that share no release are joined to two long vectors, for each shift.
     """
@@ -134,7 +136,7 @@ def _shifted(name: str, rows: np.ndarray, pairs: np.ndarray) -> dict[str, np.nda
 
 
 def _joint(rows: np.ndarray, pairs: np.ndarray, reverse: bool) -> np.ndarray:
-    """P-values by shift (d,) of the cosine of all first rows in one vector and all second ones, shifted, in another."""
+    """P-values by shift (d,) of the cosine of all first rows in one vector and all shifted second ones."""
     a, b = rows[pairs[:, 0]], rows[pairs[:, 1]]
     b = b[:, ::-1] if reverse else b
     dots = np.fft.irfft((np.fft.rfft(a, axis=1).conj() * np.fft.rfft(b, axis=1)).sum(axis=0), rows.shape[1])
@@ -143,11 +145,11 @@ def _joint(rows: np.ndarray, pairs: np.ndarray, reverse: bool) -> np.ndarray:
 
 
 def _disjoint(pairs: np.ndarray) -> np.ndarray:
-    """Which of the pairs (P,) to keep so that no release is in two of them: in order, as they come."""
+    """Mask (P,) of pairs of which no two share a release: each pair that is disjoint from those before."""
     used: set[int] = set()
-    kept = np.zeros(len(pairs), dtype=bool)
+    disjoint = np.zeros(len(pairs), dtype=bool)
     for at, (first, second) in enumerate(pairs.tolist()):
         if first not in used and second not in used:
-            kept[at] = True
+            disjoint[at] = True
             used |= {first, second}
-    return kept
+    return disjoint

@@ -1,7 +1,7 @@
-"""Do coins and noise follow from the run's secret key, and from nothing else that changes? Reaches into the silo.
+"""Test that coins and noise follow from the run's secret key and from no other changing value.
 
-Outputs alone cannot show it: coins that anybody can foresee look like any others. The ledger keeps the key of a run,
-so an auditor's ledger gives one silo, for one run and one question, one key or another.
+The test reaches into the silo: foreseeable coins look like any others in the outputs. The ledger stores the key of a
+run, so an auditor's ledger gives one silo, for one run and one question, one key or another.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fedcore.audit.scenes import equal_records
 from fedcore.ledger.memory import MemoryLedger
 
 ASKED = 40
-"""Addresses of the run, the first ones."""
+"""Number of the run's first addresses that are asked."""
 RUN = "audit-keys"
 
 
 class _GivenKey(MemoryLedger):
-    """Gives every run the key that the auditor wants, and can be emptied."""
+    """A ledger that gives every run the auditor's key, and can be emptied."""
 
     key = b""
 
@@ -46,26 +46,26 @@ class _GivenKey(MemoryLedger):
 
 
 def keys(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> Finding:
-    """Tests that the same question at the same address gets other coins and other noise under another key, be it in one
-    bit only, and the same under the same key, whatever was asked in between.
+    """Tests that another key, even in one bit, changes coins and noise, and the same key repeats them.
 
-    Under two keys a record is in both samples as often as in two independent ones: exact binomial and hypergeometric
-    counts. A number of the noise is equal to that of another key with probability below 2^-40 (a grid's step is at most
-    2^-20 of the noise, and a sum has many numbers). statistic: the least corrected p-value.
+    Questions and addresses are the same, whatever was asked in between. Under two keys a record is in both samples as
+    often as in two independent ones: exact binomial and hypergeometric counts. A number of the noise equals that of
+    another key with probability below 2^-40. (A grid's step is at most 2^-20 of the noise, and a sum has many numbers.)
+    statistic: the least corrected p-value.
     """
     ledger = _GivenKey(audited.silo)
     session = AuditSession(audited, equal_records(audited, rng), ledger)
     key = rng.bytes(32)
     others = [rng.bytes(32), bytes([key[0] ^ 1]) + key[1:], key[:-1] + bytes([key[-1] ^ 128])]
-    first = _asked(session, ledger, key)
+    first = _answers(session, ledger, key)
     families: dict[str, list[float]] = {"the same key": [], "coins of another key": [], "noise of another key": []}
     for other in others:
-        payloads, coins = _asked(session, ledger, other)
+        payloads, coins = _answers(session, ledger, other)
         same = [bool(np.array_equal(one, two)) for one, two in zip(first[0], payloads, strict=True)]
-        # One number on a grid may be equal by chance: all of them hardly ever.
+        # One number on a grid may be equal by chance; all of them are hardly ever equal.
         families["noise of another key"].append(1e-40 if all(same) else 1.0)
         families["coins of another key"] += _overlap(audited, first[1], coins)
-    again = _asked(session, ledger, key)
+    again = _answers(session, ledger, key)
     repeated = all(np.array_equal(one, two) for one, two in zip(first[0], again[0], strict=True))
     repeated &= [_chosen(one) for one in first[1]] == [_chosen(one) for one in again[1]]
     families["the same key"].append(1.0 if repeated else 0.0)
@@ -73,13 +73,13 @@ def keys(audited: AuditedSilo, rng: np.random.Generator, false_alarm: float) -> 
     return least("keys", {name: np.array(cells) for name, cells in families.items()}, false_alarm, sentence)
 
 
-def _asked(session: AuditSession, ledger: _GivenKey, key: bytes) -> tuple[list[np.ndarray], list[tuple[Sum, ...]]]:
-    """Payloads and sums of the run's first addresses, in a silo that has never heard of the run, under this key."""
+def _answers(session: AuditSession, ledger: _GivenKey, key: bytes) -> tuple[list[np.ndarray], list[tuple[Sum, ...]]]:
+    """Payloads and sums of the run's first addresses, in a silo that opens the run anew under this key."""
     ledger.empty()
     ledger.key = key
     payloads, sums = [], []
     for address in session.audited.addresses[:ASKED]:
-        release, about = session.heard(RUN, address)
+        release, about = session.answer(RUN, address)
         payloads.append(release.payload)
         sums.append(about)
     session.forget(RUN)
@@ -91,7 +91,7 @@ def _chosen(sums: tuple[Sum, ...]) -> list[bytes]:
 
 
 def _overlap(audited: AuditedSilo, one: list[tuple[Sum, ...]], two: list[tuple[Sum, ...]]) -> list[float]:
-    """P-values of how many places are in both samples, and of how many coins agree, over all addresses."""
+    """P-values of the number of places in both samples, or of agreeing coins, over all addresses."""
     law, seen = np.ones(1), 0
     for address, first, second in zip(audited.addresses, one, two, strict=False):
         event = audited.event(address)

@@ -1,7 +1,7 @@
-"""Is the noise as fine as it should be? Values that repeat, sums that are multiples of more than the grid's step.
+"""Test that noise is as fine as planned: values do not repeat, and sums use every step of the grid.
 
-Noise of a coarse sampler, of float32 or of a table, has the right distribution to the eye, and hides little: what lies
-between its values shows through.
+Noise of a coarse sampler, of float32 or of a table, looks right but hides little: exact sums between its values stay
+visible.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from fedcore.planning.phase import Phase
 from fedcore.silo.answers import ANSWERS
 
 EQUAL = 1e-12
-"""Residuals that are no farther apart count as equal: a thousand times their rounding."""
+"""Largest distance of equal residuals: a thousand times their rounding."""
 NUMBERS = 2**17
 DIVISORS = (2, 3, 4, 5, 7, 8, 16, 64, 256)
 STEPS = 2**20
-"""The least planned noise, in steps of the grid: what rounding to it adds to a sensitivity is charged as so little."""
+"""Least ratio of planned noise to the grid's step; the charge for rounding to the grid assumes it."""
 
 
 def lattice(audited: AuditedSilo, releases: Releases, false_alarm: float) -> Finding:
-    """Tests how many residuals repeat (noise in double precision), or what steps of the grid divide by (a grid).
+    """Tests repeats of residuals (noise in double precision), or divisors of steps (noise on a grid).
 
     statistic: the least corrected p-value; threshold: the least that passes.
     """
@@ -39,7 +39,7 @@ def lattice(audited: AuditedSilo, releases: Releases, false_alarm: float) -> Fin
         found = _divisible(audited, releases)
         names = {family: DIVISORS for family in found}
         return least("fineness", found, false_alarm, "sums use every step of the planned grid", names)
-    # Exact sums of these two data sets are one, so equal noise leaves equal residuals, up to the last bits.
+    # Exact sums of these two data sets are equal, so equal noise leaves equal residuals, up to the last bits.
     values = releases.residuals[releases.scene <= 1].ravel()
     values = np.sort(values[:: max(1, len(values) // NUMBERS)][:NUMBERS])
     repeats = int((np.diff(values) <= EQUAL).sum())
@@ -48,7 +48,7 @@ def lattice(audited: AuditedSilo, releases: Releases, false_alarm: float) -> Fin
 
 
 def _repeated(repeats: int, many: int) -> float:
-    """Probability of so many close pairs or more among `many` independent normals.
+    """Probability of `repeats` or more close pairs among `many` independent normals.
 
     A pair is closer than t with probability at most p = 2t / sqrt(4 pi), and then so is a pair of neighbours. The
     number of pairs is within 2 m^3 p^2 of Poisson in total variation (Arratia, Goldstein, Gordon 1989, Theorem 1).
@@ -60,11 +60,12 @@ def _repeated(repeats: int, many: int) -> float:
 
 
 def _divisible(audited: AuditedSilo, releases: Releases) -> dict[str, np.ndarray]:
-    """P-values by phase and divisor: of how many released sums, in steps, a number divides. Where a message is the mean
-    of several sums, which is on no grid, of what the silo adds to sums of zeros.
+    """P-values by phase and divisor of the number of released sums, in steps, that it divides.
 
-    A discrete Gaussian whose parameter is at least 2^20 is uniform over the residues of so small a number but for less
-    than 1e-300, whatever the sum is, so counts are binomial. A coarser grid, or a number between its steps, has 0.
+    A message that is the mean of several sums lies on no grid; the silo's noise on sums of zeros takes its place. A
+    discrete Gaussian whose parameter is at least 2^20 is uniform over the residues of such a small divisor, within
+    1e-300, whatever the sum. Counts are therefore binomial. A coarser grid, or a number between its steps, has p-value
+    0.
     """
     found = {}
     for phase in audited.phases:
@@ -72,7 +73,7 @@ def _divisible(audited: AuditedSilo, releases: Releases) -> dict[str, np.ndarray
             ratios = [_ratio(audited, phase, 1.0)]
             payload = np.array(_added(audited, phase)) * ratios[0]
         else:
-            # Of every data set: sums of nothing lie on any grid. Another plan may have another sigma, so another ratio.
+            # Sums of every data set: zero lies on any grid. Another plan may have another sigma, so another ratio.
             of = np.flatnonzero((releases.phase == phase.index) & (releases.scene != OTHER_PLAN))
             of = of[:: max(1, len(of) // 1024)]
             ratios = [_ratio(audited, phase, unit) for unit in releases.unit[of]]
@@ -89,7 +90,7 @@ def _divisible(audited: AuditedSilo, releases: Releases) -> dict[str, np.ndarray
 
 
 def _ratio(audited: AuditedSilo, phase: Phase, unit: float) -> float:
-    """Of the planned noise to the step of the grid, which is a power of two in any unit of the question."""
+    """Ratio of the planned noise to the grid's step, a power of two in any unit of the question."""
     event, kind, problem = phase.event(audited.silo, 1), ANSWERS[phase.question.kind], audited.plan.problem
     scaled = replace(event, sigma=event.sigma * unit, sensitivity=event.sensitivity * unit)
     reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)

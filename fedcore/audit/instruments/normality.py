@@ -1,6 +1,6 @@
-"""Are the residuals normal, each release and each number? Tests of single releases, of tails, of gaps near zero.
+"""Tests that residuals are normal, each release and each number: sizes, tails, gaps near zero.
 
-A sampler that is cut off, heavy-tailed, or silent once in a while can have the planned variance over all releases.
+A sampler that is truncated, heavy-tailed, or silent once in a while can have the planned variance over all releases.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from fedcore.audit.finding import Finding
 from fedcore.audit.releases import Releases
 
 NEAR = 1e-6
-"""Of a residual that is next to no noise at all, in units of sigma."""
+"""Largest residual that counts as next to no noise, in units of sigma."""
 TAILS = (1.0, 2.0, 3.0, 3.5, 4.0, 4.5, 5.0, 7.0)
-"""Beyond which residuals are counted."""
+"""Thresholds, in units of sigma, beyond which residuals are counted."""
 SORTED = 2**18
 """Most residuals whose distribution is compared with the normal one."""
 FINENESS = 2.0**-20
-"""Most that a grid's step is of the noise (`privacy.grid_noise`): so much more may lie in an interval."""
+"""Largest ratio of a grid's step to the noise (`privacy.grid_noise`); so much more may be near zero."""
 
 
 CUT = 5.0
-"""Residuals beyond it are left to `TAILS`, where their fourth power is compared."""
+"""Largest residual whose fourth power is summed; `TAILS` counts those beyond."""
 
 
 def single_releases(releases: Releases, false_alarm: float) -> Finding:
-    """Tests every release by itself: its sum of squares is chi-square, neither next to nothing nor far too much.
+    """Tests every release by itself: its sum of squares is chi-square.
 
-    Together they are compared with that distribution by Kolmogorov and Smirnov's test (exact p-value), which shows
-    noise whose size changes from release to release. statistic: the least corrected p-value.
+    Kolmogorov and Smirnov's test (exact p-value) compares all sums of squares with that distribution. It finds noise
+    whose size changes from release to release. statistic: the least corrected p-value.
     """
     width = releases.residuals.shape[1]
     rows = np.square(releases.residuals).sum(axis=1)
@@ -47,12 +47,12 @@ def single_releases(releases: Releases, false_alarm: float) -> Finding:
 
 
 def distribution(releases: Releases, false_alarm: float) -> Finding:
-    """Tests the distribution of single numbers: Kolmogorov and Smirnov, fourth powers, tails, and what is almost zero.
+    """Tests the distribution of single numbers: distance, fourth powers, tails, values next to zero.
 
-    Counts are binomial, p-values of the distance exact (Simard and L'Ecuyer), those of fourth powers at least exact
-    (Chernoff). On a grid the discrete distribution is
-    within 2^-20 of the normal one, far below what either sees; what is almost zero is counted against a rate that
-    allows for the grid. statistic: the least corrected p-value.
+    The distance is Kolmogorov and Smirnov's.
+    Counts are binomial. P-values of the distance are exact (Simard and L'Ecuyer), those of fourth powers at least exact
+    (Chernoff). On a grid the discrete distribution is within 2^-20 of the normal one, far below what either test finds.
+    Values next to zero are counted against a rate that allows for the grid. statistic: the least corrected p-value.
     """
     values = releases.residuals.ravel()
     some = values[:: max(1, len(values) // SORTED)][:SORTED]
@@ -82,16 +82,17 @@ def _distance(values: np.ndarray, of: Any) -> float:
 
 @cache
 def _quadrature() -> tuple[np.ndarray, np.ndarray]:
-    """Points of [-CUT, CUT] and the normal density's mass at each, exact for smooth functions (Gauss and Legendre)."""
+    """Points of [-CUT, CUT] and the normal mass at each, exact for smooth functions (Gauss, Legendre)."""
     nodes, weights = np.polynomial.legendre.leggauss(400)
     return CUT * nodes, CUT * weights * stats.norm.pdf(CUT * nodes)
 
 
 def _fourth_powers(values: np.ndarray) -> float:
-    """P-value at least of the sum of He(r) = r^4 - 6 r^2 + 3, cut to 0 beyond `CUT`, which the tails' weight moves.
+    """Upper bound on the p-value of the sum of He(r) = r^4 - 6 r^2 + 3, cut to 0 beyond `CUT`.
 
-    P(S >= s) <= exp(-t s) M(t)^n for every t > 0, M the moment generating function of He under the normal law, here an
-    integral of a smooth function on an interval (Chernoff's bound); both tails.
+    Heavy tails move the sum.
+    Chernoff's bound: P(S >= s) <= exp(-t s) M(t)^n for every t > 0. M is the moment generating function of He under the
+    normal law, here an integral of a smooth function on an interval. Both tails.
     """
     at, mass = _quadrature()
 

@@ -1,6 +1,6 @@
-"""Does anything but noised numbers depend on records? The same questions, keys and addresses, about other records.
+"""Test that only noised numbers depend on records: equal questions, keys and addresses, other records.
 
-A silo that fails, refuses, warns or answers in another shape because of a record tells of it, without any noise.
+A silo that fails, refuses, warns or changes its answer's shape because of a record reveals it without any noise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedcore.data.records import Records
 from fedcore.errors import SiloError
 
 ASKED = 2
-"""Addresses of each data set, the first and the last among them."""
+"""Number of addresses of each data set, the first and the last among them."""
 VALUES = (
     0.0,
     -0.0,
@@ -56,12 +56,12 @@ VALUES = (
 )
 """Features of unusual records."""
 NO_CLASS = (0.5, np.nan, np.inf, -np.inf)
-"""Labels of unusual records, which no model knows."""
+"""Labels of unusual records, outside of every model's classes."""
 LABELS = (0.0, 1.0, -1.0, 5e-324, 1e6, -1e9, 1e154, -1e200, 1.7976931348623157e308)
-"""Further ones, where labels are real numbers."""
+"""Further labels of unusual records, where labels are real numbers."""
 
 
-class _Kept(logging.Handler):
+class _LogLines(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.NOTSET)
         self.lines: list[str] = []
@@ -71,11 +71,11 @@ class _Kept(logging.Handler):
 
 
 def outcomes(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
-    """Compares, between data sets, failures, refusals and their sentences, forms and sizes of answers, rows, counts,
-    warnings, log lines and output.
+    """Compares all outcomes between data sets except the numbers of answers.
 
-    Data sets differ in one record, at the first or the last place of the file, or in all of them; the silo's split is
-    the same. statistic: those that differ from the first; threshold: 0. There is no chance in it.
+    Compared are failures, refusals and their sentences, forms and sizes of answers, rows, counts, warnings, log lines
+    and output. Data sets differ in one record, at the first or the last place of the file, or in all of them; the
+    silo's split is the same. statistic: data sets that differ from the first; threshold: 0; no chance.
     """
     usual = mixed_records(audited, rng)
     expected = _outcome(audited, usual)
@@ -95,17 +95,17 @@ def outcomes(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
 
 
 def _outcome(audited: AuditedSilo, records: Records) -> tuple[Any, ...]:
-    """All that happens, but the numbers of answers: in a run that is asked, asked again, told of and closed."""
+    """All outcomes of a run except the numbers of answers: asked, asked again, accounted for and closed."""
     chosen, run = audited.spread(ASKED), "audit-outcomes"
-    kept, out, happened = _Kept(), io.StringIO(), []
+    logged, out, happened = _LogLines(), io.StringIO(), []
     root, level = logging.getLogger(), logging.getLogger().level
     with contextlib.ExitStack() as watched:
         caught = watched.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         watched.enter_context(contextlib.redirect_stdout(out))
         watched.enter_context(contextlib.redirect_stderr(out))
-        root.addHandler(kept)
-        watched.callback(root.removeHandler, kept)
+        root.addHandler(logged)
+        watched.callback(root.removeHandler, logged)
         root.setLevel(logging.DEBUG)
         watched.callback(root.setLevel, level)
         computed, rows = -1, []
@@ -125,11 +125,14 @@ def _outcome(audited: AuditedSilo, records: Records) -> tuple[Any, ...]:
     answers = tuple(one for one in happened[: len(chosen) + 1])
     beyond = tuple(happened[len(chosen) + 1 :])
     messages = [f"{one.category.__name__} {one.message}" for one in caught]
-    return answers, beyond, computed, rows, account, messages, kept.lines, out.getvalue()
+    return answers, beyond, computed, rows, account, messages, logged.lines, out.getvalue()
 
 
 def _answer(session: AuditSession, run: str, address: tuple[int, int], far: bool = False) -> tuple[Any, ...]:
-    """`far`: about a model at the edge of the domain, the same one for every data set."""
+    """The answer's form, or the refusal or error.
+
+    `far`: about a model at the domain's edge, the same for all data sets.
+    """
     try:
         sent = session.queries.first(address) if address[0] <= len(session.audited.plan.phases) else {}
         if far:
@@ -144,7 +147,7 @@ def _answer(session: AuditSession, run: str, address: tuple[int, int], far: bool
 
 
 def neighbours(audited: AuditedSilo, usual: Records, rng: np.random.Generator) -> Iterator[tuple[str, Records]]:
-    """Data sets of the same size, with what is unusual about each."""
+    """Yields data sets of the same size, each with a description of what is unusual."""
     places = {"first": 0, "last": audited.n - 1}
     for turn, value in enumerate(VALUES):
         (whole, first), (part, second) = list(places.items())[:: -1 if turn % 2 else 1]

@@ -1,7 +1,7 @@
-"""Are secret samples what the plan says, and independent? Their sizes, who is in them, and who is in two of them.
+"""Tests that secret samples are as planned and independent: sizes, records, and overlaps.
 
-Amplification by sampling is worth nothing if the same records are asked about again and again: what two independent
-samples share is binomial (coins) or hypergeometric (a fixed size).
+Amplification by sampling fails if the same records are asked about again and again. The overlap of two independent
+samples is binomial (coins) or hypergeometric (a fixed size).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ COMPARED = 512
 
 
 def samples(releases: Releases, false_alarm: float) -> Finding:
-    """Tests who takes part: every record and every place as often as planned, and samples of the planned sizes.
+    """Tests participation: every record and place as often as planned, and samples of planned sizes.
 
-    Counts are binomial. Samples of a fixed size have just that size, and who takes part does not depend on records:
-    there is no chance in these two. statistic: the least corrected p-value; threshold: the least that passes.
+    Counts are binomial. Samples of a fixed size have exactly that size, and participation does not depend on records;
+    these two tests have no chance. statistic: the least corrected p-value; threshold: the least that passes.
     """
     families: dict[str, np.ndarray] = {}
     draws = apart_from_shared_coins(releases.draws)
@@ -50,10 +50,10 @@ def samples(releases: Releases, false_alarm: float) -> Finding:
 
 
 def overlap(releases: Releases, false_alarm: float) -> Finding:
-    """Tests what samples share: any two of a phase, and neighbouring asks, rounds, runs and silos all together; and how
-    many of a sample are neighbours.
+    """Tests overlaps of samples: any two of a phase, and all neighbouring asks, rounds, runs and silos.
 
-    statistic: the least corrected p-value; threshold: the least that passes.
+    Also tests how many records of a sample are neighbours. statistic: the least corrected p-value; threshold: the least
+    that passes.
     """
     families: dict[str, np.ndarray] = {}
     draws = apart_from_shared_coins(releases.draws)
@@ -67,7 +67,7 @@ def overlap(releases: Releases, false_alarm: float) -> Finding:
             "runs": (0, 1, 0, 0),
             "silos": (1, 0, 0, 0),
         }.items():
-            both = [_together(pairs) for odd in (0, 1) if (pairs := _apart(index, step, odd))]
+            both = [_joint(pairs) for odd in (0, 1) if (pairs := _apart(index, step, odd))]
             if both:
                 families[f"phase {phase}, {name}"] = np.array(both)
         orders = ([draw.taken for draw in mine], [draw.taken[np.argsort(draw.rows)] for draw in mine])
@@ -81,7 +81,7 @@ def apart_from_shared_coins(draws: Iterable[Draw]) -> list[Draw]:
 
 
 def by_phase(draws: Iterable[Draw]) -> dict[int, list[Draw]]:
-    """Draws by the phase whose shard and rate they share."""
+    """Draws by phase; those of one phase share shard and rate."""
     found: dict[int, list[Draw]] = {}
     for draw in draws:
         found.setdefault(draw.address[0], []).append(draw)
@@ -89,19 +89,19 @@ def by_phase(draws: Iterable[Draw]) -> dict[int, list[Draw]]:
 
 
 def _blind(draws: Iterable[Draw]) -> bool:
-    """Whether one key and one query drew the same sample from records without features and from others."""
-    kept: dict[tuple[int, tuple[int, int], int], np.ndarray] = {}
+    """True if one key and one query drew the same sample from records without features and from others."""
+    silent: dict[tuple[int, tuple[int, int], int], np.ndarray] = {}
     for draw in draws:
         key = (draw.run, draw.address, draw.ask)
         if draw.scene == 0:
-            kept[key] = draw.taken
-        elif draw.scene == SHARED and key in kept and not np.array_equal(kept[key], draw.taken):
+            silent[key] = draw.taken
+        elif draw.scene == SHARED and key in silent and not np.array_equal(silent[key], draw.taken):
             return False
     return True
 
 
 def _closest(draws: list[Draw]) -> np.ndarray:
-    """P-values by pair of how much two samples share, one-sided; corrected over pairs where they are read."""
+    """One-sided p-values of the overlap of two samples, by pair; not corrected for their number."""
     if len(draws) < 2:
         return np.array([])
     taken = np.array([draw.taken for draw in draws]).astype(float)
@@ -116,10 +116,10 @@ def _closest(draws: list[Draw]) -> np.ndarray:
 def _apart(
     index: dict[tuple[int, int, int, int], Draw], step: tuple[int, int, int, int], odd: int
 ) -> list[tuple[Draw, Draw]]:
-    """Pairs of draws whose scene, run, round and ask differ by `step`, none of them in two pairs.
+    """Disjoint pairs of draws whose scene, run, round and ask differ by `step`.
 
-    `odd`: 1 for those that begin with an odd number of steps, else 0. Both scenes of a pair are those of equal keys,
-    but for the silos, which are the first two.
+    `odd`: 1 for pairs that begin with an odd number of steps, else 0. Both scenes of a pair have equal keys, except
+    that the first two scenes are two silos.
     """
     found = []
     for key, draw in index.items():
@@ -131,10 +131,10 @@ def _apart(
 
 
 def _adjacent(samples: Sequence[np.ndarray]) -> float:
-    """Two-sided p-value of how often a record of a sample is followed by one.
+    """Two-sided p-value of how often a record of a sample is followed by another one of it.
 
-    Given its size s of n, each sample is as likely, and falls into r stretches with probability
-    C(s - 1, r - 1) C(n - s + 1, r) / C(n, s), a hypergeometric one; s - r of its records are followed by another.
+    Given its size s of n, each sample is equally likely. It falls into r stretches with the hypergeometric probability
+    C(s - 1, r - 1) C(n - s + 1, r) / C(n, s); s - r of its records are followed by another.
     """
     n, total = len(samples[0]), np.ones(1)
     for size, many in Counter(int(taken.sum()) for taken in samples).items():
@@ -146,8 +146,8 @@ def _adjacent(samples: Sequence[np.ndarray]) -> float:
     return min(1.0, 2.0 * max(0.0, min(below, above)))
 
 
-def _together(pairs: list[tuple[Draw, Draw]]) -> float:
-    """Two-sided p-value of how many records all pairs share: a sum of independent counts, one for each pair."""
+def _joint(pairs: list[tuple[Draw, Draw]]) -> float:
+    """Two-sided p-value of the total overlap of all pairs: a sum of independent counts, one for each pair."""
     shared = sum(int((first.taken & second.taken).sum()) for first, second in pairs)
     n, rate, many = len(pairs[0][0].taken), pairs[0][0].rate, len(pairs)
     if pairs[0][0].sampling != "without-replacement":
@@ -160,7 +160,7 @@ def _together(pairs: list[tuple[Draw, Draw]]) -> float:
 
 
 def _power(pmf: np.ndarray, many: int) -> np.ndarray:
-    """The distribution of the sum of `many` independent counts, by repeated squaring; errors of 1e-15 or so."""
+    """Distribution of the sum of `many` independent counts, by repeated squaring; errors about 1e-15."""
     result, square = np.ones(1), pmf
     while many:
         if many & 1:

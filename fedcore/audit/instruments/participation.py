@@ -1,4 +1,4 @@
-"""Who took part in a silo's secret samples, counted inside the silo, where its sums are made."""
+"""Participation in a silo's secret samples, counted inside the silo, where its sums are made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedcore.audit.releases import Releases
 def participation(releases: Releases, false_alarm: float) -> Finding:
     """Tests in every phase with samples how often records took part; the phases share `false_alarm`.
 
-    The finding is that of the worst phase, `detail` has all. Samples of a fixed size have their own test (`samples`).
+    The finding is that of the worst phase; `detail` names all. Samples of a fixed size have their own test (`samples`).
     """
     phases = by_phase(apart_from_shared_coins(releases.draws))
     level = false_alarm / len(phases)

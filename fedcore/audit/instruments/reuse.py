@@ -1,7 +1,8 @@
-"""Does every release have noise of its own? Any two are subtracted: noise that both share leaves nothing over.
+"""Test that every release has noise of its own: no two releases share it.
 
-With known inputs taken away and planned sigma divided out, the difference of two independent rows over sqrt(2) has a
-chi-square sum of squares with d degrees of freedom; a shared noise vector gives zero, up to rounding.
+The exact mean is subtracted from each row, and the planned sigma divided out. For two independent rows the difference
+over sqrt(2) has a chi-square sum of squares with d degrees of freedom. A shared noise vector gives zero, up to
+rounding.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from fedcore.audit.finding import Finding
 ROWS = 400
 """Most rows that are compared with each other, 79,800 pairs."""
 COORDINATES = 64
-"""Most coordinates of a row that are looked at: enough to tell any two vectors apart, and cheap for wide models."""
+"""Most coordinates of a row that are compared: enough to separate any two vectors."""
 
 
 def reuse(residuals: np.ndarray, false_alarm: float, step: float = 0.0) -> Finding:
     """Tests the closest pair of `residuals` (A, d), one row per release, each over its planned sigma.
 
-    statistic: least mean square of a pair's difference, in units of the planned 2 sigma^2; threshold: its
-    `false_alarm` quantile over all pairs (Bonferroni). `step`: how far a grid may have moved each number; where chance
-    alone may make two rows on it equal (one number each), the threshold is 0 and nothing is found. Evenly chosen rows
-    are compared if there are more than ROWS. Raises ValueError for fewer than two rows.
+    statistic: least mean square of a pair's difference, in units of the planned 2 sigma^2; threshold: its `false_alarm`
+    quantile over all pairs (Bonferroni). `step`: largest movement of a number by a grid. Where chance alone may make
+    two rows on a grid equal (one number each), the threshold is 0 and no pair is found. Evenly chosen rows are compared
+    if there are more than ROWS. Raises ValueError for fewer than two rows.
     """
     if residuals.ndim != 2 or len(residuals) < 2 or not 0 < false_alarm < 1:
         raise ValueError(f"residuals of shape {residuals.shape} at {false_alarm} make no test of pairs")

@@ -1,7 +1,7 @@
-"""Does a silo draw its samples at the planned rate? A binomial test on how often canaries took part.
+"""Test that a silo draws its samples at the planned rate: binomial, on participations.
 
-Under Poisson sampling each of m canaries takes part in each of R rounds by its own coin, so the number of
-participations is binomial(m R, rate). Who counts must see the draws: an auditor inside the silo, not the server.
+Under Poisson sampling each of m canaries takes part in each of R rounds by its own coin. The number of participations
+is therefore binomial(m R, rate). Counting them needs the draws: an auditor inside the silo can, the server cannot.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def power(trials: int, rate: float, factor: float, false_alarm: float) -> float:
 
 
 def trials_needed(rate: float, false_alarm: float, factor: float = FACTOR, target: float = POWER) -> int:
-    """A number of draws (canaries times rounds) with at least this power, within a few draws of the least one.
+    """A number of draws (canaries times rounds) with at least this power, near the least one.
 
-    The power of a discrete test is not monotone in the draws; the answer itself has been checked.
+    The power of a discrete test is not monotone in the draws; that of the result has been computed.
     """
     trials = 1
     while power(trials, rate, factor, false_alarm) < target:
@@ -48,7 +48,7 @@ def trials_needed(rate: float, false_alarm: float, factor: float = FACTOR, targe
 
 
 def sampling_rate(participations: int, trials: int, rate: float, false_alarm: float) -> Finding:
-    """Tests observed participations out of `trials` = canaries times rounds against the planned rate, two-sided.
+    """Tests participations in `trials` = canaries times rounds against the planned rate, two-sided.
 
     statistic: observed rate over planned rate; threshold: the greatest that passes. Raises ValueError as `limits`, or
     unless 0 <= participations <= trials.

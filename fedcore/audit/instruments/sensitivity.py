@@ -1,7 +1,7 @@
-"""Does another record move an answer by no more than is charged? Exactly: the same questions by a plan without noise.
+"""Test that another record moves an answer by at most the charge, exactly, in a plan without noise.
 
-Noise hides from the other instruments whether the charged sensitivity is a few hundredths too small. Here the distance
-of two messages about neighbouring records is held against the charge of the plan with noise.
+In the other instruments noise hides a charged sensitivity that is a few hundredths too small. This one compares the
+distance of two messages about neighbouring records with the charge of the plan with noise.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from fedcore.data.records import Records
 
 RUN = "audit-sensitivity"
 SLACK = 1.0 + 1e-9
-"""On distances: rounding of sums of as few records as an audit has."""
+"""Factor on distances for the rounding of sums of as few records as an audit has."""
 
 
 def sensitivity(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
-    """Compares, between neighbouring data sets, how far messages without noise lie apart with what is charged for it.
+    """Compares distances of messages without noise about neighbours with the charged sensitivity.
 
-    statistic: the largest distance over the charged one, of all differing records together; threshold: 1 + 1e-9. There
-    is no chance in it. Raises InputError where the method has no plan without noise.
+    statistic: the largest distance over the charged one, of all differing records together; threshold: 1 + 1e-9. No
+    chance.
+    Raises InputError where the method has no plan without noise.
     """
     plain = audited.without_noise()
     worst, compared, where = 0.0, 0, ""
     order = row_order(plain, RUN)
     for one, others, addresses in _compared(plain, order, rng):
-        first = _asked(plain, one, order, addresses)
+        first = _messages(plain, one, order, addresses)
         for name, other in others:
-            differing, second = _rows(one, other), _asked(plain, other, order, addresses)
+            differing, second = _rows(one, other), _messages(plain, other, order, addresses)
             for address, (message, held) in first.items():
                 compared += 1
                 most = audited.event(address).sensitivity
                 charged = most * held(differing)
                 distance = float(np.linalg.norm(second[address][0] - message))
-                # Of a sample without a differing record the distance is zero, up to rounding of the others' sum.
+                # A sample without a differing record moves by zero, up to rounding of the others' sum.
                 still = 0.0 if distance <= 1e-9 * most else np.inf
                 moved = distance / charged if charged > 0 else still
                 if not moved <= worst:
@@ -58,8 +59,10 @@ def sensitivity(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
 def _compared(
     plain: AuditedSilo, order: np.ndarray, rng: np.random.Generator
 ) -> Iterator[tuple[Records, Iterable[tuple[str, Records]], list[tuple[int, int]]]]:
-    """A data set, those that it is compared with by name, and the addresses that are asked. Later local steps ask at
-    models that a record has moved: all others are silent there."""
+    """Yields a data set, its neighbours by name, and the addresses that are asked.
+
+    Later local steps ask at models that a record has moved; the other records of their data sets are silent.
+    """
     addresses = chosen(plain)
     for name, rows in (("one record is far out", order[plain.events[0].start :][:1]), ("all are far out", order)):
         pair = clipping_pair(plain, rows, rng)
@@ -71,38 +74,43 @@ def _compared(
         yield sides[0], [("one record is at the other end of what is allowed", sides[1])], addresses
     if plain.answers == 1:
         usual = mixed_records(plain, rng)
-        for what, filling in (("others are no numbers", np.full(usual.X.shape, np.nan)), ("others are mixed", usual.X)):
+        for others, filling in (
+            ("others are no numbers", np.full(usual.X.shape, np.nan)),
+            ("others are mixed", usual.X),
+        ):
             for row in (0, plain.n // 2, plain.n - 1):
                 pair = clipping_pair(plain, np.array([row]), rng)
-                kept = np.arange(plain.n)[:, None] == row
-                sides = [replace(side, X=np.where(kept, side.X, filling)) for side in (pair.without, pair.canary)]
-                yield sides[0], [(f"one record is far out and {what}", sides[1])], addresses[:1]
+                differs = np.arange(plain.n)[:, None] == row
+                sides = [replace(side, X=np.where(differs, side.X, filling)) for side in (pair.without, pair.canary)]
+                yield sides[0], [(f"one record is far out and {others}", sides[1])], addresses[:1]
         yield usual, neighbours(plain, usual, rng), addresses[:1]
 
 
-def _asked(
+def _messages(
     plain: AuditedSilo, records: Records, order: np.ndarray, addresses: list[tuple[int, int]]
 ) -> dict[tuple[int, int], tuple[np.ndarray, Callable[[np.ndarray], float]]]:
-    """By address the message, and of differing rows (n,) how many it is about: in units of the step, sum by sum and
-    with the sum's weight in the message."""
+    """By address, the message, and the factor on the charged sensitivity by differing rows (n,).
+
+    The factor counts the differing rows of each sum, by the sum's weight in the message and the length of the step.
+    """
     session, reader = AuditSession(plain, records), Reader(plain)
 
     def held(address: tuple[int, int], sums: tuple[Sum, ...], differing: np.ndarray) -> float:
         event, sent = plain.event(address), session.queries.first(address)
         places, weights = order[event.start : event.stop], np.abs(reader.weights(sent))
-        if len(sums) != len(weights):  # made of other sums than the method asked for, perhaps about all records
+        if len(sums) != len(weights):  # other sums than the method asked for, perhaps about all records
             return float(weights.sum() * differing.sum()) * reader.unit(sent)
         about = [differing[places if one.chosen is None else places[one.chosen]].sum() for one in sums]
         return float(weights @ about) * reader.unit(sent)
 
     found: dict[tuple[int, int], tuple[np.ndarray, Callable[[np.ndarray], float]]] = {}
     for address in addresses:
-        release, sums = session.heard(RUN, address)
+        release, sums = session.answer(RUN, address)
         found[address] = release.payload, partial(held, address, sums)
     return found
 
 
 def _rows(one: Records, other: Records) -> np.ndarray:
-    """Which rows (n,) differ; two that are not numbers in the same places do not."""
+    """Mask (n,) of the rows that differ; rows with NaN in the same places are equal there."""
     first, second = (np.column_stack([each.X, each.y]) for each in (one, other))
     return np.asarray(~((first == second) | (np.isnan(first) & np.isnan(second))).all(axis=1))

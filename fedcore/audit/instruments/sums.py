@@ -1,7 +1,7 @@
-"""Is what the noise hides the right sum? The same silo, asked by a plan without noise, about records of every kind.
+"""Test that the noise hides the right sum: exact comparison in a plan without noise.
 
-Without noise one record that is not clipped, counted twice, left out or put into the wrong shard shows at once. There
-is no chance in it but which records lie where, and that is another draw in every run.
+Without noise one record that is not clipped, counted twice, left out or in the wrong shard is found at once. Only the
+places of records are random, and every run draws them anew.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from fedcore.audit.finding import Finding
 from fedcore.audit.scenes import ON_AXIS, mixed_records
 
 ANSWERS = 400
-"""At least so many are compared, over runs with new records."""
+"""Least number of compared answers, over runs with new records."""
 RUNS = 12
 CLOSE = 1e-8
-"""Of clip times records over the public count: far above rounding, far below any mistake."""
+"""Tolerance over clip times records over the public count: above rounding, below any fault."""
 
 
 def exact_sums(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
-    """Compares messages without noise with what the auditor works out, record by record.
+    """Compares messages without noise with the auditor's sums, added record by record.
 
     statistic: the largest distance of a message, in units of the most that the clipped records of an answer can add;
     threshold: 1e-8. Raises InputError where the method has no plan without noise.
@@ -29,7 +29,7 @@ def exact_sums(audited: AuditedSilo, rng: np.random.Generator) -> Finding:
     plain = audited.without_noise()
     worst, compared, where = 0.0, 0, ""
     for run in range(RUNS):
-        # Records that share no feature make sums that are apart, and of squares a diagonal.
+        # Records without a common feature make separate sums, and diagonal sums of squares.
         session = AuditSession(plain, mixed_records(plain, rng, on_axis=1.0 if run % 4 == 3 else ON_AXIS))
         for transcript in (
             session.still(f"audit-sums-{run}"),

@@ -1,7 +1,7 @@
-"""Are the noise's tails whole? Millions of numbers of the silo's own sampler, about sums of zero, counted far out.
+"""Test of the noise's tails: counts of millions of numbers from the silo's sampler, on zero sums.
 
-Releases are too few for what lies beyond 3.5 sigma. The sampler is reached as an answer reaches it, by the view of a
-round, with longer sums than the plan has: each number of a sum has noise of its own.
+Releases are too few beyond 3.5 sigma. The view of a round draws the noise as for an answer, but with longer sums than
+the plan has. Each number of a sum has noise of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fedcore.audit.finding import Finding
 from fedcore.audit.scenes import silent_records
 
 NUMBERS = 2**20
-"""Of all phases together: 33 of them are expected beyond 4 on either side, 11 beyond 4.25."""
+"""Numbers of all phases together: 33 are expected beyond 4 on either side, 11 beyond 4.25."""
 WIDTH = 2**14
 CUTS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.25, 3.5, 3.75, 4.0, 4.25, 4.5, 5.0, 6.0, 8.0)
 
 
 def tails(audited: AuditedSilo, false_alarm: float) -> Finding:
-    """Tests how many numbers of the noise lie beyond each of `CUTS`, above and below, in the first round of each phase.
+    """Tests how many numbers of the noise lie beyond each of `CUTS` in each phase's first round.
 
     Counts are binomial: a grid is within 2^-20 of the normal distribution. statistic: the least corrected p-value.
     """

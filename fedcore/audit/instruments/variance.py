@@ -1,7 +1,7 @@
-"""Is there as much noise as planned? A chi-square test on what a known input leaves over.
+"""Tests that the noise has the planned variance: chi-square tests on residuals of known inputs.
 
-The residuals of a correct silo, release minus exact mean over planned sigma, are independent standard normals, so
-their sum of squares over N numbers is chi-square with N degrees of freedom: exact, no approximation for large N.
+A residual is release minus exact mean over planned sigma. Those of a correct silo are independent standard normals.
+Their sum of squares over N numbers is chi-square with N degrees of freedom: exact, no approximation for large N.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fedcore.audit.finding import Finding
 from fedcore.audit.releases import SCENES, Releases
 
 RATIO = 0.9
-"""The smallest bug that the test is built for: noise of 0.9 times the planned standard deviation."""
+"""Smallest bug that the test is built for: noise of 0.9 times the planned standard deviation."""
 POWER = 0.999
-"""Probability of an alarm at that bug, with the number of residuals that `residuals_needed` asks for."""
+"""Probability of an alarm at that bug, with the number of residuals from `residuals_needed`."""
 
 
 def limits(count: int, false_alarm: float) -> tuple[float, float]:
-    """Least and greatest observed over planned sigma that pass, `count` residuals; half of `false_alarm` on each side.
+    """Least and greatest observed over planned sigma that pass; half of `false_alarm` on each side.
 
     Raises ValueError unless there is a residual and 0 < false_alarm < 1.
     """
@@ -59,7 +59,7 @@ def residuals_needed(false_alarm: float, ratio: float = RATIO, target: float = P
 
 
 def variance(residuals: np.ndarray, false_alarm: float) -> Finding:
-    """Tests `residuals` (any shape), each over its planned sigma, for variance one, against less and more noise.
+    """Tests `residuals` (any shape), each over its planned sigma, for variance one, two-sided.
 
     statistic: observed over planned standard deviation; threshold: the least that passes. A residual that is not a
     number is an alarm. Raises ValueError as `limits`.
@@ -77,12 +77,12 @@ def variance(residuals: np.ndarray, false_alarm: float) -> Finding:
 
 
 def variance_by_part(releases: Releases, false_alarm: float) -> Finding:
-    """Tests the variance of every part by itself: sums of squares that are chi-square, exact, with Bonferroni.
+    """Tests the variance of every part by itself: chi-square sums of squares, exact, with Bonferroni.
 
-    Parts are coordinates, phases, coordinates of a phase, rounds, fourths of the plan, runs, data sets, sizes of the
-    exact sum and of the sample, and directions: cosine waves over the coordinates (a rotation leaves independent
-    normals what they are), so that noise which coordinates share shows even if each has the planned variance; and the
-    exact sum's own direction.
+    Parts are coordinates, phases, coordinates of a phase, rounds, fourths of the plan, runs, and data sets. Others are
+    groups by the size of the exact sum and of the sample. Further parts are directions: cosine waves over the
+    coordinates, and the exact sum's own. A rotation leaves independent normals independent and normal. Noise that
+    coordinates share therefore shows in a wave, even if each coordinate has the planned variance.
     statistic: the least corrected p-value; threshold: the least that passes.
     """
     squares = np.square(releases.residuals)
@@ -122,7 +122,7 @@ def variance_by_part(releases: Releases, false_alarm: float) -> Finding:
 
 
 def along(releases: Releases) -> np.ndarray:
-    """Residuals along the direction of each release's exact sum, of those that have one (P,): standard normals."""
+    """Residuals along the direction of each release's nonzero exact sum (P,): standard normals."""
     size = np.linalg.norm(releases.exact, axis=1)
     moved = size > 0
     return np.asarray(np.einsum("ij,ij->i", releases.residuals[moved], releases.exact[moved] / size[moved][:, None]))

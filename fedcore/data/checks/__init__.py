@@ -1,1 +1,1 @@
-"""What is said of a table that can be read, to its operator alone: cells, columns, and how its rows lie."""
+"""Checks of a readable table for its operator: cells, columns, sizes, rows of CSV files."""

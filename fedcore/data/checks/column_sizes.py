@@ -1,6 +1,6 @@
-"""Columns of the public test file that differ much in size, where nothing brings them to one scale.
+"""Check for unscaled columns of the public test file that differ much in size.
 
-Each record is shortened to a bounded norm: the largest columns then decide alone what it is.
+Each record is shortened to a bounded norm, so the largest columns would dominate it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 
 ALIKE = 10.0
-"""Columns whose sizes differ by more are told of."""
+"""Largest ratio of columns' sizes without a warning."""
 
 
 def differing_sizes(data: Any) -> str | None:
-    """A sentence where columns of the public test file differ much in size and nothing scales them; None elsewhere.
+    """A sentence about unscaled columns of the public test file that differ in size, or None.
 
     Raises InputError for a test file that cannot be read.
     """
@@ -44,7 +44,7 @@ def differing_sizes(data: Any) -> str | None:
 
 
 def public_columns(test: str, names: Sequence[str]) -> Matrix:
-    """The public records' numbers (n, k), NaN where a cell is none. Raises InputError."""
+    """The public records' numbers (n, k), NaN for a cell that is no number. Raises InputError."""
     path = str(Path(test).absolute())
     try:
         table = columns.read_columns(path, format_of(path, "data.test"), list(names))
@@ -56,6 +56,6 @@ def public_columns(test: str, names: Sequence[str]) -> Matrix:
 
 
 def _size(column: Matrix) -> float:
-    """What values of a column are about, but for zeros: their median without signs; 0 where all are zero."""
+    """Typical size of a column's values: median nonzero absolute value; 0 if all are zero."""
     known = np.abs(column[np.isfinite(column) & (column != 0)])
     return float(np.median(known)) if known.size else 0.0

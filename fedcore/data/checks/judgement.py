@@ -1,6 +1,6 @@
-"""Cell by cell, what of a table's columns does not fit its schema, and what fits and is hardly what was meant.
+"""Findings about a table's cells: those that do not fit the schema, and probable mistakes.
 
-Sentences count records and quote cells: for the file's operator, or of public data.
+Sentences count records and quote cells, so they are for the file's operator or about public data only.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fedcore.data.texts.spellings import Alike
 from fedcore.losses import REALS
 
 SHOWN = 3
-"""Cells that a sentence quotes."""
-_LONGEST = 60  # characters of a cell that it quotes
+"""Most cells in a sentence."""
+_LONGEST = 60  # characters of a quoted cell
 
 
 @dataclass
 class Findings:
-    """`faults`: why the file is refused. `doubts`: why it is hardly what was meant, though a run would take it.
+    """Sentences about a file. `faults`: reasons to refuse it. `doubts`: probable mistakes.
 
-    `notes`: what is allowed, and its operator may want to know.
+    A run accepts a file with doubts. `notes`: allowed facts that may interest its operator.
     """
 
     rows: int = 0
@@ -38,15 +38,15 @@ class Findings:
     doubts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     persons: int | None = None
-    """Where these are the unit of privacy."""
+    """Number of persons, if these are the unit of privacy."""
     classes: frozenset[Value] | None = None
-    """Those of `data.classes` that records are of; None for a real label, or a file that does not fit."""
+    """The classes of `data.classes` that occur; None for a real label, or a file that does not fit."""
     noting: bool = True
-    """Whether notes are shown: what takes long to find for them alone is not looked for where they are not."""
+    """False if notes are not shown; then slow searches for notes are skipped."""
 
 
 def judged(source: SiloSource, described: Schema, table: pa.Table, noting: bool = True) -> Findings:
-    """What is to be said of the columns of a schema, and of the label; without `noting` not all of the notes."""
+    """Findings about a schema's columns and the label; without `noting`, no slow notes."""
     found = Findings(table.num_rows, noting=noting)
     for column in described:
         _judge(column, table.column(column.name), found)
@@ -61,7 +61,7 @@ def _judge(column: Column, cells: pa.ChunkedArray, found: Findings) -> None:
         return
     blank = by_cell(cells, column.blanks()) > 0
     if blank.any() and column.missing is None:
-        where = "a feature of its own says where, and `fill` what they become"
+        where = "a feature of its own marks them, and `fill` replaces them"
         if column.categories is not None and column.other:
             found.notes.append(f"column {column.name!r}: {blank.sum()} of {rows} cells are missing and count as other")
         else:
@@ -100,11 +100,11 @@ def _judge_numbers(column: Column, cells: pa.ChunkedArray, blank: NDArray[np.boo
     elif beyond.any():
         found.doubts.append(
             f"column {column.name!r}: none of its {beyond.sum()} values lies within {ends}{_instances(cells, beyond)}: "
-            "in another unit, perhaps; all are clipped to an end, and the feature says nothing"
+            "in another unit, perhaps; all are clipped to an end, and the feature has no information"
         )
-    told = sum(isinstance(cell, str) and cell.strip().lower() in ("true", "false") for cell in _where(cells, ~blank))
-    if 0 < told < np.count_nonzero(~blank):
-        found.notes.append(f"column {column.name!r}: {told} of {rows} cells are true or false, and count as 1 and 0")
+    truths = sum(isinstance(cell, str) and cell.strip().lower() in ("true", "false") for cell in _where(cells, ~blank))
+    if 0 < truths < np.count_nonzero(~blank):
+        found.notes.append(f"column {column.name!r}: {truths} of {rows} cells are true or false, and count as 1 and 0")
 
 
 def _judge_categories(
@@ -119,7 +119,7 @@ def _judge_categories(
     near: list[str] = []
     _note_near(name, "category", categories, cells, unknown, found, near)
     if (unknown | blank).all():
-        what = "count as other: the feature says nothing" if column.other else "are none of its features"
+        what = "count as other: the feature has no information" if column.other else "are none of its features"
         found.doubts.append(
             f"{name}: not one of its cells is one of its categories {quoted(categories)}{_instances(cells, unknown)}; "
             f"all {what}"
@@ -140,17 +140,16 @@ def _note_near(
     found: Findings,
     notes: list[str],
 ) -> None:
-    """Notes cells that are none of the values, and may mean one in another spelling: these are
-    apart, where in doubt."""
+    """Notes cells that are none of the values but may be another spelling of one."""
     if not values or not found.noting:
         return
     different, places = values_of(cells.filter(pa.array(where)))
     alike = Alike(values)
     close = [alike.nearly(cell) for cell in different]
     count = np.bincount(places, minlength=len(different))
-    total = sum(int(count[place]) for place, said in enumerate(close) if said is not None)
+    total = sum(int(count[place]) for place, near in enumerate(close) if near is not None)
     if total:
-        shown = [f"{_text(cell)!r} for {said}" for cell, said in zip(different, close, strict=True) if said is not None]
+        shown = [f"{_text(cell)!r} for {near}" for cell, near in zip(different, close, strict=True) if near is not None]
         notes.append(
             f"{name}: {total} cells are no {what}, and may be meant as one: {', '.join(shown[:SHOWN])}; write them as "
             "the config does, or the config as they are, a text in quotes"
@@ -193,7 +192,7 @@ def _where(cells: pa.ChunkedArray, where: NDArray[np.bool_]) -> list[object]:
 
 
 def _instances(cells: pa.ChunkedArray, where: NDArray[np.bool_]) -> str:
-    """Up to three of the cells, the most frequent first."""
+    """Quotes up to three of the cells, the most frequent first."""
     texts = Counter(_text(cell) for cell in _where(cells, where))
     return " (for instance " + ", ".join(repr(text) for text, _ in texts.most_common(SHOWN)) + ")"
 

@@ -1,6 +1,6 @@
-"""How the rows of a CSV file lie: cells with line breaks, rows within a cell, headers within the file.
+"""Check of a CSV file's rows: line breaks, rows within a cell, repeated headers, encodings.
 
-Read for the file's operator, or of public data: what is found is about records.
+Its findings are about records, so they are for the file's operator or about public data only.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fedcore.data.columns import csv_header, native, opened
 _BREAK = "[\r\n]"
 _UNSEEN = "[\x00-\x08\x0e-\x1f\x7f]"
 LEAST_COLUMNS = 3
-"""Of a file, for the number of separators in a line to tell that it is a row."""
+"""Least columns of a file in which a line with the right number of separators is taken for a row."""
 
 
 @dataclass
 class RowsOfText:
-    """What a CSV file's rows hold that a table's seldom do."""
+    """Counts of unusual contents of a CSV file's rows."""
 
     broken: Counter[str] = field(default_factory=Counter)
-    """By column the cells with a line break."""
+    """By column, the cells with a line break."""
     lines: int = 0
     """Line breaks in the longest of these cells."""
     swallowed: int = 0
@@ -35,15 +35,15 @@ class RowsOfText:
     headers: int = 0
     """Rows that repeat the first line."""
     empty: int = 0
-    """Rows without a cell that is not empty."""
+    """Rows whose cells are all empty."""
     unseen: Counter[str] = field(default_factory=Counter)
-    """By column the cells with null or other control characters."""
+    """By column, the cells with null or other control characters."""
     encoded: set[str] = field(default_factory=set)
     """Columns that are not in UTF-8."""
 
     @property
     def doubts(self) -> list[str]:
-        """Why this is hardly the table that was meant, in sentences."""
+        """Sentences about probable mistakes in the file."""
         found = []
         if self.swallowed:
             found.append(
@@ -82,7 +82,7 @@ class RowsOfText:
 
 
 def rows_of_text(path: str) -> RowsOfText:
-    """What the rows of a CSV file hold, all columns of it. Raises Refusal for a file that is no CSV."""
+    """Examines the rows of a CSV file in all columns. Raises Refusal for a file that is no CSV."""
     found = RowsOfText()
     with opened(path, "csv") as file:
         names = csv_header(file)
@@ -94,12 +94,12 @@ def rows_of_text(path: str) -> RowsOfText:
         )
         with native(path) as text, pa.csv.open_csv(text, options, parse, convert) as reader:
             for batch in reader:
-                _look(batch.slice(1) if first else batch, names, found)
+                _examine(batch.slice(1) if first else batch, names, found)
                 first = False
     return found
 
 
-def _look(batch: pa.RecordBatch, names: list[str], found: RowsOfText) -> None:
+def _examine(batch: pa.RecordBatch, names: list[str], found: RowsOfText) -> None:
     alike = empty = pa.array([True] * batch.num_rows, pa.bool_())
     for place, name in enumerate(names):
         cells = _texts(batch.column(place), name, found)

@@ -1,4 +1,4 @@
-"""Constants of the per-record map that come from data: principal components, centres and scales, whitening.
+"""Constants of the per-record map from data: principal components, scales, whitening.
 
-Of public records, or of statistics that silos have released, they are public; from silos' own records they never are.
+They are public if they come from public records or from statistics that silos released, never from raw records.
 """

@@ -1,8 +1,8 @@
-"""Principal components: constants of a per-record map, their computation, and their record on disk.
+"""Principal components: constants of a per-record map, their computation, and their byte form.
 
-Whether the map may stand before a private answer is a matter of where its constants come from: of public data they are
-public; of the silos' records, one record moves them, and with them the prepared rows of all others. Of statistics that
-silos released with noise and a charge they are a post-processing of what everybody knows, hence public again.
+The origin of the constants decides whether the map may precede a private answer. Constants of public data are public.
+Constants of silos' records move with one record, and so do all other prepared rows. Constants of released statistics
+(noised and charged) are a post-processing of public numbers, hence public.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from fedcore.limits import MOST_WEIGHTS
 
 Origin = Literal["public", "simulation", "released"]
 
-_LARGEST = 1e150  # a record's entries beyond it are cut, so that no product or sum of a row overflows
-_VANISHING = 1e-12  # of the largest variance: below it a direction is rounding, and its sign and angle are chance
+_LARGEST = 1e150
+"""Bound to which a record's entries are clipped, so that no product or sum of a row overflows."""
+_VANISHING = 1e-12
+"""Least variance of a direction, relative to the largest: below it rounding decides sign and angle."""
 
 
 class PcaConfig(Section):
-    """Principal components in place of pixels: every record is projected by itself, with constants of this origin."""
+    """Principal components in place of pixels, with constants of one origin."""
 
     key: ClassVar[str] = "data.pca"
 
@@ -39,14 +41,14 @@ class PcaConfig(Section):
     """public: from images that no silo holds; simulation: from all silos' records without noise, OUTSIDE OF THE
     GUARANTEE, as papers do; released: from moments that silos release with noise and a charge before training."""
     fraction: Real = Field(0.1, gt=0, lt=1)
-    """With public constants: part of the images set aside, before silos are built, to compute them."""
+    """With public constants: part of the images set aside for them, before silos are built."""
 
     epsilon: Real | None = Field(None, gt=0)
-    """With released constants, required unless privacy.trust is none: target for the release of the moments, at the
-    run's delta. It comes on top of privacy.epsilon, which is for training; results say what both compose to."""
+    """With released constants: target for the release of the moments, at the run's delta; required unless privacy.trust
+    is none. It comes on top of privacy.epsilon, which covers training; results show the composition."""
     bound: Real | None = Field(None, gt=0)
-    """With released constants: each image (pixels in 0 to 1) is scaled by itself to at most this norm for its moments;
-    null: half of the root of the number of pixels."""
+    """With released constants: for the moments each image (pixels in 0 to 1) is scaled to at most this norm; null: half
+    of the root of the number of pixels."""
 
     @model_validator(mode="after")
     def _keys_fit_the_origin(self) -> PcaConfig:
@@ -60,22 +62,22 @@ class PcaConfig(Section):
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """x -> (x - mean) @ components.T / divide_by: `mean` (features,), orthonormal rows `components` (d, features)."""
+    """x -> (x - mean) @ components.T / divide_by; `components` (d, features) is orthonormal."""
 
     mean: Vector
     components: Matrix
     divide_by: float
-    """Root of the mean squared norm that the projected rows had which the constants come from."""
+    """Root mean square norm of the projected rows from which the constants were computed."""
 
     @property
     def dim(self) -> int:
         return self.components.shape[0]
 
     def __call__(self, X: Matrix) -> Matrix:
-        """The projected rows (n, d) of finite X (n, features): finite, and each a function of its own row alone."""
+        """Projects finite X (n, features) to finite rows (n, d), each from its own row alone."""
         centred = np.clip(X, -_LARGEST, _LARGEST) - self.mean
-        # A product per row, not one for the matrix: the bits of a row then do not depend on how many others there are.
-        # In one order of memory, since BLAS adds up in another order for the other.
+        # One product per row, so that a row's bits do not depend on the number of rows. The memory order is fixed,
+        # since BLAS adds in another order for the other.
         rows: Matrix = np.matmul(np.ascontiguousarray(self.components), centred[:, :, None])[:, :, 0]
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore"):
@@ -83,10 +85,10 @@ class Projection:
 
     @classmethod
     def fit(cls, blocks: Iterable[NDArray[np.float64]], dimension: int) -> Projection:
-        """The `dimension` directions of largest variance of the rows of all blocks (n_b, features), in that order.
+        """The `dimension` directions of largest variance of all rows (n_b, features), in order.
 
-        The entry of a direction that is largest in absolute value is positive (of equal ones the first), so signs do
-        not depend on the solver. Raises InputError if the rows vary in fewer directions.
+        In each direction the first entry of largest absolute value is positive, so signs do not depend on the solver.
+        Raises InputError if the rows vary in fewer directions.
         """
         with threadpool_limits(limits=1, user_api="blas"):  # the number of threads changes the last bits
             count, mean, scatter = _moments(blocks)
@@ -102,24 +104,24 @@ class Projection:
 
     @classmethod
     def of_moments(cls, mean: Vector, second: Matrix, dimension: int) -> Projection:
-        """As `fit`, from released moments: noised mean (features,) and second moment (features, features) of rows.
+        """As `fit`, from noised mean (features,) and second moment (features, features).
 
-        The covariance is second - mean mean^T, made symmetric; with noise it may have negative eigenvalues, and the
-        scale is the root of its trace over the chosen directions. Raises InputError if that trace is not positive.
+        The covariance is second - mean mean^T, made symmetric; with noise it may have negative eigenvalues. The scale
+        is the root of its trace over the chosen directions. Raises InputError if that trace is not positive.
         """
         if dimension > len(mean):
             raise InputError(f"data.pca.dimension = {dimension} is more than the {len(mean)} features of a record")
         covariance = second - np.outer(mean, mean)
         with threadpool_limits(limits=1, user_api="blas"):
             variances, directions = np.linalg.eigh((covariance + covariance.T) / 2)
-        kept = float(variances[::-1][:dimension].sum())
-        if not 0 < kept < np.inf:
+        chosen = float(variances[::-1][:dimension].sum())
+        if not 0 < chosen < np.inf:
             raise InputError(
                 f"data.pca.epsilon is too small: with its noise the released variance along {dimension} directions is "
-                f"{kept:.4g}, not positive; what was released stays charged. Raise data.pca.epsilon, or lower "
+                f"{chosen:.4g}, not positive; what was released stays charged. Raise data.pca.epsilon, or lower "
                 "data.pca.dimension or data.pca.bound"
             )
-        return cls(mean, _signed(directions.T[::-1][:dimension]), float(np.sqrt(kept)))
+        return cls(mean, _signed(directions.T[::-1][:dimension]), float(np.sqrt(chosen)))
 
     def to_bytes(self) -> bytes:
         """Byte form, equal for equal constants only."""
@@ -127,7 +129,7 @@ class Projection:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Projection:
-        """What `to_bytes` wrote; raises ValueError for anything else."""
+        """The projection that `to_bytes` wrote. Raises ValueError for other bytes."""
         arrays = unpack(data)
         try:
             mean, components, (scale,) = arrays["mean"], arrays["components"], arrays["divide_by"]
@@ -146,7 +148,7 @@ class Projection:
 
 
 def _signed(directions: Matrix) -> Matrix:
-    """The rows, each with its largest entry in absolute value made positive (of equal ones the first)."""
+    """The rows with signs that make the first entry of largest absolute value in each positive."""
     components = directions.copy(order="C")
     top = np.abs(components).argmax(axis=1)
     components *= np.sign(components[np.arange(len(components)), top])[:, None]
@@ -154,9 +156,9 @@ def _signed(directions: Matrix) -> Matrix:
 
 
 def _moments(blocks: Iterable[NDArray[np.float64]]) -> tuple[int, Vector, Matrix]:
-    """Number of rows, their mean (features,), and sum of (x - mean)(x - mean)^T (features, features).
+    """Number of rows, mean (features,), and sum of (x - mean)(x - mean)^T (features, features).
 
-    Block by block, so that pooled rows need not be in memory at once (Chan, Golub, LeVeque 1983, 2.1).
+    Computed block by block, so that the pooled rows need not fit in memory (Chan, Golub, LeVeque 1983, 2.1).
     """
     count, mean, scatter = 0, np.zeros(0), np.zeros((0, 0))
     for X in blocks:

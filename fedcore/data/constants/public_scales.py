@@ -1,4 +1,4 @@
-"""Centres, scales and whitening of a public file, which no silo holds."""
+"""Centres, scales and whitening from a public file, which no silo holds."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fedcore.data.schema import Column, Schema, features
 from fedcore.errors import InputError
 
 LEAST_RECORDS = 10
-"""Of a public file, and of its values in a column, that a scale is computed from."""
+"""Least records of a public file, and least values of a column, for computing a scale."""
 
 
 def scaled(schema: Schema, scaling: PublicScaling, format: Literal["csv", "parquet"]) -> Scaled:
-    """The schema with centre and scale in place of ranges: mean and deviation of the public values, cut to the range.
+    """The schema with centres and scales for ranges: mean and deviation of clipped values.
 
-    With `log` those of logarithms. Other columns stay as they are. The matrix, if one is asked for, is of the public
-    records' correlations. Raises InputError naming file and column for a file that cannot be read, with fewer than 10
-    values in a column, or with a column that does not vary.
+    With `log` they are those of logarithms. Other columns stay unchanged. A whitening follows from the public records'
+    correlations, if the config requests one. Raises InputError for a file that cannot be read, and for a column with
+    fewer than 10 values or without variance.
     """
     path = os.path.abspath(scaling.path)
     wanted = with_range(schema)
@@ -45,14 +45,14 @@ def scaled(schema: Schema, scaling: PublicScaling, format: Literal["csv", "parqu
 
 
 def whitening_of(names: tuple[str, ...], limit: float, rows: Matrix) -> Whitening:
-    """That of public records, by their numbers (n, p) after centre and scale."""
+    """The whitening for public records with features (n, p) after centre and scale."""
     with threadpool_limits(limits=1, user_api="blas"):  # the number of threads changes the last bits
         correlations: Matrix = np.reshape(np.corrcoef(rows, rowvar=False), 2 * (len(names),))
     return Whitening.of(names, limit, decorrelation(correlations, np.full_like(correlations, len(rows) ** -0.5)))
 
 
 def varies(centre: float, scale: float) -> bool:
-    """Whether a deviation is more than rounding, beside its mean."""
+    """Checks that a deviation is more than rounding, relative to its mean."""
     return scale > 1e-9 * max(1.0, abs(centre))
 
 

@@ -1,7 +1,7 @@
-"""Centres and scales of a schema's numbers from data, so that nobody has to guess how columns spread.
+"""Centres and scales of a schema's numbers from data, in place of guesses.
 
-A public file holds records that no silo holds, so its means and deviations are public constants, and the map stays one
-of each record by itself. So are numbers that silos have released with noise and a charge.
+Means and deviations of a public file, whose records no silo holds, are public constants. So are numbers that silos
+have released with noise and a charge. With public constants each record is mapped by itself.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fedcore.paths import LocalPath
 
 
 class _Scaling(Section):
-    """What both origins of centres and scales have."""
+    """The common keys of both origins of centres and scales."""
 
     limit: Real = Field(LIMIT, ge=LEAST_LIMIT, le=1000)
-    """Scales from the centre at which values are clipped; of released ones another asks the silos for nothing new."""
+    """Scales from the centre at which values are clipped. Changing it needs no new release."""
     whiten: bool = False
-    """Whether these numbers are decorrelated as well, by a matrix that comes from where centres and scales do."""
+    """Also decorrelates these numbers, by a matrix of the same origin as centres and scales."""
 
 
 class PublicScaling(_Scaling):
-    """Numbers with a range are centred and scaled by a public file instead of being mapped to -1 to 1."""
+    """Numbers with a range are centred and scaled by statistics of a public file."""
 
     constants: Literal["public"] = "public"
     path: LocalPath
@@ -41,19 +41,18 @@ class PublicScaling(_Scaling):
 
 
 class ReleasedScaling(_Scaling):
-    """Numbers with a range are centred and scaled by what silos release of them, with noise and a
-    charge, beforehand."""
+    """Numbers with a range are centred and scaled by statistics that silos release before."""
 
     key: ClassVar[str] = "data.scaling"
 
     constants: Literal["released"] = "released"
     epsilon: Real | None = Field(None, gt=0)
-    """Required unless privacy.trust is none: target for the release, at the run's delta. It comes on top of
-    privacy.epsilon, which is for training; results say what both compose to."""
+    """Target for the release, at the run's delta; required unless privacy.trust is none. It comes on top of
+    privacy.epsilon, which covers training; results show the composition."""
 
 
 def _origin(value: Any) -> str:
-    """Which of the two a section is: public, unless it says otherwise."""
+    """Discriminator of a section: its `constants`, public by default."""
     return str(value.get("constants", "public") if isinstance(value, Mapping) else getattr(value, "constants", ""))
 
 
@@ -68,14 +67,14 @@ Scaling = Annotated[
 
 
 Scaled = tuple[Schema, Whitening | None]
-"""A schema with centres and scales, and what follows them."""
+"""A schema with centres and scales, and the whitening after them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """`centres` and `scales` (p,) of columns with a range, in their own units; with `log` as `Column` has them.
+    """`centres` and `scales` (p,) of columns with a range, in own units; `log` as in `Column`.
 
-    `matrix` (p, p): by which the centred and scaled columns are whitened; None: they are not.
+    `matrix` (p, p): whitens the centred and scaled columns; None: no whitening.
     """
 
     centres: Vector
@@ -84,18 +83,18 @@ class Scales:
 
     @classmethod
     def of_features(cls, ranged: Schema, centres: Vector, scales: Vector, matrix: Matrix | None = None) -> Scales:
-        """Of columns with a range, from centres (p,) in -1 to 1 and scales (p,) in 0 to 1 of their features."""
+        """From centres (p,) in -1 to 1 and scales (p,) in 0 to 1 of ranged columns' features."""
         found = [_in_own_units(*each) for each in zip(ranged, centres, scales, strict=True)]
         own_centres, own_scales = (np.array(values) for values in zip(*found, strict=True))
         return cls(own_centres, own_scales, matrix)
 
     @property
     def dim(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return len(self.centres)
 
     def __call__(self, schema: Schema, limit: float) -> Schema:
-        """The schema with these in place of its ranges, in order. Raises ValueError for another number of ranges."""
+        """The schema with these constants in place of its ranges, in order. Raises ValueError."""
         found = {
             column.name: centred(column, float(centre), float(scale), limit)
             for column, centre, scale in zip(with_range(schema), self.centres, self.scales, strict=True)
@@ -103,7 +102,7 @@ class Scales:
         return tuple(found.get(column.name, column) for column in schema)
 
     def whitening(self, schema: Schema, limit: float) -> Whitening | None:
-        """What follows centres and scales, of a schema with its ranges; None where they are all there is."""
+        """The whitening after centres and scales, for a schema with its ranges; or None."""
         if self.matrix is None:
             return None
         return Whitening.of(tuple(column.name for column in with_range(schema)), limit, self.matrix)
@@ -115,7 +114,7 @@ class Scales:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Scales:
-        """What `to_bytes` wrote; raises ValueError for anything else."""
+        """The constants that `to_bytes` wrote. Raises ValueError for other bytes."""
         arrays = unpack(data)
         if arrays.keys() - {"matrix"} != {"centres", "scales"}:
             raise ValueError(f"arrays {sorted(arrays)}")
@@ -140,18 +139,23 @@ def with_range(schema: Schema) -> Schema:
 
 
 def measured(schema: Schema) -> Schema:
-    """The columns with a range, each as one feature from -1 to 1: what is released of. A missing value is its fill."""
+    """The columns with a range, whose statistics are released, each as one feature from -1 to 1.
+
+    A missing value counts as its fill.
+    """
     return each_one_feature(with_range(schema))
 
 
 def each_one_feature(numbers: Iterable[Column]) -> Schema:
-    """The numbers without what says where values are missing."""
+    """The columns without features that mark missing values."""
     return tuple(column.model_copy(update={"indicator": False}) if column.marked else column for column in numbers)
 
 
 def expected(schema: Schema, scaling: ReleasedScaling) -> Scaled:
-    """A stand-in for the schema with released constants, from public facts alone: the middles of ranges, and what
-    deviations are expected to be. Its features have the names and the number that they will have."""
+    """A stand-in for the schema with released constants: middles of ranges, and usual deviations.
+
+    It follows from public facts, and its features have the final names and number.
+    """
     ranged = with_range(schema)
     matrix = np.eye(len(ranged)) if scaling.whiten else None
     made = Scales.of_features(ranged, np.zeros(len(ranged)), np.full(len(ranged), USUAL_SCALE), matrix)
@@ -159,7 +163,7 @@ def expected(schema: Schema, scaling: ReleasedScaling) -> Scaled:
 
 
 def centred(column: Column, centre: float, scale: float, limit: float) -> Column:
-    """The column with these in place of its range, in its own units."""
+    """The column with centre and scale, in its own units, in place of its range."""
     return Column(
         name=column.name,
         centre=centre,
@@ -173,8 +177,10 @@ def centred(column: Column, centre: float, scale: float, limit: float) -> Column
 
 
 def _in_own_units(column: Column, centre: float, scale: float) -> tuple[float, float]:
-    """What a centre in -1 to 1 and a scale in 0 to 1 of the feature are in the column's units; with `log` a number and
-    a factor above 1."""
+    """Converts a feature's centre in -1 to 1 and scale in 0 to 1 to the column's units.
+
+    With `log` the scale is a factor above 1.
+    """
     low, high = column.range or (-1.0, 1.0)
     if column.log:
         low, high = math.log(low), math.log(high)

@@ -1,8 +1,8 @@
-"""Whitening of a schema's numbers: a matrix with public constants, after centres and scales.
+"""Whitening of a schema's numbers: a public matrix after centres and scales.
 
-Columns that say nearly the same thing make a loss that is flat along their differences, which gradients then take many
-rounds to learn. Decorrelated ones do not. The matrix is public as centres and scales are, so the map stays one of each
-record by itself; entries are cut again, so the norm of a record stays bounded.
+Nearly equal columns make the loss flat along their differences, and gradient methods then need many rounds. Whitened
+columns do not. The matrix is public like centres and scales, so each record is mapped by itself. Entries are clipped
+again, so a record's norm stays bounded.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from fedcore.data.schema import LEAST_LIMIT, Schema, features, longest
 from fedcore.hyperparameters import Real, Section
 
 LEAST_EIGENVALUE = 0.05
-"""Of correlations: directions of less variance are magnified as if they had that."""
+"""Least eigenvalue of correlations: directions of less variance are magnified as if they had that."""
 MOST_COLUMNS = 256
-"""That are whitened: the matrix travels with the silos' sources, and noise grows with the number of its entries."""
-_LARGEST = 1e6  # of an entry: no product of a record overflows, whoever made the matrix
+"""Most whitened columns: messages contain the matrix, and noise grows with the number of its entries."""
+_LARGEST = 1e6
+"""Largest entry of a matrix from any sender, so that no product with a record overflows."""
 
 
 class Whitening(Section):
-    """z -> M z, each entry cut to the limit, over the features of `columns` after centre and scale."""
+    """z -> M z, clipped to the limit, over the features of `columns` after centre and scale."""
 
     columns: tuple[str, ...] = Field(min_length=1, max_length=MOST_COLUMNS)
-    """Numbers of the schema, each with one such feature; what says where values are missing stays as it is."""
+    """Numbers of the schema, each with one such feature; features that mark missing values stay unchanged."""
     limit: Real = Field(ge=LEAST_LIMIT, le=1000)
     matrix: tuple[tuple[Real, ...], ...]
     """M, row by row, in the order of the columns."""
@@ -48,18 +49,18 @@ class Whitening(Section):
 
     @classmethod
     def of(cls, columns: tuple[str, ...], limit: float, matrix: Matrix) -> Self:
-        """With a matrix (p, p) of as many columns."""
+        """The whitening of p columns by a matrix (p, p)."""
         return cls(columns=columns, limit=limit, matrix=tuple(tuple(row) for row in matrix.tolist()))
 
     def fits(self, schema: Schema) -> bool:
-        """Whether all columns are numbers of the schema."""
+        """Checks that all columns are numbers of the schema."""
         return set(self.columns) <= number_places(schema).keys()
 
     def __call__(self, rows: Matrix, schema: Schema) -> Matrix:
-        """Features (n, d) as `schema` makes them, with the columns' whitened; each row by itself. The schema fits."""
+        """Features (n, d) of a fitting schema, with those of `columns` whitened, row by row."""
         starts, made = number_places(schema), rows.copy()
         places = [starts[name] for name in self.columns]
-        # A product per row, as of a projection: a row's bits do not depend on how many others there are.
+        # One product per row, as in `Projection`, so that a row's bits do not depend on the number of rows.
         inner = np.matmul(np.array(self.matrix), np.ascontiguousarray(rows[:, places])[:, :, None])[:, :, 0]
         made[:, places] = np.clip(inner, -self.limit, self.limit)
         return made
@@ -74,7 +75,7 @@ class Whitening(Section):
 
 
 def number_places(schema: Schema) -> dict[str, int]:
-    """By name of a column that is a number, where its feature is among all."""
+    """Index of the feature of each numeric column, by the column's name."""
     starts = np.cumsum([0, *(len(column.names) for column in schema)])
     return {
         column.name: int(start) for column, start in zip(schema, starts[:-1], strict=True) if column.categories is None
@@ -82,24 +83,24 @@ def number_places(schema: Schema) -> dict[str, int]:
 
 
 def prepared(table: pa.Table, schema: Schema, whitening: Whitening | None) -> Matrix:
-    """The features (n, d) of a table that has the schema's columns."""
+    """The features (n, d) of a table with the schema's columns, whitened by `whitening`."""
     rows = features(table, schema)
     return rows if whitening is None else whitening(rows, schema)
 
 
 def longest_prepared(schema: Schema, whitening: Whitening | None) -> float:
-    """Largest norm of a record's features, bias not included."""
+    """Largest norm of a record's features after an optional whitening, bias not included."""
     return longest(schema) if whitening is None else whitening.longest(schema)
 
 
 def standards(
     means: Vector, second: Matrix, noise: float, mean_noise: float, records: int
 ) -> tuple[Vector, Vector, Matrix]:
-    """Centres (p,), scales (p,) and a matrix (p, p) for what they leave, of numbers from -1 to 1 of so many records.
+    """Centres (p,), scales (p,) and a whitening matrix (p, p) of numbers from -1 to 1.
 
-    `means` (p,) have noise of deviation `mean_noise`, second moments `second` (p, p) `noise` on the diagonal and
-    sqrt(1/2) of that elsewhere. Errors of correlations are those of noise and of a sample, to first order; that of
-    scales is left out.
+    `means` (p,) have noise of deviation `mean_noise`; second moments `second` (p, p) have `noise` on the diagonal and
+    sqrt(1/2) times it elsewhere. Errors of correlations include those of noise and of sampling, to first order, without
+    those of scales.
     """
     centres, scales = centres_and_scales(means, np.diag(second), noise, mean_noise)
     units = np.outer(scales, scales)
@@ -110,16 +111,15 @@ def standards(
 
 
 def decorrelation(correlations: Matrix, errors: Matrix) -> Matrix:
-    """A symmetric matrix M (p, p) for which M R M is about the identity, of estimated correlations R (p, p).
+    """A symmetric M (p, p) with M R M close to the identity, for estimated correlations R (p, p).
 
-    Scaled so that M R M has trace p where R is as it is estimated: records are on average about as long as before.
+    M R M has trace p for the estimate, so records have about the same mean norm as before. M is symmetric, so that
+    each feature resembles its own column most.
 
-    `errors` (p, p): standard deviations of the estimates, of which those off the diagonal are looked at. Estimates are
-    drawn towards 0 as normal ones around it of a common, unknown variance (empirical Bayes): with errors as large as
-    what is there, M is the identity. Directions in which what is left of the errors may be all there is are not
-    magnified beyond that: eigenvalues of symmetric noise of deviation e reach 2 e sqrt(p) (Wigner's semicircle), and
-    half of that, or LEAST_EIGENVALUE, is the least that is taken. Symmetric, so that a feature stays the one most like
-    its column.
+    `errors` (p, p): standard deviations of the estimates; the diagonal is not used. Estimates shrink towards 0 as
+    normal ones with a common unknown variance (empirical Bayes). If errors are as large as the estimates, M is the
+    identity. Directions that may be noise are not magnified further: eigenvalues of symmetric noise of deviation e
+    reach 2 e sqrt(p) (Wigner's semicircle). Half of that is the least eigenvalue used, or LEAST_EIGENVALUE if larger.
     """
     p = len(correlations)
     off = ~np.eye(p, dtype=bool)

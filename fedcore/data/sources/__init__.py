@@ -1,1 +1,1 @@
-"""Data sources: hospitals, public tables, images, and simulated silos."""
+"""Data sources of generated silos: hospitals, public tables, images, and made-up records."""

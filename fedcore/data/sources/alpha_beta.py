@@ -1,12 +1,12 @@
-"""synthetic(alpha, beta): softmax-regression data of heterogeneous users (Noble, Bellet, Dieuleveut 2022, App. D).
+"""synthetic(alpha, beta): softmax data of heterogeneous users (Noble et al. 2022, App. D).
 
-Source: spec dp-scaffold, section 7.1. `alpha` and `beta` are variances. User i has a law of its own,
+Source: spec dp-scaffold, section 7.1. `alpha` and `beta` are variances. User i has a law of its own:
 
-    W_i ~ N(u_i, I) with u_i ~ N(0, alpha I),    one mean for every entry, unlike the recipe of FedProx,
-    b_i ~ N(u'_i, I) with u'_i ~ N(0, alpha I),
-    v_i ~ N(B_i, I) with B_i ~ N(0, beta I),
+- W_i ~ N(u_i, I) with u_i ~ N(0, alpha I), one mean for every entry, unlike the recipe of FedProx;
+- b_i ~ N(u'_i, I) with u'_i ~ N(0, alpha I);
+- v_i ~ N(B_i, I) with B_i ~ N(0, beta I).
 
-and records x ~ N(v_i, Sigma), Sigma_jj = j^-1.2, labelled argmax(x W_i + b_i); with probability `flip` the label is
+Records are x ~ N(v_i, Sigma), Sigma_jj = j^-1.2, labelled argmax(x W_i + b_i). With probability `flip` a label is
 replaced by one drawn uniformly from all classes, so it changes with probability flip (1 - 1 / classes).
 """
 
@@ -32,14 +32,14 @@ _LAW, _RECORDS = 105, 106  # purposes of random streams
 
 
 class AlphaBetaData(Section):
-    """synthetic(alpha, beta) of the paper of DP-SCAFFOLD: each silo has a softmax-regression law of its own."""
+    """synthetic(alpha, beta) of DP-SCAFFOLD: each silo has its own softmax-regression law."""
 
     source: Literal["synthetic-alpha-beta"] = "synthetic-alpha-beta"
     silos: Count = Field(100, ge=1, le=MOST_SILOS)
     records: Count = Field(5000, ge=3, le=MOST_CELLS)
     """Records of each silo before its own split: with the default test_fraction it trains on 4,000."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
-    """Part of each silo's records that is set aside; the union over silos is the public test set."""
+    """Part of each silo's records set aside; the union over silos is the public test set."""
     features: Count = Field(40, ge=1, le=MOST_WEIGHTS)
     """Features of a record, without the bias column; the j-th has variance j^-1.2 within a silo."""
     classes: Count = Field(10, ge=2, le=1000)
@@ -51,8 +51,8 @@ class AlphaBetaData(Section):
     flip: Real = Field(0.05, ge=0, le=1)
     """Probability that a label is replaced by one drawn from all classes."""
     standardise: Standardise = "none"
-    """none; global: z-scores by all silos' training records; row-minmax: by single records of each silo, a mistake of
-    the paper's code, to compare with it. Both are computed from records without noise: OUTSIDE OF THE GUARANTEE."""
+    """none; global: z-scores by all silos' training records; row-minmax: by single records of each silo, a mistake in
+    the paper's code, for comparison. Both are computed from records without noise: OUTSIDE OF THE GUARANTEE."""
 
     @property
     def label_values(self) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class AlphaBetaData(Section):
 
 
 class Law(NamedTuple):
-    """What a user's records are drawn from."""
+    """Distribution of a user's records."""
 
     weights: Matrix
     """W (features, classes)."""
@@ -72,7 +72,7 @@ class Law(NamedTuple):
 
 
 def split_sizes(records: int, test_fraction: float) -> tuple[int, int]:
-    """A user's records for training and for the public test set. Raises InputError naming the key that does not fit."""
+    """A user's training and public test records. Raises InputError naming the key."""
     test = round(test_fraction * records)
     if test < 1 or records - test < 2:
         raise InputError(
@@ -94,10 +94,10 @@ def alpha_beta(
     standardise: Standardise,
     seed: int,
 ) -> Generated:
-    """Silos `silo-000`, ... and the union of the parts that each of them sets aside, in order, as the public test set.
+    """Silos `silo-000`, ..., and the union of their test parts, in order, as test set.
 
-    With `standardise: none` what a silo holds does not depend on how many silos there are. Raises InputError as
-    `split_sizes` and `standardised` do.
+    With `standardise: none` a silo's records do not depend on the number of silos. Raises InputError as `split_sizes`
+    and `standardised` do.
     """
     train, _ = split_sizes(records, test_fraction)
     held: dict[str, Table] = {}
@@ -105,7 +105,7 @@ def alpha_beta(
     for index, name in enumerate(silo_names(silos)):
         law = draw_law(features, classes, alpha, beta, stream(seed, _LAW, index))
         made = draw_records(law, records, flip, stream(seed, _RECORDS, index))
-        # Records are drawn alike and independently, so the last ones are as good a random part as any.
+        # Records are independent and identically distributed, so the last ones are a random part.
         held[name] = Table(made.features[:train], made.labels[:train])
         aside.append(Table(made.features[train:], made.labels[train:]))
     standardised(standardise, [table.features for table in held.values()], [table.features for table in aside])
@@ -114,7 +114,7 @@ def alpha_beta(
 
 
 def draw_law(features: int, classes: int, alpha: float, beta: float, rng: Draws) -> Law:
-    """A user's law; the same normals for every alpha and beta, so levels of heterogeneity can be compared."""
+    """A user's law, from the same normal draws for every alpha and beta."""
     mean = np.sqrt(beta) * rng.standard_normal(features) + rng.standard_normal(features)
     weights = np.sqrt(alpha) * rng.standard_normal((features, classes)) + rng.standard_normal((features, classes))
     bias = np.sqrt(alpha) * rng.standard_normal(classes) + rng.standard_normal(classes)
@@ -134,11 +134,14 @@ def draw_records(law: Law, n: int, flip: float, rng: Draws) -> Table:
 def standardised(kind: Standardise, train: list[Matrix], test: list[Matrix]) -> None:
     """Rescales the users' features in place: training and test parts, lists of (n_i, features).
 
-    global: z-scores with mean and standard deviation of all users' training records. row-minmax: what the paper's
-    released code does by mistake, user by user: feature j becomes (x_j - lo) / (hi - lo) where lo and hi are the
-    smallest and largest entry of the user's j-th training record, its entries before j rescaled already, in place of
-    the j-th column's. Both look at raw records of silos, without noise: OUTSIDE OF THE GUARANTEE. Raises InputError if
-    row-minmax lacks a training record or the second feature that it needs.
+    global: z-scores with mean and standard deviation of all users' training records.
+
+    row-minmax: a mistake in the paper's released code, user by user. Feature j becomes (x_j - lo) / (hi - lo). There lo
+    and hi are the smallest and largest entry of the user's j-th training record, in place of the j-th column. Its
+    entries before j are rescaled already.
+
+    Both use silos' raw records without noise: OUTSIDE OF THE GUARANTEE. Raises InputError if row-minmax lacks a
+    training record for each feature, or a second feature.
     """
     if kind == "global":
         count = sum(len(X) for X in train)

@@ -1,4 +1,4 @@
-"""Records of one table dealt at random to silos of equal size, and a test set that none of them holds."""
+"""Random split of a table's records into equal silos and a test set that no silo holds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedcore.errors import InputError
 
 
 def equal_sizes(records: int, silos: int, test_fraction: float) -> dict[str, int]:
-    """Records of each silo, by name and in order: floor of what is not set aside over their number.
+    """Records of each silo, by name and in order: floor((records - test records) / silos).
 
-    Raises InputError for more silos than leave 2 records to each, and a fraction that sets fewer than 2 aside.
+    Raises InputError for silos with fewer than 2 records, and for a fraction that sets fewer than 2 aside.
     """
     aside = _set_aside(records, test_fraction)
     if aside < 2:
@@ -34,7 +34,7 @@ def equal_sizes(records: int, silos: int, test_fraction: float) -> dict[str, int
 def dealt(
     records: int, sizes: dict[str, int], test_fraction: float, rng: Draws
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Rows of the test set, and those of each silo, ascending; what is left of the last ones, nobody's."""
+    """Ascending rows of the test set and of each silo; fewer rows than silos remain unused."""
     order = rng.permutation(records)
     aside = _set_aside(records, test_fraction)
     ends = aside + np.cumsum(list(sizes.values()))
@@ -43,5 +43,5 @@ def dealt(
 
 
 def _set_aside(records: int, fraction: float) -> int:
-    """Test records, rounded up as scikit-learn's splits are."""
+    """Number of test records, rounded up as in scikit-learn."""
     return math.ceil(fraction * records - 1e-9)

@@ -1,7 +1,7 @@
-"""Images dealt out to simulated silos by a public seed, and the public test set that none of them holds.
+"""Deals images to simulated silos by a public seed; sets aside a public test set.
 
-Every random stream has a fixed purpose and, where it belongs to a silo, that silo's index: a silo's records
-do not depend on how many silos there are. Whoever changes what is made must raise VERSION.
+Every random stream has a fixed purpose, and a silo's stream its index. So a silo's records do not depend on the number
+of silos. A change of the generated records must raise VERSION.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedcore.data.sources.streams import stream
 from fedcore.data.table import Generated, Table
 
 VERSION = 3
-"""Part of the recipe, so that changed code makes a new data set."""
+"""Version of the generated records, a part of the recipe: changed code gives a new data set."""
 
 _DIGITS = 104  # purpose of a random stream; others are in synthetic.py
 
@@ -28,12 +28,12 @@ DIGIT_CLASS_COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 
 
 def digits(test_fraction: float, seed: int, public_fraction: float = 0.0, homogeneity: float = 0.0) -> Generated:
-    """1,797 images of digits (scikit-learn, pixels / 16, d = 64), odd as 1, in silos `o1e0` to `o9e8`.
+    """1,797 digits (scikit-learn, pixels / 16, d = 64), odd as 1, in silos `o1e0` to `o9e8`.
 
     First `test_fraction` of the images, stratified by digit, becomes the test set, and `public_fraction` the public
-    data for constants. Of the rest, silo (o, e) holds one fifth of digit o and one fifth of digit e, sizes differing by
-    at most one: every image is in one place. Then `homogeneity` of each silo's are pooled and dealt anew. Raises
-    InputError if a part is empty or too large.
+    data for constants. Silo (o, e) gets one fifth of the rest of digit o and one fifth of digit e. Sizes differ by at
+    most one, and no image is in two places. Then a part `homogeneity` of each silo's images is pooled and dealt again.
+    Raises InputError if a part is empty or too large.
     """
     from sklearn import datasets
 
@@ -43,7 +43,7 @@ def digits(test_fraction: float, seed: int, public_fraction: float = 0.0, homoge
 
 
 def digit_shares(test_fraction: float, public_fraction: float = 0.0) -> odd_even.Shares:
-    """The sizes of what `digits` makes, without loading an image."""
+    """Sizes of the parts of `digits`, without loading an image."""
     return odd_even.shares(DIGIT_CLASS_COUNTS, test_fraction, public_fraction)
 
 
@@ -56,10 +56,10 @@ def mnist(
     public_fraction: float = 0.0,
     homogeneity: float = 0.0,
 ) -> Generated:
-    """Images of MNIST or EMNIST (grey values 0 to 255 as uint8), odd as 1, dealt out as those of `digits`.
+    """Images of MNIST or EMNIST (uint8, 0 to 255), odd as 1, dealt like those of `digits`.
 
-    `per_digit` images of each digit are used, drawn at random (None: all). Raises InputError as `digits` does, and for
-    files that are missing or damaged.
+    `per_digit`: number of images of each digit, drawn at random (None: all). Raises InputError as `digits` does, and
+    for files that are missing or damaged.
     """
     share = mnist_shares(folder, flavour, per_digit, test_fraction, public_fraction)
     images, digit = load_images(folder, flavour), load_labels(folder, flavour)
@@ -69,17 +69,17 @@ def mnist(
 def mnist_shares(
     folder: str, flavour: Flavour, per_digit: int | None, test_fraction: float, public_fraction: float = 0.0
 ) -> odd_even.Shares:
-    """The sizes of what `mnist` makes, without loading an image: labels are read."""
+    """Sizes of the parts of `mnist`; reads labels and no image."""
     return odd_even.shares(class_counts(folder, flavour), test_fraction, public_fraction, per_digit)
 
 
 def class_counts(folder: str, flavour: Flavour) -> list[int]:
-    """Images of each class in a folder; labels are read and no image. Raises InputError as `load_labels` does."""
+    """Images of each class in a folder, by labels. Raises InputError as `load_labels` does."""
     return [int(n) for n in np.bincount(load_labels(folder, flavour), minlength=CLASSES[flavour])]
 
 
 def similar_digits(how: SimilarityConfig, test_fraction: float, seed: int, public_fraction: float = 0.0) -> Generated:
-    """The images of `digits`, dealt out by similarity and labelled by digit. Raises InputError."""
+    """The images of `digits`, dealt by similarity and labelled by digit. Raises InputError."""
     from sklearn import datasets
 
     share = similarity.shares(DIGIT_CLASS_COUNTS, how, test_fraction, seed, public_fraction)
@@ -96,7 +96,7 @@ def similar_mnist(
     seed: int,
     public_fraction: float = 0.0,
 ) -> Generated:
-    """The images of `mnist`, dealt out by similarity and labelled by class. Raises InputError."""
+    """The images of `mnist`, dealt by similarity and labelled by class. Raises InputError."""
     counts = class_counts(folder, flavour)
     share = similarity.shares(counts, how, test_fraction, seed, public_fraction, per_class)
     images, labels = load_images(folder, flavour), load_labels(folder, flavour)
@@ -111,7 +111,7 @@ def _odd_even(
     seed: int,
     homogeneity: float,
 ) -> Generated:
-    """Images (n, pixels) of `columns` pixels in a row, dealt out by digit, labelled by parity and by digit."""
+    """Images (n, pixels), `columns` in a row, dealt by digit, labelled by parity and digit."""
 
     def table(rows: NDArray[np.int64]) -> Table:
         labels = digit[rows].astype(np.int64)
@@ -124,7 +124,7 @@ def _odd_even(
 def _similar(
     images: NDArray[Any], labels: NDArray[np.integer], share: similarity.Shares, columns: int, seed: int
 ) -> Generated:
-    """Images (n, pixels) of `columns` pixels in a row, dealt out by similarity, labelled by class."""
+    """Images (n, pixels) of `columns` pixels in a row, dealt by similarity, labelled by class."""
 
     def table(rows: NDArray[np.int64]) -> Table:
         return Table(np.ascontiguousarray(images[rows]), labels[rows].astype(np.int64))

@@ -1,9 +1,8 @@
-"""Heart disease in four hospitals: real public records, as four silos of unequal sizes with missing values.
+"""Heart disease in four hospitals: real public records, as four silos with missing values.
 
-Files, their origin and licence (CC BY 4.0) are in `heart_disease/SOURCE.md`. Which records are test data is decided by
-row number. The split of FLamby's benchmark leaves records out for their missing values and is stratified by label: a
-silo that did so by itself would show its records in who is there, so that list of rows is taken as given, and what is
-guaranteed is guaranteed given that list.
+Files, their origin and licence (CC BY 4.0) are in `heart_disease/SOURCE.md`. Row numbers decide which records are test
+data. The split of FLamby's benchmark leaves out records with missing values and is stratified by label. If silos chose
+so themselves, the choice would reveal records. So its list of rows is fixed here, and the guarantee holds given it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from fedcore.data.table import Generated, Table
 from fedcore.data.tabular import Tabular
 
 HOSPITALS = {"cleveland": 303, "budapest": 294, "zurich-basel": 123, "long-beach": 200}
-"""Records of each, in order."""
+"""Records of each hospital, in order."""
 COLUMNS = (
     "age",
     "sex",
@@ -41,16 +40,16 @@ COLUMNS = (
 )
 LABEL = "disease"
 _FOLDER = Path(__file__).parent / "heart_disease"
-_EVERY = 3  # row that is a test record
+_EVERY = 3  # every third row is a test record
 
 
 class HospitalsData(Tabular):
-    """The four hospitals, with a schema of whichever columns are used; the label is disease (1) or none (0)."""
+    """The four hospitals, with a schema of the used columns; label: disease (1) or none (0)."""
 
     source: Literal["hospitals"] = "hospitals"
     split: Literal["index", "flamby"] = "index"
-    """Which rows are test data. index: every third one of each hospital, of all 920. flamby: those of the benchmark, of
-    740: OUTSIDE OF THE GUARANTEE as far as rows were chosen by their contents."""
+    """Choice of test data. index: every third row of each hospital, of all 920. flamby: the benchmark's rows, of 740;
+    OUTSIDE OF THE GUARANTEE as far as rows were chosen by their contents."""
 
     @model_validator(mode="after")
     def _columns_are_there(self) -> HospitalsData:
@@ -63,13 +62,13 @@ class HospitalsData(Tabular):
 
     @property
     def label_values(self) -> tuple[int, ...]:
-        """None and disease."""
+        """No disease, and disease."""
         return (0, 1)
 
 
 @cache
 def rows(split: Literal["index", "flamby"]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """By hospital the row numbers, from 0, of the silo's records and of test records; public, no record is read."""
+    """Rows (from 0) of each hospital's silo and test records; public, reads no record."""
     if split == "flamby":
         listed = json.loads((_FOLDER / "flamby.json").read_text())
         return {name: (tuple(listed[name]["train"]), tuple(listed[name]["test"])) for name in HOSPITALS}
@@ -81,7 +80,7 @@ def rows(split: Literal["index", "flamby"]) -> dict[str, tuple[tuple[int, ...], 
 
 
 def hospitals(split: Literal["index", "flamby"]) -> Generated:
-    """The silos by hospital, and the test records of all in the same order, with missing values as NaN."""
+    """The silos by hospital, and all test records in the same order; NaN for a missing value."""
     tables = {name: _read(name) for name in HOSPITALS}
     places = rows(split)
     silos = {name: _part(tables[name], places[name][0]) for name in HOSPITALS}

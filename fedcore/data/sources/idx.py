@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST and EMNIST: a magic number, sizes, then unsigned bytes; plain or gzipped.
+"""IDX files, the format of MNIST and EMNIST: magic number, sizes, unsigned bytes; maybe gzipped.
 
 Format: bytes 0 and 1 are zero, byte 2 is the type (8: unsigned byte), byte 3 the number of dimensions; then each size
 as a big-endian 32-bit number; then the entries, last index fastest (LeCun, Cortes, Burges, "The MNIST database").
@@ -22,14 +22,15 @@ from fedcore.errors import InputError
 Content = BinaryIO | gzip.GzipFile
 
 _UNSIGNED_BYTE = 8
-_CHUNK = 1 << 20  # a damaged header may promise terabytes: memory grows with what is there
+_CHUNK = 1 << 20
+"""Bytes of one read: a damaged header may promise terabytes, and memory grows only with the file's content."""
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The entries of the file, in its shape: unsigned bytes with that many dimensions.
+    """The entries of a file of unsigned bytes with `dimensions` dimensions, in its shape.
 
-    Raises InputError, naming file, byte and what would be right, if the file cannot be read, is of another kind, or
-    does not end where its header says. Bytes of a gzipped file are counted after decompression.
+    Raises InputError, naming file, byte and the right content, for an unreadable file, another kind of file, and a
+    length other than in its header. Bytes of a gzipped file are counted after decompression.
     """
     with _opened(path) as file:
         shape = _header(path, file, dimensions)
@@ -45,14 +46,14 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 
 def idx_shape(path: Path, dimensions: int) -> tuple[int, ...]:
-    """The sizes in the file's header, without reading its entries; raises InputError as `read_idx` does."""
+    """The sizes in the file's header. Raises InputError as `read_idx` does."""
     with _opened(path) as file:
         return _header(path, file, dimensions)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Content]:
-    """The file's content, decompressed if it begins as gzip does: browsers unpack a download and keep its name."""
+    """The content, decompressed if gzipped: browsers may unpack a download and keep its name."""
     try:
         with open(path, "rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
@@ -82,7 +83,7 @@ def _header(path: Path, file: Content, dimensions: int) -> tuple[int, ...]:
 
 
 def _read(path: Path, file: Content, count: int, start: int) -> bytes:
-    """At most `count` bytes; `start` is how many were read before."""
+    """Reads at most `count` bytes; `start`: the number of bytes read before."""
     data = bytearray()
     try:
         while len(data) < count and (chunk := file.read(min(_CHUNK, count - len(data)))):

@@ -1,4 +1,4 @@
-"""What `data` may say of images: which ones, who gets them, and what is learned of them."""
+"""Config sections of images: their files, their split between silos, and their label."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ class ImageData(Section):
 
     source: Literal["digits", "mnist"]
     split: Literal["odd-even", "similarity"] = "odd-even"
-    """odd-even: 25 silos, each with one odd and one even digit; similarity: as `similarity` says (labels digit)."""
+    """odd-even: 25 silos, each with one odd and one even digit; similarity: by the section `similarity` (labels
+    digit)."""
     homogeneity: Real = Field(0.0, ge=0, le=1)
-    """With split odd-even: part of each silo's images that is pooled with the others', shuffled and dealt back; 1: all
-    silos alike."""
+    """With split odd-even: part of each silo's images that is pooled over silos, shuffled and dealt back; 1: all silos
+    alike."""
     similarity: SimilarityConfig | None = None
-    """With split similarity: who gets which images; null there: its defaults."""
+    """With split similarity: the silos' shares of classes; null there: its defaults."""
     labels: Literal["odd-even", "digit"] = "odd-even"
     """odd-even: two classes, even and odd; digit: the ten digits (of emnist-balanced: its 47 classes), loss softmax."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
-    """Part of the images set aside as public test data: of all before silos are built; with split similarity of each
-    silo's own."""
+    """Part of the images set aside as public test data: of all images before silos are built; with split similarity of
+    each silo's images."""
     pca: PcaConfig | None = None
     """Principal components in place of pixels; null: pixels."""
 
     @property
     def classes(self) -> int:
-        """Classes that images have, numbered from 0."""
+        """Number of classes, numbered from 0."""
         return 10
 
     @property
@@ -44,13 +45,13 @@ class ImageData(Section):
 
     @property
     def public_fraction(self) -> float:
-        """Part of the images set aside, before silos are built, to compute public constants."""
+        """Part of the images set aside for public constants, before silos are built."""
         return self.pca.fraction if self.pca is not None and self.pca.constants == "public" else 0.0
 
     @model_validator(mode="before")
     @classmethod
     def _similarity_has_defaults(cls, values: Any) -> Any:
-        """A split by similarity without the section is one with its defaults: both are the same run."""
+        """Fills in the default section of a split by similarity, so both forms are one run."""
         if isinstance(values, dict) and values.get("split") == "similarity" and values.get("similarity") is None:
             return {**values, "similarity": {}}
         return values
@@ -83,16 +84,16 @@ class MnistData(ImageData):
 
     source: Literal["mnist"] = "mnist"
     folder: LocalPath
-    """Where the IDX files are, plain or .gz; relative paths start at the working folder."""
+    """Folder of the IDX files, plain or .gz; relative paths start at the working folder."""
     flavour: Flavour = "mnist"
-    """Which files: mnist has 70,000 images, emnist-digits 280,000, emnist-mnist 70,000; emnist-balanced 112,800 of 47
+    """Collection: mnist has 70,000 images, emnist-digits 280,000, emnist-mnist 70,000; emnist-balanced 112,800 of 47
     classes (its training file alone), for split similarity."""
     per_digit: Count | None = Field(None, ge=1)
-    """Images of each digit (or class) that are used, drawn by the seed; null: all there are."""
+    """Number of images of each digit (or class), drawn by the seed; null: all images."""
 
     @property
     def classes(self) -> int:
-        """Classes that images have, numbered from 0."""
+        """Number of classes, numbered from 0."""
         return CLASSES[self.flavour]
 
     @model_validator(mode="after")

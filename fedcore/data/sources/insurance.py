@@ -1,4 +1,4 @@
-"""Medical insurance charges from a local CSV file: which columns it has, and its records as numbers.
+"""Medical insurance charges from a local CSV file: its columns, and its records as numbers.
 
 Nothing is downloaded. Source: "Machine Learning with R" (Lantz), data set `insurance`: 1,338 persons.
 """
@@ -30,10 +30,10 @@ LABEL = "charges"
 
 
 def load_insurance(folder: str) -> Table:
-    """All records of `insurance.csv` in the folder, in file order: features (n, 6) and charges (n,), float64.
+    """All records of `insurance.csv`, in file order: features (n, 6), charges (n,), float64.
 
-    Raises InputError, one sentence that names file, column and record, if the file is missing or damaged, lacks a
-    column, or has a cell that is missing, no finite number or none of the column's categories.
+    Raises InputError, naming file, column and record, for a missing or damaged file, a missing column, and a cell that
+    does not fit its column.
     """
     path = Path(folder).absolute() / FILE
     if not path.is_file():
@@ -45,7 +45,7 @@ def load_insurance(folder: str) -> Table:
     return _read(path, stat.st_size, stat.st_mtime_ns)
 
 
-@lru_cache(maxsize=4)  # a sweep asks for every cell
+@lru_cache(maxsize=4)  # each cell of a sweep calls it
 def _read(path: Path, size: int, modified: int) -> Table:
     try:
         table = read_columns(str(path), "csv", [*COLUMNS, LABEL])
@@ -72,7 +72,7 @@ def _column(path: Path, name: str, column: pa.ChunkedArray, categories: tuple[st
     if len(wrong):
         at = int(wrong[0])
         cell = column[at].as_py()
-        said = "is missing" if is_missing(cell) else f"is {str(cell)[:40]!r}"
+        fault = "is missing" if is_missing(cell) else f"is {str(cell)[:40]!r}"
         right = "a number" if categories is None else f"one of {', '.join(categories)}"
-        raise InputError(f"file {path}: column {name!r} of record {at + 1} {said}; it must be {right}")
+        raise InputError(f"file {path}: column {name!r} of record {at + 1} {fault}; it must be {right}")
     return values

@@ -1,8 +1,8 @@
-"""Files of LIBSVM's sparse text form, split at random: silos of equal size, and a test set that none of them holds.
+"""Files of LIBSVM's sparse form, split at random into equal silos and a public test set.
 
-A line is `label index:value ...`, indices from 1, what is not there 0. It is the form of the PASCAL challenge's
-"epsilon" (400,000 records, 2,000 features), on which Huo et al. try DP-FCRN. The file is read in blocks, each of which
-goes straight to the silos' arrays, so that what is held is the dense table once. Nothing is downloaded.
+A line is `label index:value ...`, with indices from 1; absent values are 0. The PASCAL challenge's "epsilon" (400,000
+records, 2,000 features), on which Huo et al. test DP-FCRN, has this form. The file is read in blocks, which are copied
+to the silos' arrays, so memory holds the dense table once. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedcore.limits import MOST_SILOS
 from fedcore.paths import LocalPath
 
 _SPLIT = 115  # purpose of a random stream
-_BLOCK = 2000  # lines that are parsed at a time
+_BLOCK = 2000  # lines parsed at a time
 
 
 class LibsvmData(Section):
@@ -42,11 +42,11 @@ class LibsvmData(Section):
     classes: tuple[Real, Real] = (-1.0, 1.0)
     """The two labels as the file writes them; the second is +1."""
     records: Count | None = Field(None, ge=4)
-    """Of how many records from the beginning of the file; null: all."""
+    """Number of records to use, from the beginning of the file; null: all."""
     silos: Count = Field(40, ge=1, le=MOST_SILOS)
-    """N: each gets floor(n / N) of the n records that are not set aside; what is left of them, fewer than N, nobody."""
+    """N: each silo gets floor(n / N) of the n records that are not set aside; the fewer than N others are not used."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
-    """Part of all records that is set aside first, rounded up: the public test set."""
+    """Part of all records set aside first, rounded up, as the public test set."""
 
     @property
     def label_values(self) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class LibsvmData(Section):
 
 
 def silo_sizes(data: LibsvmData) -> dict[str, int]:
-    """Records that each silo trains on, by name and in order: lines are counted, not parsed.
+    """Training records of each silo, by name and in order; counts lines without parsing them.
 
     Raises InputError for a file that is missing, damaged or shorter than `records`, and for silos with fewer than 2.
     """
@@ -69,7 +69,7 @@ def silo_sizes(data: LibsvmData) -> dict[str, int]:
 
 
 def libsvm(data: LibsvmData, seed: int) -> Generated:
-    """Silos `silo-000`, ... and the test set, drawn by the seed: no record is in two of them.
+    """Silos `silo-000`, ... and the test set, drawn by the seed; no record is in two of them.
 
     Raises InputError as `silo_sizes` does, and for a line that does not parse, with its number.
     """
@@ -93,7 +93,7 @@ def libsvm(data: LibsvmData, seed: int) -> Generated:
 
 
 def fingerprint(data: LibsvmData) -> str:
-    """SHA-256 (hex) of the file's plain bytes, whatever its name. Raises InputError as `silo_sizes`."""
+    """SHA-256 (hex) of the file's uncompressed bytes. Raises InputError as `silo_sizes` does."""
     return _scanned(data)[1].hex()
 
 
@@ -120,7 +120,7 @@ def _has_record(line: bytes) -> bool:
 
 
 def _blocks(data: LibsvmData) -> Iterator[tuple[Matrix, NDArray[np.int64]]]:
-    """Dense features (n, d) and numbers of classes (n,) of the file's records, a block at a time."""
+    """Dense features (n, d) and numbers of classes (n,) of records, a block at a time."""
     wanted = _records(data)
     with opened(Path(data.path).absolute()) as file:
         numbered = ((number, line) for number, line in enumerate(file, 1) if _has_record(line))
@@ -153,7 +153,7 @@ def _parsed(data: LibsvmData, block: list[tuple[int, bytes]]) -> tuple[Matrix, N
 
 
 def _dense(data: LibsvmData, text: bytes) -> tuple[Matrix, Vector]:
-    """Raises ValueError for a line that does not parse, and an index of 0 or beyond d."""
+    """Dense features and labels of lines. Raises ValueError for a malformed line or index."""
     from sklearn.datasets import load_svmlight_file
 
     X, labels = load_svmlight_file(io.BytesIO(text), n_features=data.features, zero_based=False)

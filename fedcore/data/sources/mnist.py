@@ -1,4 +1,4 @@
-"""MNIST and EMNIST from a local folder: which files, and their images and classes.
+"""MNIST and EMNIST from a local folder: its files, and their images and classes.
 
 Nothing is downloaded. Sources: LeCun, Cortes and Burges, "The MNIST database of handwritten digits"; Cohen, Afshar,
 Tapson and van Schaik 2017, "EMNIST: an extension of MNIST to handwritten letters" (arXiv 1702.05373).
@@ -21,13 +21,13 @@ from fedcore.errors import InputError
 Flavour = Literal["mnist", "emnist-digits", "emnist-mnist", "emnist-balanced"]
 
 CLASSES: dict[Flavour, int] = {"mnist": 10, "emnist-digits": 10, "emnist-mnist": 10, "emnist-balanced": 47}
-"""Labels are 0 to one less. Balanced: digits, capitals, and the small letters that do not look like theirs."""
+"""Number of classes, labelled from 0. Balanced: digits, capitals, and small letters that differ from capitals."""
 
 _PARTS: dict[Flavour, tuple[str, ...]] = {
     "mnist": ("train", "t10k"),
     "emnist-digits": ("emnist-digits-train", "emnist-digits-test"),
     "emnist-mnist": ("emnist-mnist-train", "emnist-mnist-test"),
-    # 112,800 images, 2,400 of each class: what the paper of DP-SCAFFOLD uses; the test file is left alone.
+    # 112,800 images, 2,400 of each class, as in the DP-SCAFFOLD paper; the test file is not used.
     "emnist-balanced": ("emnist-balanced-train",),
 }
 
@@ -38,28 +38,27 @@ class _Part(NamedTuple):
 
 
 def load_labels(folder: str, flavour: Flavour) -> NDArray[np.uint8]:
-    """The class of each image (n,): first those of the training file, then those of the test file, if it is used.
+    """The class of each image (n,): the training file's, then the test file's if it is used.
 
-    Raises InputError: a file is missing (the message names all that are, and where they belong), damaged, or has a
-    label that is none of the flavour's.
+    Raises InputError for missing files (naming all of them and their folder), a damaged file, and a label that the
+    flavour lacks.
     """
     return np.concatenate([_labels(part.labels, flavour) for part in _files(folder, flavour)])
 
 
 def load_images(folder: str, flavour: Flavour) -> NDArray[np.uint8]:
-    """Grey values 0 to 255 (n, rows, columns), in the order of `load_labels`, upright.
+    """Grey values 0 to 255 (n, rows, columns) of upright images, in the order of `load_labels`.
 
-    Raises InputError as `load_labels` does, and if images and labels do not have the same number or images not the
-    same size.
+    Raises InputError as `load_labels` does, and for different numbers of images and labels or sizes of images.
     """
     image_shape(folder, flavour)
     images = np.concatenate([read_idx(part.images, 3) for part in _files(folder, flavour)])
-    # EMNIST's files hold every image transposed; upright, a pixel has the same name in all flavours.
+    # EMNIST's files hold transposed images; upright, a pixel has the same name in all flavours.
     return images.swapaxes(1, 2) if flavour.startswith("emnist") else images
 
 
 def image_shape(folder: str, flavour: Flavour) -> tuple[int, int]:
-    """Rows and columns of an image, from the headers of the files; raises InputError as `load_images` does."""
+    """Rows and columns of an image, by headers. Raises InputError as `load_images` does."""
     sizes: dict[Path, tuple[int, int]] = {}
     for part in _files(folder, flavour):
         count, *size = idx_shape(part.images, 3)
@@ -82,7 +81,7 @@ def image_shape(folder: str, flavour: Flavour) -> tuple[int, int]:
 
 
 def fingerprint(folder: str, flavour: Flavour) -> str:
-    """SHA-256 (hex) of all images and labels: equal for plain and gzipped files, whatever the folder.
+    """SHA-256 (hex) of all images and labels; equal for plain and gzipped files in any folder.
 
     Raises InputError as `load_images` does.
     """
@@ -92,7 +91,7 @@ def fingerprint(folder: str, flavour: Flavour) -> str:
     return _fingerprint(folder, flavour, seen)
 
 
-@lru_cache(maxsize=16)  # a sweep asks for every cell
+@lru_cache(maxsize=16)  # each cell of a sweep calls it
 def _fingerprint(folder: str, flavour: Flavour, seen: tuple[tuple[str, int, int], ...]) -> str:
     total = hashlib.sha256()
     for array in (load_images(folder, flavour), load_labels(folder, flavour)):
@@ -111,7 +110,7 @@ def _labels(path: Path, flavour: Flavour) -> NDArray[np.uint8]:
 
 
 def _files(folder: str, flavour: Flavour) -> tuple[_Part, ...]:
-    """The files, two for each part; InputError that names those that are missing."""
+    """The files, two for each part. Raises InputError naming the missing ones."""
     place = Path(os.path.abspath(folder))
     wanted = [name for part in _PARTS[flavour] for name in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")]
     found = {name: path for name in wanted if (path := _find(place, name)) is not None}

@@ -1,7 +1,7 @@
-"""Silos of digits, odd against even: each of the 25 holds one odd and one even digit (Gao, Lowy, Zhou, Wright 2024, 4).
+"""25 silos with one odd and one even digit each (Gao, Lowy, Zhou and Wright 2024, section 4).
 
-Unlike there, no image is in two silos: each digit is dealt out to the five silos that hold it. Test images, and those
-from which public constants are computed, are set aside first.
+Unlike there, no image is in two silos: each digit is dealt to the five silos that hold it. Test images, and those for
+public constants, are set aside first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAIRS = tuple((odd, even) for odd in (1, 3, 5, 7, 9) for even in (0, 2, 4, 6, 8)
 
 @dataclass(frozen=True)
 class Shares:
-    """Images of each digit 0 to 9 that are the silos', test data, and public data for constants: public sizes."""
+    """Public numbers of images of each digit 0 to 9 for silos, test data, and public constants."""
 
     silos: tuple[int, ...]
     test: tuple[int, ...]
@@ -39,7 +39,7 @@ class Shares:
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """Row numbers, ascending: of each silo by name, of the test data, and of the public data for constants."""
+    """Ascending rows of each silo by name, of test data, and of public data for constants."""
 
     silos: dict[str, Rows]
     test: Rows
@@ -53,11 +53,11 @@ def silo_name(odd: int, even: int) -> str:
 def shares(
     counts: Sequence[int], test_fraction: float, public_fraction: float = 0.0, per_digit: int | None = None
 ) -> Shares:
-    """What becomes of `counts[k]` images of digit k; sizes only, so no seed matters.
+    """Shares of `counts[k]` images of digit k; they are sizes only, so they need no seed.
 
-    `per_digit` images of each digit are used (None: all). Both parts that are set aside are stratified, by largest
-    remainders. Raises InputError naming the key if there are too few images of a digit, the test set is empty, or fewer
-    than 5 images of a digit are left to the silos.
+    `per_digit`: number of images of each digit to use (None: all). Both parts set aside are stratified, by largest
+    remainders. Raises InputError naming the key for too few images of a digit, an empty test set, and fewer than 5
+    left to the silos.
     """
     used = used_images(counts, per_digit)
     test, public = set_aside(used, test_fraction), set_aside(used, public_fraction)
@@ -76,11 +76,11 @@ def shares(
 
 
 def divide(digit: NDArray[np.integer], share: Shares, rng: Draws, homogeneity: float = 0.0) -> Division:
-    """Deals out the images whose digits are `digit` (n,), each to one place at most.
+    """Deals the images with digits `digit` (n,), each to one place at most.
 
-    Silo (o, e) gets one fifth of what the silos have of digit o and one fifth of digit e, sizes differing by at most
-    one. Then a part `homogeneity` of each silo's images, rounded, drawn at random, is pooled, shuffled, and dealt back
-    in the same numbers (spec localized-isrl-dp, 9).
+    Silo (o, e) gets one fifth of the silos' images of digit o and one fifth of digit e; sizes differ by at most one.
+    Then a random part `homogeneity` of each silo's images, rounded, is pooled, shuffled, and dealt back in the same
+    numbers (spec localized-isrl-dp, 9).
     """
     test: list[Rows] = []
     public: list[Rows] = []
@@ -111,7 +111,7 @@ def _pooled(silos: dict[str, Rows], homogeneity: float, rng: Draws) -> dict[str,
 
 
 def used_images(counts: Sequence[int], per_digit: int | None) -> NDArray[np.int64]:
-    """Images of each digit, or class, that are used: all, or `per_digit`. Raises InputError if there are fewer."""
+    """Used images of each digit or class: all, or `per_digit`. Raises InputError."""
     used = np.array(counts)
     if per_digit is None:
         return used
@@ -126,7 +126,7 @@ def used_images(counts: Sequence[int], per_digit: int | None) -> NDArray[np.int6
 
 
 def set_aside(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
-    """That part of each digit's, or class's, images, by largest remainders: they add up to the fraction of all."""
+    """Images of each digit or class to set aside, by largest remainders."""
     total = round(fraction * int(counts.sum()))
     quota = counts * (total / max(1, counts.sum()))
     aside = np.floor(quota).astype(np.int64)

@@ -1,9 +1,9 @@
-"""Tables with a real label, in silos by the label's size: the regression of Lowy and Razaviyayn's experiments.
+"""Tables with a real label, split into silos by the label's size (Lowy and Razaviyayn).
 
 Source: Lowy and Razaviyayn 2023, the experiment on medical insurance charges (spec isrl-dp-fl, 9.2 and 9.3). Records
-are sorted by label and cut into N groups of ceil(n / N), the rest last, so silos are as unlike as can be; who holds
-which record is thereby chosen by labels, and what is guaranteed is guaranteed given that. Unlike in the paper's script
-all silos standardise by the same constants, which are fixed in advance and come from no silo's records.
+are sorted by label and cut into N groups of ceil(n / N), the rest last, so silos differ as much as possible. Labels
+thereby decide which silo holds a record, and the guarantee holds given that. Unlike in the paper's script all silos
+standardise by the same constants, which are fixed in advance and come from no silo's records.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ _DIABETES_RECORDS = 442
 
 
 class RegressionData(Section):
-    """A public table with a real label, sorted by it into silos."""
+    """A public table with a real label, split into silos by the label's size."""
 
     source: Literal["regression"] = "regression"
     table: TableName = "diabetes"
-    """diabetes: scikit-learn's, 442 records, needs no file; insurance: `insurance.csv` in `folder`."""
+    """diabetes: scikit-learn's, 442 records, without a file; insurance: `insurance.csv` in `folder`."""
     folder: LocalPath | None = None
-    """With table insurance: where its file is; relative paths start at the working folder."""
+    """With table insurance: folder of its file; relative paths start at the working folder."""
     silos: Count = Field(5, ge=1, le=MOST_SILOS)
     """N: groups of ceil(n / N) records, the rest in the last one."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
-    """Part of each silo's records that is set aside, rounded up; the union over silos is the public test set."""
+    """Part of each silo's records set aside, rounded up; the union over silos is the public test set."""
 
     @property
     def label_values(self) -> None:
-        """The label is a number."""
+        """None: the label is a number."""
         return None
 
     @property
     def label_range(self) -> tuple[float, float]:
-        """Public: labels are clipped to it and mapped to -1 to 1 for training."""
+        """Public range of the label, which is clipped to it and mapped to -1 to 1 for training."""
         return TABLES[self.table].label_range
 
     @property
     def described(self) -> Schema:
-        """Of the feature columns: public constants."""
+        """Schema of the feature columns, with public constants."""
         return TABLES[self.table].schema
 
     @model_validator(mode="after")
@@ -72,7 +72,7 @@ class RegressionData(Section):
 
 @dataclass(frozen=True)
 class RegressionTable:
-    """What is public of a table: its columns, each with the constants that scale it, and the label's range."""
+    """Public description of a table: its columns with their constants, and the label's range."""
 
     label: str
     label_range: tuple[float, float]
@@ -84,8 +84,8 @@ def _standardised(constants: Mapping[str, tuple[float, float, float]]) -> Schema
     return tuple(Column(name=name, centre=c, scale=s, limit=limit) for name, (c, s, limit) in constants.items())
 
 
-# Round numbers of the size that such columns have anywhere; categories and numbers of children stay what they are. The
-# range of charges is symmetric, so that a model of zeros predicts 0, as in the paper.
+# Round numbers of the usual size of such columns; categories and numbers of children stay unchanged. The range of
+# charges is symmetric, so that a model of zeros predicts 0, as in the paper.
 TABLES: dict[TableName, RegressionTable] = {
     "insurance": RegressionTable(
         insurance.LABEL,
@@ -123,10 +123,10 @@ TABLES: dict[TableName, RegressionTable] = {
 
 
 def silo_sizes(data: RegressionData) -> dict[str, int]:
-    """Records that each silo trains on, by name and in order: public sizes.
+    """Training records of each silo, by name and in order: public sizes.
 
-    Raises InputError for more silos than leave 3 records to each, a test_fraction that leaves a silo without test data
-    or with fewer than 2 records, and a file that cannot be used.
+    Raises InputError for a silo with fewer than 3 records, or fewer than 2 for training, and for a file that cannot be
+    used.
     """
     sizes = _group_sizes(_records(data), data.silos)
     return {
@@ -136,9 +136,9 @@ def silo_sizes(data: RegressionData) -> dict[str, int]:
 
 
 def regression(data: RegressionData, seed: int) -> Generated:
-    """Silos `silo-000` (smallest labels), ..., and the union of what each sets aside, drawn by the seed, as test data.
+    """Silos `silo-000` (smallest labels), ..., and the union of their test parts.
 
-    Every record is in one place. Equal labels stay in the table's order. Raises InputError as `silo_sizes`.
+    Every record is in one place. Equal labels stay in the table's order. Raises InputError as `silo_sizes` does.
     """
     table, described = _table(data), TABLES[data.table]
     order = np.argsort(table.labels, kind="stable")
@@ -155,7 +155,7 @@ def regression(data: RegressionData, seed: int) -> Generated:
 
 
 def fingerprint(data: RegressionData) -> str:
-    """SHA-256 (hex) of the table's numbers, whatever the folder. Raises InputError as `silo_sizes`."""
+    """SHA-256 (hex) of the table's numbers. Raises InputError as `silo_sizes` does."""
     table = _table(data)
     total = hashlib.sha256()
     for array in (table.features, table.labels):
@@ -174,7 +174,7 @@ def _table(data: RegressionData) -> Table:
 
 @cache
 def _diabetes() -> Table:
-    """Efron, Hastie, Johnstone and Tibshirani 2004, as scikit-learn has it, in the columns' own units."""
+    """The diabetes table (Efron et al. 2004) of scikit-learn, in the columns' own units."""
     from sklearn import datasets
 
     features, labels = datasets.load_diabetes(return_X_y=True, scaled=False)
@@ -182,7 +182,7 @@ def _diabetes() -> Table:
 
 
 def _group_sizes(records: int, silos: int) -> list[int]:
-    """ceil(records / silos) each, the rest last. Raises InputError if the last one has fewer than 3."""
+    """Sizes of groups: ceil(records / silos), the rest last. Raises InputError."""
     most = math.ceil(records / silos)
     last = records - most * (silos - 1)
     if last < 3:
@@ -194,7 +194,7 @@ def _group_sizes(records: int, silos: int) -> list[int]:
 
 
 def _set_aside(size: int, fraction: float) -> int:
-    """Test records of a silo of that size, rounded up as scikit-learn's splits are."""
+    """Number of test records of a silo with `size` records, rounded up as in scikit-learn."""
     test = math.ceil(fraction * size - 1e-9)
     if size - test < 2:
         raise InputError(

@@ -1,12 +1,14 @@
-"""Silos of images by similarity gamma: a part of each silo i.i.d. over the classes, the rest with few of them.
+"""Silos of images by similarity gamma: part gamma i.i.d. over classes, the rest from few.
 
 Source: Noble, Bellet, Dieuleveut 2022, section 5 (spec dp-scaffold, 7.2, 7.3 and A11); "the released code" is theirs.
-Of a user's R images gamma R are i.i.d.: for each a class is drawn uniformly and its next unused image taken, or that of
-the next class with images left. Then every user gets the rest: `one-class`: unused images of class i mod classes, fewer
-if the class runs out, as in the released code; `sorted-blocks`: the next ones of all unused images sorted by label.
-Images of a class are in random order, so which are taken is told by numbers alone: sizes need labels and no image.
+A user draws gamma R of its R images i.i.d. Each is the next unused image of a class drawn uniformly, or of the next
+class with images left. Then every user i gets the rest of its images:
 
-Each user sets its own test images aside, and their union is the public test set. No image is in two places.
+- `one-class`: unused images of class i mod classes, fewer if the class runs out, as in the released code;
+- `sorted-blocks`: the next ones of all unused images sorted by label.
+
+Images of a class are in random order, so numbers alone decide the split: sizes need labels and no image. Each user sets
+its own test images aside, and their union is the public test set. No image is in two places.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _CLASSES, _IMAGES, _TEST = 107, 108, 109  # purposes of random streams
 
 
 class SimilarityConfig(Section):
-    """Silos by similarity: gamma of a silo's images are i.i.d. over the classes, the rest have few of them."""
+    """Silos by similarity: a part gamma of a silo's images is i.i.d., the rest of few classes."""
 
     silos: Count = Field(20, ge=1, le=MOST_SILOS)
     records: Count | None = Field(None, ge=3)
@@ -40,16 +42,16 @@ class SimilarityConfig(Section):
     gamma: Real = Field(0.1, ge=0, le=1)
     """Part of a silo's images whose classes are drawn uniformly; 1: all silos alike."""
     rest: Rest = "one-class"
-    """The other images: one-class: of class i mod classes in silo i, fewer than R if that class runs out;
-    sorted-blocks: the next ones of all images that are left, sorted by label."""
+    """The other images: one-class: those of class i mod classes in silo i, fewer than R if that class runs out;
+    sorted-blocks: the next ones of all remaining images, sorted by label."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Who gets how many images: public sizes.
+    """Public numbers of images of each user.
 
-    `users` (silos, classes): of each class, before the user's own split; `test` (silos,): how many of them become test
-    images; `public`: images of each class that no user gets, for public constants.
+    `users` (silos, classes): images of each class before the user's own split; `test` (silos,): number of them that
+    become test images; `public`: images of each class for public constants, which no user gets.
     """
 
     users: Counts
@@ -70,10 +72,10 @@ def shares(
     public_fraction: float = 0.0,
     per_class: int | None = None,
 ) -> Shares:
-    """What becomes of `counts[k]` images of class k, of which `per_class` are used (None: all).
+    """Shares of `counts[k]` images of class k, of which `per_class` are used (None: all).
 
-    Images for public constants are set aside first, stratified. Raises InputError naming the key if there are too few
-    images, the test set is empty, or a silo has fewer than 2 training records.
+    Images for public constants are set aside first, stratified. Raises InputError naming the key for too few images, an
+    empty test set, and a silo with fewer than 2 training records.
     """
     used = used_images(counts, per_class)
     public = set_aside(used, public_fraction)
@@ -92,7 +94,7 @@ def shares(
 
 
 def user_sizes(images: int, how: SimilarityConfig) -> list[int]:
-    """Images that each user is to get: R, or all of them in equal numbers, give or take one. Raises InputError."""
+    """Images of each user: R, or all images in nearly equal numbers. Raises InputError."""
     if how.records is None:
         return [images // how.silos + (i < images % how.silos) for i in range(how.silos)]
     if how.records * how.silos > images:
@@ -105,9 +107,9 @@ def user_sizes(images: int, how: SimilarityConfig) -> list[int]:
 
 
 def deal(counts: Counts, sizes: Sequence[int], gamma: float, rest: Rest, seed: int) -> Counts:
-    """Images of each class that each user gets, (users, classes), from `counts` (classes,) of them.
+    """Numbers of images by user and class (users, classes), from `counts` (classes,).
 
-    `sizes`, in sum at most that of `counts`, are the R of the users; with `one-class` a user may get fewer.
+    `sizes`: the users' R, in sum at most that of `counts`; with `one-class` a user may get fewer.
     """
     left, classes = counts.copy(), len(counts)
     users = np.zeros((len(sizes), classes), dtype=np.int64)
@@ -135,9 +137,9 @@ def deal(counts: Counts, sizes: Sequence[int], gamma: float, rest: Rest, seed: i
 
 
 def divide(labels: NDArray[np.integer], share: Shares, seed: int) -> Division:
-    """Rows of the images whose classes are `labels` (n,), each in one place at most, ascending in a place.
+    """Divides images with classes `labels` (n,); no image is in two places, rows ascend.
 
-    Which of a user's images are its test images is drawn at random.
+    A user's test images are a random part of its images.
     """
     public: list[Rows] = []
     users: list[list[Rows]] = [[] for _ in share.test]

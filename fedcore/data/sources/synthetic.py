@@ -1,6 +1,6 @@
-"""Logistic data of heterogeneous silos, with a spectrum and a centre of their features, made from a public seed.
+"""Logistic data of heterogeneous silos from a public seed, with a chosen spectrum and centre.
 
-A silo's records do not depend on how many silos there are. Whoever changes what is made must raise
+A silo's records do not depend on the number of silos. A change of the generated records must raise
 `generators.VERSION`.
 """
 
@@ -24,7 +24,7 @@ _COMMON, _SILO, _SILO_TEST = 101, 102, 103  # purposes of random streams
 
 
 class SyntheticData(Section):
-    """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights.
+    """Logistic data from a seed: each silo has its own mean features and its own weights.
 
     With more than two classes the labels are multinomial logistic.
     """
@@ -42,12 +42,12 @@ class SyntheticData(Section):
     """Classes of the label; more than two need the softmax loss."""
     condition: Real = Field(1.0, ge=1, le=1e12)
     """Ratio of the largest to the smallest variance of a feature within a silo; the others lie between in equal
-    ratios. A label depends on each feature alike, whatever its variance."""
+    ratios. A label depends equally on each feature, whatever its variance."""
     offset: Real = Field(0.0, ge=0, le=1e6)
-    """Distance of the features' common centre from 0, where the largest deviation within a silo is 1: the same in each
-    feature. What is not centred has one large eigenvalue more."""
+    """Distance of the features' common centre from 0, in units of the largest deviation within a silo; equal in each
+    feature. An offset adds one large eigenvalue."""
     informative: Count | None = Field(None, ge=1, le=MOST_WEIGHTS)
-    """Features that a label depends on: the first, whose variances are the largest; null: all."""
+    """Number of features that affect a label: the first ones, which have the largest variances; null: all."""
 
     @model_validator(mode="after")
     def _no_more_than_features(self) -> Self:
@@ -67,9 +67,9 @@ def synthetic(data: SyntheticData, seed: int) -> Generated:
     A record is x_j = s_j z_j + offset / sqrt(features), with s_j^2 = condition^(-j / (features - 1)), j from 0. With
     more than two classes w_l is (classes, features) and P(label k) is the softmax of w_l z.
 
-    m_l = heterogeneity N(0, I) / sqrt(features); w_l = w_0 + heterogeneity N(0, I), w_0 ~ N(0, I) common to all; both
-    are 0 beyond the `informative` features. Each silo `silo-000`, ... holds `records`; the test set takes as many (give
-    or take one) from the distribution of each silo, drawn afresh.
+    m_l = heterogeneity N(0, I) / sqrt(features). w_l = w_0 + heterogeneity N(0, I), with w_0 ~ N(0, I) common to all
+    silos; it is 0 beyond the `informative` features. Each silo `silo-000`, ... holds `records`. The test set has equal
+    numbers of new draws, give or take one, from each silo's distribution.
     """
     d, heterogeneity = data.features, data.heterogeneity
     shape = (d,) if data.classes == 2 else (data.classes, d)

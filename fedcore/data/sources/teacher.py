@@ -1,6 +1,6 @@
-"""Real labels from a network of softplus units, made from a public seed: nonconvex regression whose answer is known.
+"""Real labels of a softplus network from a public seed: nonconvex, with a known solution.
 
-A silo's records do not depend on how many silos there are. Whoever changes what is made must raise
+A silo's records do not depend on the number of silos. A change of the generated records must raise
 `generators.VERSION`. Source: spec diff2, section 6, the stand-in for the paper's tables.
 """
 
@@ -22,14 +22,15 @@ from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
 _TEACHER, _SILO, _TEST = 112, 113, 114  # purposes of random streams
 RANGE = (-5.0, 5.0)
-"""Of labels, public: few lie beyond. At the defaults their root mean square is 0.25 to 2.3 over 100 seeds, median 0.6.
-"""
+"""Public range of labels; few lie beyond. At the defaults their root mean square is 0.25 to 2.3 over 100 seeds, with
+median 0.6."""
 
 
 class TeacherData(Section):
-    """Independent standard normal features, and the outputs of a network that is drawn by the seed, with noise.
+    """Independent standard normal features, and noisy outputs of a network drawn by the seed.
 
-    Their norm has no bound: give `model.feature_bound` 3 or 4 times sqrt(features), or longer records are scaled down.
+    Records have no bounded norm. Set `model.feature_bound` to 3 or 4 times sqrt(features), since longer records are
+    scaled down.
     """
 
     source: Literal["teacher"] = "teacher"
@@ -41,26 +42,26 @@ class TeacherData(Section):
     hidden: Count = Field(10, ge=1, le=MOST_WEIGHTS)
     """Softplus units of the teacher."""
     noise: Factor = Field(0.1, ge=0)
-    """Standard deviation of what is added to a label."""
+    """Standard deviation of the noise in a label."""
     heterogeneity: Factor = Field(0.0, ge=0)
     """Distance of each silo's mean record from 0, in a direction of its own; 0: all silos alike."""
     test_records: Count = Field(2000, ge=1, le=MOST_CELLS)
 
     @property
     def label_values(self) -> None:
-        """The label is a number."""
+        """None: the label is a number."""
         return None
 
     @property
     def label_range(self) -> tuple[float, float]:
-        """Public: labels are clipped to it and mapped to -1 to 1 for training."""
+        """Public range of the label, which is clipped to it and mapped to -1 to 1 for training."""
         return RANGE
 
 
 def teacher(data: TeacherData, seed: int) -> Generated:
-    """y = a' (softplus(W x + b) - log 2) + noise, W ~ N(0, 1/features), a ~ N(0, 1/hidden), b ~ N(0, 1).
+    """y = a' (softplus(W x + b) - log 2) + noise; W ~ N(0, 1/features), a ~ N(0, 1/hidden).
 
-    Silos `silo-000`, ... hold `records` each; test records are drawn from all silos' distributions in turn.
+    b ~ N(0, 1). Silos `silo-000`, ... hold `records` each; test records come from all silos' distributions in turn.
     """
     names = silo_names(data.silos)
     weights = _Teacher.drawn(stream(seed, _TEACHER), data.features, data.hidden)

@@ -1,1 +1,1 @@
-"""What texts, types and forms of files mean and may mean: ids, numbers as people write them, encodings."""
+"""Interpretation of texts, column types and file formats: spellings of ids, numerals, encodings."""

@@ -1,7 +1,7 @@
-"""Types of a Parquet file's columns, in which no cell can be what is asked of the column.
+"""Types of Parquet columns in which no cell can have a value of the schema.
 
-A footer is public: plans read it, and refuse a column of dates as a number before a record is looked at. Cells of CSV
-files are texts.
+A footer is public: plans read it, and refuse, for instance, a column of dates as a number before any record is read.
+Cells of CSV files are texts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
 
 
 def misfit(kind: pa.DataType, values: Sequence[Value] | None) -> str | None:
-    """Why no cell of this type is one of the values, or without these a number; None where one can be."""
+    """Reason why no cell of this type can be one of the values (None: a number), or None."""
     plain = value_type(kind)
     what = "a number" if values is None else "one of its values"
     if pa.types.is_nested(plain):

@@ -1,4 +1,4 @@
-"""What a file is that should be comma-separated UTF-8 text, or Parquet, and is not: named, and nothing in it quoted."""
+"""Recognises the real format of a file that is no UTF-8 CSV or no Parquet; quotes nothing."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _BEGINNINGS: tuple[tuple[bytes, str], ...] = (
     (b"[", "JSON"),
 )
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-_LOOK = 4096
+_HEAD_BYTES = 4096
 
 
 def foreign(path: str, format: str) -> str | None:
-    """What the file is instead, after `is`; None where that does not show. Raises nothing."""
+    """Name of the file's real format, after "is"; None if unrecognised. Raises nothing."""
     try:
         with open(path, "rb") as file:
-            head = file.read(_LOOK)
+            head = file.read(_HEAD_BYTES)
     except OSError:
         return None
     if format == "parquet" and head.startswith(b"PAR1"):
@@ -49,7 +49,7 @@ def foreign(path: str, format: str) -> str | None:
 
 
 def separated(header: Sequence[str]) -> str | None:
-    """By what the cells of a first line seem to be separated, where that is no comma; None where it does not show."""
+    """Words for the separator of a first line if it seems to be no comma, else None."""
     if len(header) == 1 and "," in header[0]:
         return "nothing, as each line as a whole is in quotes"
     if header and header[0].lower().startswith("sep="):
@@ -59,7 +59,7 @@ def separated(header: Sequence[str]) -> str | None:
 
 
 def misshapen(path: str) -> str | None:
-    """Why a text of UTF-8 is no table, after the file: rows that are longer than the header, a quote left open."""
+    """Fault of a UTF-8 text as a table, after "the file": longer rows, an open quote; or None."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, strict=True)
@@ -75,12 +75,12 @@ def misshapen(path: str) -> str | None:
         return None
     if not lengths:
         return None
-    said = "has rows with another number of cells than its first line"
+    fault = "has rows with another number of cells than its first line"
     if lengths == {(width + 1, True)}:
-        return f"{said}: its lines end in a comma, and the first one does not"
+        return f"{fault}: its lines end in a comma, and the first one does not"
     if min(length for length, _ in lengths) > width:
-        return f"{said}: texts or decimals with commas need quotes"
-    return said
+        return f"{fault}: texts or decimals with commas need quotes"
+    return fault
 
 
 def _is_utf8(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a text among numbers seems to be that is none: 3,5 with a decimal comma, 12 %, 1 234, a date."""
+"""Recognises texts that are no numbers: 3,5 with a decimal comma, 12 %, 1 234, a date."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
 
 
 def described(cells: Iterable[object]) -> str:
-    """What texts that are no numbers seem to be, and what to write instead, each kind with its count; '' for none."""
+    """Counts the recognised kinds of texts that are no numbers, with remedies; '' for none."""
     found = Counter(kind for cell in cells if (kind := _kind(cell)) is not None)
     return "; ".join(f"{count} seem {kind}" for kind, count in found.most_common(3))
 
@@ -49,7 +49,7 @@ def _kind(cell: object) -> str | None:
     if likeness(cell) is None:
         return "codes for a missing value; name them in `missing`"
     if as_number(text) is not None:
-        return "numbers in other digits, or with characters that nobody sees; write plain digits"
+        return "numbers in other digits, or with invisible characters; write plain digits"
     if text in _WORDS:
         return "answers; write 1 and 0, or give `categories`"
     return None

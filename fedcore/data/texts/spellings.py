@@ -1,8 +1,8 @@
-"""What different spellings have in common that may mean the same: 7, 007 and 7.0, or one text in two Unicode forms.
+"""Normal form of spellings that may mean the same: 7, 007 and 7.0, or two Unicode forms.
 
-Of persons such spellings are one, since a person of whom some rows count for another has less than the guarantee. Of
-categories, classes and codes they are apart, and an operator is told. No number here is a float: ids beyond 2^53 would
-become each other.
+Ids of persons with one normal form are one person, since a person split in two would have a weaker guarantee. For
+categories, classes and codes such spellings differ, and a note informs the operator. Numbers are never floats here,
+since different ids beyond 2^53 would become equal.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from decimal import Decimal
 from fedcore.data.cells import MISSING, Value, exact_number
 
 _HEXADECIMAL = re.compile(r"[0-9]+e[0-9]+")
-"""Eight digits of hexadecimal ids may be of this form, and no software writes a number so: the exponent has a sign, or
-there is a point before."""
+"""Form of some hexadecimal ids of digits. Software writes numbers with a sign in the exponent, or a point before it."""
 _INVISIBLE = ("Cc", "Cf")
-"""Categories of Unicode of which nothing is seen: null characters that pad a text, marks of direction, zero widths."""
+"""Unicode categories of invisible characters: null characters that pad a text, direction marks, zero widths."""
 _IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 """Characters of other categories that Unicode calls ignorable by default: fillers, joiners, selectors of variants."""
 
 
 def likeness(cell: object) -> Hashable:
-    """What all spellings have in common that may mean what this cell does; None for a cell that means nothing.
+    """Normal form of a cell, equal for spellings that may mean the same; None for no value.
 
-    A number is what it is to its last digit, whatever its zeros in front and after the point; a text is taken without
-    capitals, blanks around it, kinds of blanks and dashes within, invisible characters and forms of Unicode. 12e45678
-    is a text. Bytes are the text that they spell, if they spell one that can be seen.
+    A number is exact to its last digit, without leading zeros and zeros after the point. A text loses capitals, outer
+    blanks, invisible characters, Unicode forms, and kinds of blanks and dashes. 12e45678 is a text. Bytes count as
+    the text that they encode, if it is printable.
     """
     if isinstance(cell, bytes):
         text = _as_text(cell) if cell else ""
@@ -43,7 +42,7 @@ def likeness(cell: object) -> Hashable:
 
 
 class Alike:
-    """Of some values, by what they may mean: which of them a cell may be meant as that is none of them."""
+    """Index of values by normal form, which finds the value that a cell may be a misspelling of."""
 
     def __init__(self, values: Sequence[Value]) -> None:
         self._values = values
@@ -55,7 +54,7 @@ class Alike:
                 self._numbers.setdefault(number, place)
 
     def nearly(self, cell: object) -> str | None:
-        """The value that such a cell may mean, and how the cell is spelled, for a sentence; None for none."""
+        """The value that a cell may mean, with the difference in spelling; None for none."""
         if (mine := likeness(cell)) is None:
             return None
         number = exact_number(cell)
@@ -75,16 +74,16 @@ def _difference(cell: object, value: Value) -> str:
         return "another Unicode form"
     if exact_number(cell) is not None:
         return "another spelling of a number"
-    return "other blanks, dashes, characters that nobody sees, or Unicode forms"
+    return "other blanks, dashes, invisible characters or Unicode forms"
 
 
 def seems_number(cell: object) -> bool:
-    """Whether a cell is a text that could be a number in exponent form and is taken for the text that it is."""
+    """Checks for a text that looks like a number in exponent form but counts as a text."""
     return isinstance(cell, str) and _HEXADECIMAL.fullmatch(plain(cell)) is not None
 
 
 def plain(text: str) -> str:
-    """A text without what may differ between two spellings of it."""
+    """A text without case, outer blanks, invisible characters, kinds of blanks and dashes."""
     if text.isascii() and text.isprintable():
         return " ".join(text.lower().split())
     for _ in range(2):  # capitals of compatible characters appear with their plain form
@@ -103,7 +102,7 @@ def _plain_character(mark: str) -> str:
 
 def _of_text(text: str) -> Hashable:
     text = plain(text)
-    if text in _NOBODY:
+    if text in _NO_VALUE:
         return None
     number = None if _HEXADECIMAL.fullmatch(text) else exact_number(text)
     return text if number is None else number
@@ -117,7 +116,7 @@ def _as_text(cell: bytes) -> str | None:
     return text if text.isprintable() else None
 
 
-_NOBODY = frozenset(map(plain, MISSING)) | {
+_NO_VALUE = frozenset(map(plain, MISSING)) | {
     "<na>",
     "nat",
     "nil",
@@ -133,4 +132,4 @@ _NOBODY = frozenset(map(plain, MISSING)) | {
     "infinity",
     "-infinity",
 }
-"""Texts that stand for no value in tables of databases, statistics and spreadsheets."""
+"""Texts for a missing value in databases, statistics packages and spreadsheets."""

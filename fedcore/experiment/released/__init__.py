@@ -1,1 +1,1 @@
-"""Statistics that silos release before a run: one kind per file."""
+"""Statistics that silos release before a run, one kind per file."""

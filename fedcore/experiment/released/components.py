@@ -1,4 +1,4 @@
-"""Moments behind principal components."""
+"""Released moments for principal components."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.sensitivity.moments import length, unpacked
 
 MOST_FEATURES = 2000
-"""Of a raw record: its moments are 2,003,000 numbers then, 16 MB per silo, and the noise on them swamps the signal."""
+"""Bound on a raw record's features: 2,003,000 moments, 16 MB per silo, with more noise than signal."""
 
 
 @dataclass(frozen=True)

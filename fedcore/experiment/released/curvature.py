@@ -1,4 +1,4 @@
-"""Eigenvalues of second moments, behind the smoothness that steps follow from."""
+"""Released eigenvalues of second moments, for the smoothness that determines steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedcore.planning.problem import Problem
 
 @dataclass(frozen=True)
 class CurvatureRelease:
-    """`algorithm.smoothness: released`: the largest eigenvalue of second moments, of records as training has them."""
+    """`algorithm.smoothness: released`: the largest eigenvalue of second moments of the prepared training records."""
 
     section: ReleasedCurvature
     config: DataConfig
@@ -60,10 +60,11 @@ class CurvatureRelease:
 
 
 def known_smoothness(problem: Problem, found: Eigenvalues, record_bound: float, scale: float = 1.0) -> float:
-    """beta of the mean loss from what silos released: h''_max times a bound on the pooled largest eigenvalue, times
-    `scale`, at most the worst case.
+    """beta of the mean loss: h''_max times a bound on the pooled largest eigenvalue, times `scale`; at most the worst
+    case.
 
-    With 1 it holds with 99 % over the noise (`fedcore.planning.curvature`). `problem` has the worst case, h''_max B^2.
+    At scale 1 it holds with 99 % over the noise (`fedcore.planning.curvature`). `problem` has the worst case,
+    h''_max B^2.
     """
     bound = pooled_bound(found.values, found.sigmas, problem.weights, record_bound)
     return problem.objective.smoothness * min(scale * (bound / record_bound**2), 1.0)

@@ -1,7 +1,7 @@
-"""What silos can be asked to release before a run: statistics behind principal components, `data.scaling`, curvature.
+"""Kinds of statistics that silos can release before a run: for principal components, `data.scaling` and curvature.
 
-To add a kind: a section of the config with `key` and `epsilon`, told by `ExperimentConfig.released`, a file here with
-the protocol `Statistic`, and its line in `statistic_of`.
+To add a kind: a section of the config with `key` and `epsilon`, returned by `ExperimentConfig.released`; a file here
+that implements the protocol `Statistic`; and a line in `statistic_of`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedcore.planning.curvature import ReleasedCurvature
 
 
 def statistic_of(config: ExperimentConfig) -> Statistic | None:
-    """What silos release before a run of `config`; None if nothing."""
+    """The statistic that silos release before a run of `config`; None if there is none."""
     section = config.released
     if isinstance(section, PcaConfig):
         return ComponentMoments(section, config.data)
@@ -31,7 +31,7 @@ def statistic_of(config: ExperimentConfig) -> Statistic | None:
 
 
 def required_statistic(config: ExperimentConfig) -> Statistic:
-    """What silos release before a run of `config`. Raises InputError if there is nothing."""
+    """The statistic that silos release before a run of `config`. Raises InputError if there is none."""
     statistic = statistic_of(config)
     if statistic is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What noise will do to what is computed from a released statistic."""
+"""Effect of the planned noise on constants computed from a released statistic."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from fedcore.planning.plan import Plan
 
 
 def outlook(statistics: Plan) -> dict[str, float]:
-    """By name, what noise will do to the constants: `moment_noise`, its deviation on each number of the pooled
-    statistic (of columns in halves of their ranges, and of mean squares in squares of these), and of second moments and
-    eigenvalues `eigenvalue_noise` (of these with silos weighed by their records)."""
+    """Deviations of the noise on the constants, by name.
+
+    `moment_noise`: on each number of the pooled statistic. For columns its unit is half of their range, and the square
+    of that for mean squares. `eigenvalue_noise`: on eigenvalues of second moments; for released eigenvalues, on their
+    mean weighted by records.
+    """
     if statistics.phases[0].question.kind in LargestEigenvalue.asks:
         return {"eigenvalue_noise": pooled_noise(statistics)}
     found = {"moment_noise": pooled_noise(statistics)}
@@ -23,16 +26,16 @@ def outlook(statistics: Plan) -> dict[str, float]:
 
 
 def correlation_noise(statistics: Plan) -> float:
-    """Deviation of noise on the correlation of two columns whose deviations are as expected, from second moments."""
+    """Deviation of noise on the correlation, from second moments, of two columns with the usual deviation."""
     return pooled_noise(statistics) * math.sqrt(0.5) / USUAL_SCALE**2
 
 
 def eigenvalue_noise(statistics: Plan) -> float:
-    """About how far noise moves eigenvalues of the pooled second moment: sigma sqrt(2 p), of the squared norm's unit.
+    """Approximate shift of eigenvalues of the pooled second moment by noise: sigma sqrt(2 p), in squared norms.
 
-    sigma, of the pooled statistic, is that of its diagonal entries; the others have sigma / sqrt(2), so the noise is a
-    Gaussian orthogonal ensemble, and sigma sqrt(2 p) the edge of its spectrum (Wigner's semicircle). Directions of less
-    variance than that are the noise's own.
+    sigma is the deviation on diagonal entries of the pooled statistic; other entries have sigma / sqrt(2). So the noise
+    is a Gaussian orthogonal ensemble, and sigma sqrt(2 p) is the edge of its spectrum (Wigner's semicircle). Directions
+    of less variance are indistinguishable from noise.
     """
     return pooled_noise(statistics) * math.sqrt(2 * features_of(statistics))
 

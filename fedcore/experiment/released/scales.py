@@ -1,4 +1,4 @@
-"""Moments behind centres, scales and whitening of columns."""
+"""Released moments for centres, scales and whitening of columns."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fedcore.planning.sensitivity.moments import unpacked
 from fedcore.silo.answers.moments import bound_of
 
 _SHORTER = 0.8
-"""Records of columns are cut to so much of the norm that means and squares alone ask for, before their second moments
-are taken, where noise falls with its square (docs/explanation/statistics.md)."""
+"""Norm bound for second moments, relative to that for means and squares alone; the noise on second moments falls with
+the square of the bound (docs/explanation/statistics.md)."""
 
 
 @dataclass(frozen=True)
 class ScaleMoments(FromMoments):
-    """`data.scaling.constants: released`: of the columns with a range means and squares, or with whitening all second
-    moments."""
+    """`data.scaling.constants: released`: means and squares of columns with a range, or all second moments to
+    whiten."""
 
     section: ReleasedScaling
     config: FilesData
@@ -73,8 +73,10 @@ class ScaleMoments(FromMoments):
 
 
 def standards_of(plan: Plan, columns: int, moments: Vector) -> tuple[Vector, Vector, Matrix | None]:
-    """Centres and scales (p,) of the features of columns with a range, of pooled `moments`; and the matrix (p, p) that
-    whitens them, where the plan is of second moments."""
+    """Centres and scales (p,) of columns with a range from pooled `moments`, and the whitening matrix (p, p).
+
+    The matrix is None unless the plan releases second moments.
+    """
     noise, (phase,) = pooled_noise(plan), plan.phases
     if phase.question.kind not in SecondMoments.asks:
         return *centres_and_scales(*parted(moments, columns), noise), None

@@ -1,4 +1,4 @@
-"""What one kind of released statistic has to say of itself, and what several say alike."""
+"""The interface of a released statistic, and the parts that several kinds share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Statistic(Protocol):
 
     @property
     def section(self) -> PcaConfig | ReleasedScaling | ReleasedCurvature:
-        """What asks for it: its `key`, in full, and `epsilon`, the target of the release; None without noise."""
+        """The section that requests it: `key` is its full key, `epsilon` the target of the release (None: no noise)."""
         ...
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What its bytes depend on beside the data, seed and privacy."""
+        """Parameters that change its bytes, beside data, seed and privacy."""
         ...
 
     @property
@@ -39,49 +39,49 @@ class Statistic(Protocol):
 
     @property
     def use(self) -> str:
-        """What of a run follows from what the silos released, as the beginning of a sentence."""
+        """The part of a run that follows from the release, as the beginning of a sentence."""
         ...
 
     charged_again: ClassVar[str]
-    """The keys by which the silos are asked anew, at a charge."""
+    """The keys whose change needs a new release, at a charge."""
 
     @property
     def data(self) -> DataConfig:
-        """The same silos with records as the statistic is of: before projection, or columns with a range alone."""
+        """The same silos with the records of the statistic: before projection, or only the columns with a range."""
         ...
 
     def model(self, model: ModelConfig, bound: float) -> ModelConfig:
-        """What opens these records: without bias and with norm at most `bound`, unless training's are meant."""
+        """The model config that prepares these records: training's, or one without bias and with norm `bound`."""
         ...
 
     def features(self, names: int) -> int:
-        """Features of these records, where the files have so many columns in use."""
+        """Number of features of these records, if the files have `names` columns in use."""
         ...
 
     def record_bound(self, features: int) -> float:
-        """Norm to which they may be prepared, without changing the statistic."""
+        """Norm bound of their preparation, large enough not to change the statistic."""
         ...
 
     def method(self, features: int) -> PooledStatistic:
-        """The release. Raises InputError for more features than are supported."""
+        """The method of the release. Raises InputError for more features than are supported."""
         ...
 
     def constants(self, plan: Plan, moments: Vector, folder: Path) -> Released | Eigenvalues:
-        """The constants of released `moments`, recorded below `folder` unless they are there. Raises InputError."""
+        """The constants from released `moments`, recorded below `folder` unless they are there. Raises InputError."""
         ...
 
 
 @dataclass(frozen=True)
 class Eigenvalues:
-    """`values`: largest eigenvalues of second moments as silos released them (N,); `sigmas`:
-    deviations of their noise."""
+    """Released largest eigenvalues of the N silos' second moments (`values`), and deviations of their noise
+    (`sigmas`)."""
 
     values: tuple[float, ...]
     sigmas: tuple[float, ...]
 
 
 class FromMoments:
-    """What statistics say alike that are moments of records as files have them, from which training's are prepared."""
+    """Shared parts of moments of the files' records, from which training prepares its records."""
 
     @property
     def prepared_with(self) -> str:

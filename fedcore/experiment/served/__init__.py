@@ -1,1 +1,1 @@
-"""A trained model as it is used afterwards: by raw records, in scikit-learn."""
+"""Trained models for use on raw records, as scikit-learn estimators."""

@@ -1,4 +1,4 @@
-"""The model of a phase as a plain scikit-learn estimator of raw records: for MLflow, and for who trains in Python."""
+"""The model of a phase as a plain scikit-learn estimator of raw records, for MLflow and for training in Python."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Weights = NDArray[np.float64]
 class PhaseModel:
     """A model and the public constants that lead from a raw record to its predictors.
 
-    `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1
-    and the second for +1, None for a real-valued label. `multinomial`: softmax regression, `w` holds such weights
-    for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`. `schema`:
-    how the columns `feature_names` become features, before their `whitening` if there is one; None: each is one.
-    `label_range`: of a real-valued label, in whose units the estimator predicts; None: as it is. `activation`: units'.
-    `link`: of a label that is a number, by its name in `fedcore.losses.LINKS`: the estimator predicts means.
+    `w` float64 (d,): weights, the bias last if there is one. With `multinomial` (softmax regression) one such vector
+    per class, one after the other (C d,); with `hidden` units as in `fedcore.models.network`. `activation`: of units.
+    `classes`: values of the label, the first for -1 and the second for +1; None for a real-valued label.
+    `schema`: maps the columns `feature_names` to features, before their `whitening`; None: each column is a feature.
+    `label_range`: of a real-valued label; the estimator predicts in its units. `link`: of a numeric label, by name in
+    `fedcore.losses.LINKS`; the estimator predicts means.
     """
 
     w: NDArray[np.float64]
@@ -65,8 +65,11 @@ class PhaseModel:
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """(outputs, weights of each) of every layer: one layer of linear models, with an output per class of softmax
-        regression, else one; two of a network, where the last weight of the second one's outputs is their bias."""
+        """(outputs, weights of each output) of every layer.
+
+        A linear model has one layer, with one output, or one per class for softmax regression. A network has two; the
+        last weight of each output of the second one is its bias.
+        """
         names = self.feature_names if self.schema is None else feature_names(self.schema)
         features = (len(names) if self.projection is None else self.projection.dim) + self.bias
         outputs = len(self.classes or ()) if self.multinomial else 1
@@ -74,18 +77,18 @@ class PhaseModel:
 
     @property
     def weights_shape(self) -> list[int] | list[list[int]]:
-        """What results say of `w`: the shape of its only layer, or those of both."""
+        """Shape of `w` in results: that of the only layer, or a list of both."""
         return list(self.layers[0]) if self.hidden is None else [list(layer) for layer in self.layers]
 
     @classmethod
     def blank(cls) -> PhaseModel:
-        """The smallest model there is."""
+        """The smallest possible model."""
         return cls(np.zeros(1), bias=False, feature_names=("x",), classes=(0, 1))
 
     def example(self) -> DataFrame:
-        """One made-up record: what a person sees of the input, and nothing that a silo holds.
+        """One made-up record as an example of the input, without data of any silo.
 
-        Of zeros; of columns with a schema the first category, or the middle.
+        Zeros; with a schema each column's first category, or the middle of its range.
         """
         from pandas import DataFrame
 
@@ -96,16 +99,17 @@ class PhaseModel:
     def estimator(self, prepared: bool = False) -> BaseEstimator:
         """A fitted scikit-learn estimator with this model's `predict` on raw records (n, features).
 
-        `prepared`: whether records are always prepared as training prepared them, which needs fedcore where the model
-        loads: its `predict_proba` is then that of training.
+        `prepared`: always prepares records as training did. `predict_proba` is then that of training, but the model
+        needs fedcore where it loads.
 
-        Classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is, without
-        fedcore. Scaling a record by a positive number cannot change the sign of its predictor, nor which of
-        several is the largest, so the classes are exact; `predict_proba` leaves that scaling out and is not the
-        probability that training saw. Real-valued label, columns with a schema, or features that are scaled apart from
-        the bias: the preparation matters, and stands before the linear model as `scaled_records`, which makes the model
-        load where fedcore is installed. So it does before a network, whose outputs do not scale with the record; one of
-        softplus units or for a real label is fedcore's own estimator (`fedcore.models.network_predictor`).
+        Classes: a plain LogisticRegression, so that the model loads wherever scikit-learn is, without fedcore. Scaling
+        a record by a positive number changes neither the sign of its predictor nor the largest of several. So classes
+        are exact; `predict_proba` leaves that scaling out and is not the probability of training.
+
+        The preparation matters for a real-valued label, columns with a schema, and features that are scaled apart from
+        the bias. It then precedes the linear model as `scaled_records`, and the model needs fedcore where it loads. The
+        same holds for a network, whose outputs do not scale with the record. A network of softplus units or for a real
+        label is fedcore's own estimator (`fedcore.models.network_predictor`).
         """
         from sklearn.linear_model import LinearRegression, LogisticRegression
         from sklearn.pipeline import Pipeline
@@ -133,7 +137,7 @@ class PhaseModel:
         return model
 
     def fitted(self, prepared: bool = False) -> dict[str, NDArray[np.float64]]:
-        """All of `estimator` that follows from the weights: its linear part's `coef_` and `intercept_`, a network's."""
+        """The fitted arrays of `estimator`: `coef_` and `intercept_` of a linear model, or those of a network."""
         half, middle = self._label_units
         if self.hidden is not None:
             first, second = self.layers
@@ -159,8 +163,8 @@ class PhaseModel:
     def linear(self) -> tuple[Weights, Weights]:
         """Coefficients (C, features) and intercepts (C,) of a linear model, one row for two classes or a number.
 
-        Of features as training has them; where no schema is before them, of raw columns, up to the positive factor by
-        which a record is shortened. Raises ValueError of a network.
+        Of training's features with a schema. Otherwise of raw columns, up to the positive factor by which a record is
+        shortened. Raises ValueError for a network.
         """
         if self.hidden is not None:
             raise ValueError("a network is not linear")
@@ -173,18 +177,18 @@ class PhaseModel:
     def _rows(self) -> Weights:
         """The weights of a linear model, a row for each predictor."""
         rows = self.w.reshape(self.layers[0])
-        # scikit-learn keeps one predictor for two classes; equal ones give the first class here and there.
+        # scikit-learn has one predictor for two classes; a tie gives the first class in both.
         return rows[1:] - rows[:1] if len(rows) == 2 else rows
 
     @property
     def _label_units(self) -> tuple[float, float]:
-        """Half of a real-valued label's range and its middle: what leads from -1 to 1 to its own units."""
+        """Half of a real-valued label's range and its middle, which map [-1, 1] to its own units."""
         low, high = self.label_range or (-1.0, 1.0)
         return ((high - low) / 2.0, (high + low) / 2.0) if self.classes is None else (1.0, 0.0)
 
     @property
     def _is_no_classifier(self) -> bool:
-        """Whether it is a network of a kind that scikit-learn has no classifier for."""
+        """True for a network for which scikit-learn has no classifier."""
         return self.hidden is not None and (self.classes is None or self.activation != "relu")
 
     def _predictor(self, fitted: Mapping[str, Weights]) -> BaseEstimator:
@@ -205,12 +209,14 @@ class PhaseModel:
 
     @property
     def _is_scaled_apart(self) -> bool:
-        """Whether a step stands before the linear model: for columns that are no numbers, or features that are scaled
-        apart from the bias, which no linear model of raw records does."""
+        """True if a preparing step must precede the linear model.
+
+        Needed for columns with a schema, and for features that are scaled apart from the bias.
+        """
         return self.schema is not None or (self.bias and self.normalise == "features")
 
     def _on_raw_records(self, rows: Weights) -> tuple[Weights, Weights]:
-        """Coefficients and intercepts on raw records that have the predictors `rows` up to a positive factor."""
+        """Coefficients and intercepts on raw records that give the predictors of `rows` up to a positive factor."""
         coef, intercept = self._by_features(rows)
         if self.projection is not None:
             # Projecting is affine, so model and projection are one linear model of the raw features.
@@ -222,7 +228,7 @@ class PhaseModel:
         return (rows[:, :-1], rows[:, -1]) if self.bias else (rows, np.zeros(len(rows)))
 
     def _scaling(self) -> FunctionTransformer:
-        """The step from raw records to those that training saw; of plain values, so that it can be saved."""
+        """The step that prepares raw records as training did; its arguments are plain values, so it can be saved."""
         from sklearn.preprocessing import FunctionTransformer
 
         constants: dict[str, Any] = {"divide_by": self.divide_by, "bias": self.bias}
@@ -244,13 +250,13 @@ def _of_one_type(classes: Sequence[str | int]) -> Sequence[str | int]:
 
 
 def link_of(config: ExperimentConfig) -> str:
-    """The name of the link to a number; of a loss of classes the identity, as its served form needs none."""
+    """Name of the link for a numeric label; the identity for classes, whose served form needs no link."""
     loss = config.model.loss
     return IDENTITY.name if loss.labels.classes else loss.link.name
 
 
 def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
-    """A released model with all that is needed to serve it; nothing in it comes from a record directly."""
+    """A released model with the constants to serve it; none of them comes from a record directly."""
     data, model = experiment.config.data, experiment.config.model
     return PhaseModel(
         w=w,

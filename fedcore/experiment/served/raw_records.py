@@ -1,6 +1,6 @@
-"""Raw records as training sees them, by plain values: the step that stands before a model where it is used.
+"""The step that prepares raw records as training does, before a model that is in use.
 
-Saved models name `scaled_records`: it must keep its name, its place and the names of its arguments.
+Saved models refer to `scaled_records`: its name, module and argument names must not change.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def scaled_records(
     columns: Sequence[Mapping[str, Any]] | None = None,
     whitening: Mapping[str, Any] | None = None,
 ) -> NDArray[np.float64]:
-    """The records as training sees them (n, d): divided, projected, a one appended, each scaled to a bounded norm.
+    """The prepared records (n, d): divided, projected, a one appended for the bias, each scaled to a bounded norm.
 
-    `projection`: the fields of a `Projection`. `columns`: the schema as plain values; `records` are then a table with
-    columns of these names, of numbers and texts; `whitening`, as plain values, follows it.
+    `projection`: the fields of a `Projection`. `columns`: the schema as plain values; `records` are then a table of
+    numbers and texts with columns of these names. `whitening`, as plain values, follows the schema.
     """
     if columns is not None:
         schema = tuple(Column.model_validate(column) for column in columns)
@@ -45,7 +45,7 @@ def scaled_records(
 
 
 def _as_table(records: Any, schema: Schema) -> pa.Table:
-    """The schema's columns of a DataFrame, or of rows in its order."""
+    """The schema's columns of a DataFrame, or of rows in the schema's order."""
     from pandas import DataFrame
 
     names = [column.name for column in schema]

@@ -1,1 +1,1 @@
-"""Silos whose records are made up, or drawn from a public file: what settings are tried on, so no silo is asked."""
+"""Simulated silos for trying settings without asking a silo: records are made up, or drawn from a public file."""

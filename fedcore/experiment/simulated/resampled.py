@@ -1,4 +1,4 @@
-"""Silos of records that are drawn from a public file: what `tune` tries settings on, where there is such a file."""
+"""Simulated silos with records drawn from a public file, on which `tune` tries settings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import draws
 
 LEAST_RECORDS = 30
-"""Of a public file: a third of them is the test set of a simulation."""
+"""Least number of records of a public file; a third of them is the test set of a simulation."""
 
 
 def public_records(source: SiloSource) -> Made:
-    """The records of a public file with a schema, without those whose label does not fit: nothing in it is a secret.
+    """The records of a public file with a schema, without those whose label does not fit.
 
     Raises InputError for a file that cannot be read, or has fewer than 30 records.
     """
@@ -42,9 +42,9 @@ def public_records(source: SiloSource) -> Made:
 
 
 def resampled(public: Made, silos: Sequence[SiloFacts], seed: int) -> tuple[dict[str, Made], Made]:
-    """Records of each silo, by name, drawn with replacement from two thirds of the public ones, and the others as test.
+    """Records by silo, drawn with replacement from two thirds of the public ones; the other third is the test set.
 
-    Which third these are is drawn by the seed. Silos are alike: what they differ by, a public file does not say.
+    The seed draws the split. All silos have one distribution: a public file does not show how silos differ.
     """
     rng = draws(b"fedcore made up", seed, len(public.labels), "resampled")
     order = rng.permutation(len(public.labels))

@@ -1,4 +1,4 @@
-"""Simulated silos' records with the constants of `data.scaling`, which come about in the simulation as in a run."""
+"""Simulated silos' records, prepared with constants of `data.scaling` that the simulation computes as a run does."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from fedcore.silo.answers.moments import bound_of, moment_sum
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Records of each silo, by name, and of the test, as features of a schema; `whitening`: by
-    which they are whitened."""
+    """Records of each silo, by name, and test records, as features of a schema; `whitening`: the one applied."""
 
     schema: Schema
     silos: Mapping[str, Made]
@@ -42,7 +41,7 @@ class World:
         return tuple(SiloFacts(name, len(made.labels)) for name, made in self.silos.items())
 
     def records(self, made: Made, config: ExperimentConfig) -> Records:
-        """Some of its records as a model takes them."""
+        """The records `made`, prepared for the config's model."""
         model = config.model
         pairs = config.data.label_values is not None and not model.class_ids
         labels = 2.0 * made.labels - 1.0 if pairs else made.labels
@@ -57,10 +56,10 @@ class World:
 
 
 def scaled_world(config: ExperimentConfig, world: World, seed: int, known: Whitening | None = None) -> World:
-    """The world with the constants that `config` asks for; centres and scales of a public file it has already.
+    """The world with the config's constants; centres and scales of a public file are applied already.
 
-    Released ones are those that its own silos release, with the planned noise. What whitens is that of the public file
-    if it is `known`, else of as many of the world's own test records: made-up columns are correlated in their own way.
+    Released constants come from the world's own silos, with the planned noise. `known`: whitening by the public file.
+    None: whitening by equally many of the world's own test records, since made-up columns have other correlations.
     """
     data = config.data
     scaling = data.scaling if isinstance(data, FilesData) else None
@@ -79,7 +78,7 @@ def scaled_world(config: ExperimentConfig, world: World, seed: int, known: White
 
 
 def _whitened(world: World, whitening: Whitening | None) -> World:
-    """Once for all points that are tried."""
+    """The world with whitened records; computed once for all points of a grid."""
     if whitening is None:
         return world
 

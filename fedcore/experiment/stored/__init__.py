@@ -1,1 +1,1 @@
-"""What a home keeps of a run: its config, and what its checkpoint is bound to."""
+"""Stored parts of a run in its home: its config, and the conditions under which its checkpoint is valid."""

@@ -1,6 +1,7 @@
-"""What decides the bits of a run beside its config: a stopped run goes on under the same, or not at all.
+"""Binding of a checkpoint: the versions and values, beside the config, that determine a run's bits.
 
-Code may change as it likes while these stay: a comment, a message, a faster way to the same bits.
+A stopped run goes on only if these are unchanged. Code may change while they stay: a comment, a message, a faster way
+to the same bits.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from threadpoolctl import threadpool_info
 from fedcore import __version__
 
 ARITHMETIC = 2
-"""Version of what methods, silos and mechanisms compute: formulas, order of sums, addresses and keys of draws.
+"""Version of the computations of methods, silos and mechanisms: formulas, order of sums, addresses and keys of draws.
 
-Whoever changes a bit of any method's result raises it. `tests/contract/test_golden_bits.py` fails where bits change and
-this does not; `python -m tests.contract.golden` then writes the new ones, and refuses to without a raised version.
+Raise it with every change in a bit of any method's result. `tests/contract/test_golden_bits.py` fails if bits change
+and the version does not. `python -m tests.contract.golden` then writes the new bits; it refuses an unchanged version.
 """
 FORMAT = 1
-"""Version of what a checkpoint holds: its tables, and how states, questions and receipts are written.
+"""Version of a checkpoint's content: its tables, and the form of states, questions and receipts.
 
-Whoever changes one of them raises it; the same test watches over states and questions.
+Raise it with every change in one of these; the same test covers states and questions.
 """
 
 _WORDS = {
@@ -37,14 +38,14 @@ _WORDS = {
 
 
 def versions() -> dict[str, str]:
-    """What a checkpoint is bound to of the code."""
+    """Versions of the code to which a checkpoint is bound."""
     return {"arithmetic": str(ARITHMETIC), "format": str(FORMAT)}
 
 
 def changed(known: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, str] | None:
-    """The first of what a checkpoint is bound to that is another now, and that in words; None if it may go on.
+    """The first changed key of a checkpoint's binding, and the change in words; None if the run may go on.
 
-    `known`: what the checkpoint says, all of it; a checkpoint that was bound to files of source has no version.
+    `known`: the whole binding of the checkpoint. A checkpoint that was bound to source files has no version.
     """
     if "code" in known and "arithmetic" not in known:
         return "code", (
@@ -53,13 +54,13 @@ def changed(known: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, str]
         )
     for key, value in now.items():
         if known.get(key, value) != value:
-            said = f"this version ({__version__}) {_WORDS[key]}"
-            return key, f"cannot go on: {said} ({key} {known[key][:40]}, now {value[:40]})"
+            change = f"this version ({__version__}) {_WORDS[key]}"
+            return key, f"cannot go on: {change} ({key} {known[key][:40]}, now {value[:40]})"
     return None
 
 
 def ways_on(run: str, repetition: int, durable: bool) -> str:
-    """What is left to do with a run that cannot go on, as the end of a sentence."""
+    """Remaining options for a run that cannot go on, as the end of a sentence."""
     close = f", or end it for good by `fedcore budget close {run}`, which gives back what it did not spend,"
     return (
         f"resume it as it was begun, with that version of fedcore and those data{close if durable else ', or leave it'}"
@@ -69,11 +70,14 @@ def ways_on(run: str, repetition: int, durable: bool) -> str:
 
 @cache
 def environment() -> dict[str, str]:
-    """What may change the last bits of sums and draws, and is no part of fedcore: a run that goes on elsewhere is as
-    private, and its ledgers repeat what they have sent, but its bits are not those of a run that was never stopped."""
-    said = {"numpy": np.__version__, "processor": platform.machine()}
+    """Libraries and processor that may change the last bits of sums and draws.
+
+    A run that goes on under others is as private, and its ledgers repeat their releases. But its bits are not those of
+    a run that was never stopped.
+    """
+    found = {"numpy": np.__version__, "processor": platform.machine()}
     for each in threadpool_info():
         if each.get("user_api") == "blas":  # its kernels are those of a kind of processor
             known = (each.get(key) for key in ("internal_api", "version", "architecture"))
-            said["blas"] = " ".join(str(part) for part in known if part)
-    return said
+            found["blas"] = " ".join(str(part) for part in known if part)
+    return found

@@ -1,1 +1,1 @@
-"""The register of an operator: accounts of silos over all their ledgers, and what repairs them."""
+"""The register of an operator: accounts of silos over all their ledgers, and the repair of these ledgers."""

@@ -1,8 +1,8 @@
-"""What verified entries of the register say: an account for each silo, over all versions of its data.
+"""Accounts in memory, built from the register's verified entries: one per silo, over all versions of its data.
 
 Two versions share the account unless the operator declared, when the later one was registered, that its persons are in
-no earlier one. What counts for a run on a version is what was charged on it and on all versions that share with it: at
-least what any one person has been charged.
+no earlier one. For a run on a version, the charges of that version and of all that share with it count. Their sum is at
+least the charge of any one person.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS = (
 
 
 class RegisterEntry(NamedTuple):
-    """One entry of the register but for its MAC. `body` is JSON; `version` is empty where it is about the silo."""
+    """One entry of the register without its MAC. `body` is JSON; `version` is empty for an entry about the silo."""
 
     sequence: int
     kind: str
@@ -51,8 +51,10 @@ class RegisterEntry(NamedTuple):
 
 @dataclass
 class Reserved:
-    """A run's charge. `state`: reserved (its ledger may not have it yet: no answer was given), open, closed, or lost
-    (its ledger had it, and has it no more)."""
+    """A run's charge. `state`: reserved, open, closed or lost.
+
+    Reserved: the ledger may not have the run yet, and no answer was given. Lost: the ledger no longer has the run.
+    """
 
     charge: Charge
     plan: str
@@ -62,11 +64,11 @@ class Reserved:
 
 @dataclass
 class Version:
-    """A version of a silo's data: its ledger, anchor and the digest of the ledger's key, and all that was charged.
+    """A version of a silo's data: its ledger and anchor, the digest of the ledger's key, and all charges.
 
-    `digests`: (content, records) of its records, the last ones last; `records`: how many there are. `lost`: what
-    reconciliations charged beyond runs that are known by name; `reconciled`: the ledger's entries of these. `head`: an
-    entry that its ledger has. `given_up`: the ledger is gone, and its charges stay.
+    `digests`: pairs (content, records) of its records, oldest first; `records`: number of records. `lost`: charges of
+    reconciliations beyond runs that are known by name; `reconciled`: the ledger's entries of these. `lost_runs`: runs
+    lost without their names. `head`: an entry that its ledger has. `given_up`: the ledger is gone; its charges stay.
     """
 
     name: str
@@ -89,32 +91,35 @@ class Version:
 
     @property
     def count(self) -> int:
-        """How many runs were approved, with those that were lost."""
+        """Number of runs approved, with those that were lost."""
         return len(self.runs) + self.lost_runs
 
     def behind(self, mark: Mark) -> bool:
-        """Whether the ledger's anchor has seen more than this says."""
+        """True if the ledger's anchor has larger totals or more runs than this version."""
         known = Totals.of(self.charges)
-        # Divergences follow from the same charges; their order may be the ledger's own, of before it was registered.
+        # Without divergences: they follow from the same charges, and the mark may have the order of an older ledger.
         more = any(not there <= here * (1 + 1e-12) for there, here in zip(mark.totals[:3], known[:3], strict=True))
         return more or mark.runs > self.count
 
 
 @dataclass
 class Account:
-    """A silo's account. `latest`: the latest time on its clock that is kept; `ahead`: one more than a day after that,
-    which nobody has confirmed; `said`: what its operator declared, as (number of the entry, sentence); `caps`: those
-    that it has had, for whatever version, with the one order of its Renyi filter."""
+    """A silo's account.
+
+    `latest`: latest confirmed time of the silo's clock; `ahead`: an unconfirmed one, more than a day later.
+    `declarations`: of its operator, as (number of the entry, sentence). `caps`: those of all versions, with the one
+    order of the account's Renyi filter.
+    """
 
     silo: str
     latest: datetime
     ahead: datetime | None = None
     versions: dict[str, Version] = field(default_factory=dict)
-    said: list[tuple[int, str]] = field(default_factory=list)
+    declarations: list[tuple[int, str]] = field(default_factory=list)
     caps: Caps = field(default_factory=Caps)
 
     def sharing(self, version: str) -> Iterator[Version]:
-        """The versions that share the account with `version`, itself included."""
+        """The versions that share the account with `version`, which is one of them."""
         order = list(self.versions)
         at = order.index(version)
         for place, other in enumerate(self.versions.values()):
@@ -122,7 +127,7 @@ class Account:
                 yield other
 
     def person(self, version: str) -> tuple[str | None] | None:
-        """What the charges are for that count for `version`, in brackets; None where there are none."""
+        """Unit of the charges that count for `version`, as (`Problem.person`,); None where there are none."""
         runs = [run for other in self.sharing(version) for run in other.runs.values()]
         return (runs[0].person,) if runs else None
 
@@ -137,17 +142,17 @@ class Account:
 
 
 class Accounts:
-    """All accounts, from entries in order; they must have been verified."""
+    """All accounts, from verified entries in order."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Account] = {}
 
     def find(self, silo: str) -> Account | None:
-        """The account of this name, also where only capitals or the encoding of letters differ: files are found so."""
+        """The account of this name. Names that differ only in case or encoding are equal, as on some file systems."""
         return self.by_name.get(folded(silo))
 
     def of_records(self, content: str | None, records: str | None = None) -> tuple[Account, Version] | None:
-        """Whose records these are, by either of their digests."""
+        """The account and version that hold these records, by either of their digests; None if there is none."""
         for account in self.by_name.values():
             for version in account.versions.values():
                 if any(content == found[0] or records == found[1] for found in version.digests):
@@ -155,7 +160,10 @@ class Accounts:
         return None
 
     def why_not(self, silo: str, version: str, held: tuple[Account, Version] | None) -> str | None:
-        """Why records are no `version` of `silo`, if `held` is whose they are by their digests; None if they may be."""
+        """The reason why records cannot be `version` of `silo`, as a sentence; None if they can.
+
+        `held`: the account and version that hold them already (`of_records`).
+        """
         account = self.find(silo)
         if account is not None and account.silo != silo:
             return f"silo {account.silo} has an account, and files of both names may be one"
@@ -169,7 +177,7 @@ class Accounts:
         return None
 
     def take(self, entry: RegisterEntry) -> None:
-        """Adds the next entry. Raises ValueError, TypeError, KeyError or AttributeError if this code writes no such."""
+        """Adds the next entry. Raises ValueError, TypeError, KeyError or AttributeError for an invalid one."""
         body = json.loads(entry.body)
         if entry.kind == "silo":
             if folded(entry.silo) in self.by_name:
@@ -179,8 +187,8 @@ class Accounts:
         account = self.by_name[folded(entry.silo)]
         if entry.kind == "clock":
             was, account.latest, account.ahead = account.latest, datetime.fromisoformat(body["to"]), None
-            said = f"its clock was set from {said_time(was)} to {said_time(account.latest)} by its operator"
-            account.said.append((entry.sequence, said))
+            sentence = f"its clock was set from {time_text(was)} to {time_text(account.latest)} by its operator"
+            account.declarations.append((entry.sequence, sentence))
         elif entry.kind == "seen":
             account.see(datetime.fromisoformat(body["at"]))
         elif entry.kind == "cap":
@@ -195,8 +203,8 @@ class Accounts:
                 version.digests.append((str(body["digests"][0]), str(body["digests"][1])))
             account.versions[entry.version] = version
             if version.disjoint:
-                said = f"persons of data version {entry.version[:12]} are declared to be in no earlier version"
-                account.said.append((entry.sequence, said))
+                sentence = f"persons of data version {entry.version[:12]} are declared to be in no earlier version"
+                account.declarations.append((entry.sequence, sentence))
         else:
             self._of_version(account, account.versions[entry.version], entry, body)
 
@@ -239,19 +247,19 @@ class Accounts:
 
 
 def folded(name: str) -> str:
-    """What names have in common that some file system takes for one."""
+    """A normal form that is equal for names that some file system does not distinguish."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def head_of(link: Link) -> list[Any]:
-    """A place in a ledger's chain as JSON has it."""
+    """A place in a ledger's chain, as a JSON list."""
     return [link.sequence, link.mac.hex()]
 
 
 def total(charges: list[Charge]) -> Charge:
-    """Their sum, correctly rounded, without divergences."""
+    """The correctly rounded sum of charges, without divergences."""
     return Totals.of(charges).charge
 
 
-def said_time(moment: datetime) -> str:
+def time_text(moment: datetime) -> str:
     return moment.isoformat(sep=" ", timespec="seconds")

@@ -1,9 +1,9 @@
-"""A silo's clock that cannot be set back: what its register has kept of it is the least that it says.
+"""A silo's clock that cannot be set back: it never shows less than the latest reading in the register.
 
-Policies expire by it. A reading of more than a day after the latest one is not kept by itself, since a clock may be
-wrong for a moment; it is noted. From then on a clock that is back before it (by more than an hour, which
-synchronisation may take it back) says nothing: the silo's operator knows which of the two was right, and says so
-(`fedcore budget clock`), which is an entry.
+Policies expire by this clock. A clock may be wrong for a moment, so a reading more than a day after the latest one is
+noted but not confirmed. From then on a time more than an hour before the noted one is refused; synchronisation may set
+a clock back by less. The silo's operator decides which time is right (`fedcore budget clock`), and the register records
+the decision.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from fedcore.errors import SiloError
-from fedcore.ledger.operator.accounts import Account, said_time
+from fedcore.ledger.operator.accounts import Account, time_text
 from fedcore.ledger.operator.register import Draft, Register
 
 TOLERANCE = timedelta(hours=1)
 
 
 class Ratchet:
-    """Says what time it is at a registered silo, by its own `clock`; never from a message.
+    """The time at a registered silo, by its own `clock` and never from a message.
 
-    `expired`: whether a policy has ended at a moment. The first reading at which it has is written down at once; others
-    go along with approvals (`fedcore.ledger.operator.registered`). Raises SiloError while the clock is behind what was
-    noted.
+    `expired`: tests if the policy has ended at a moment. The first reading at which it has is recorded at once; other
+    readings are recorded with approvals (`fedcore.ledger.operator.registered`). Raises SiloError while the clock is
+    behind a noted reading.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class Ratchet:
             raise SiloError(
                 self._silo,
                 "clock",
-                f"its clock says {said_time(now)} and has said {said_time(account.ahead)}: nothing new is answered "
+                f"its clock says {time_text(now)} and has said {time_text(account.ahead)}: nothing new is answered "
                 f"until its operator says which is right, by `fedcore budget clock {self._silo}`",
             )
-        kept = account.latest if account.ahead is None else max(account.latest, account.ahead)
-        moment = self._latest = max(now, kept, self._latest)
-        if self._expired(moment) and not self._expired(kept):
+        recorded = account.latest if account.ahead is None else max(account.latest, account.ahead)
+        moment = self._latest = max(now, recorded, self._latest)
+        if self._expired(moment) and not self._expired(recorded):
             self.keep(moment)
         return moment
 
     def keep(self, moment: datetime) -> None:
-        """Writes a reading down."""
+        """Records a reading in the register."""
         self._register.append([Draft("seen", self._silo, "", {"at": moment.astimezone(UTC).isoformat()})])
 
 

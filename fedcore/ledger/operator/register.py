@@ -1,15 +1,14 @@
-"""The register: one file of this machine's operator that says which silos there are, where their ledgers are, and what
-each account has been charged over all versions of a silo's data.
+"""The register: this machine's file of all silos, their ledgers, and their accounts over all versions of their data.
 
 It lies in one folder that no home and no config moves (`fedcore.home.register_folder`), with its key and its anchor
-(`fedcore.ledger.anchor`): one file for all silos, so that none of them can be taken out of it. Entries are lines of
-JSON, each with an HMAC over the one before; a process reads what others wrote, appends, waits for the disk, and moves
-the anchor, all under a lock that it has for that long only. A line that a kill or a full disk cut off is not there:
-what it would have allowed had not been done.
+(`fedcore.ledger.anchor`). One file holds all silos, so that none can be taken out. Entries are lines of JSON, each with
+an HMAC over the one before. A process reads the entries of others, appends, waits for the disk, and moves the anchor.
+It holds the lock for that long only. A line that a kill or a full disk cut off does not count: the step that it would
+have allowed was not taken.
 
-A register that was restored to an earlier moment is behind what the anchors of its ledgers prove, and is refused. All
-of it restored together with all ledgers and anchors is not told from that moment: only its head, written down elsewhere
-(`budget show`), tells that (`budget verify --head`).
+A register that was restored to an earlier moment is behind the anchors of its ledgers, and is refused. If register,
+ledgers and anchors are all restored, only a head that was written down elsewhere (`budget show`) reveals it
+(`budget verify --head`).
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from fedcore.ledger.operator.accounts import Accounts, RegisterEntry
 from fedcore.ledger.state import Link
 
 PATIENCE = 30.0
-"""Seconds to wait for others, which have the register for as long as they append to it."""
+"""Seconds to wait for other processes, each of which holds the register while it appends."""
 MOST_BYTES = 2**30
 HEAD_DIGITS = 32
 
 
 class Draft(NamedTuple):
-    """An entry to come."""
+    """An entry to append."""
 
     kind: str
     silo: str
@@ -50,9 +49,9 @@ class Draft(NamedTuple):
 
 
 class Register:
-    """The register in `folder`, which need not be there yet (`known` False).
+    """The register in `folder`, which need not exist yet (`known` False).
 
-    `silo`: in whose name errors are raised. Raises SiloError if it is damaged or behind its anchor.
+    `silo`: named in errors. Raises SiloError if the register is damaged or behind its anchor.
     """
 
     accounts: Accounts
@@ -70,14 +69,14 @@ class Register:
 
     @classmethod
     def current(cls, silo: str) -> Register:
-        """That of this process's operator."""
+        """The register of this process's operator."""
         return cls(register_folder(), silo)
 
     @property
     def known(self) -> bool:
-        """Whether there is one. Any of its files is enough: one that has lost the others is damaged, not new.
+        """True if there is a register. Any of its files is enough: one that has lost the others is damaged, not new.
 
-        But for an anchor whose key was not in place yet when a process died: nothing was registered with it.
+        Except an anchor whose key was not in place yet when a process died: nothing was registered with it.
         """
         if any(os.path.lexists(name) for name in (self.path, self._anchor_path.with_suffix(".key"))):
             return True
@@ -86,27 +85,27 @@ class Register:
 
     @property
     def key(self) -> bytes:
-        """What digests of records and of ledgers' keys are keyed by."""
+        """Key of the digests of records and of ledgers' keys."""
         return hmac.digest(self._key, b"digests", "sha256")
 
     @property
     def head(self) -> str:
-        """A short authenticated digest of all that it says, to be written down elsewhere: number and 32 digits."""
+        """A short authenticated digest of the whole register, for a copy elsewhere: number and 32 digits."""
         return head_text(self._at)
 
     def heads(self) -> Iterator[str]:
-        """The head after each entry, in order: one that was written down must be among them."""
+        """The head after each entry, in order; a head that was written down must be one of them."""
         found: list[str] = []
         begin = Link(0, GENESIS)
         self._locked(lambda file: found.extend(head_text(link) for _, link, _ in self._lines(file, 0, begin)))
         yield from found
 
     def refresh(self) -> None:
-        """Reads what others have appended."""
+        """Reads entries that other processes have appended."""
         self._locked(self._read)
 
     def make(self) -> None:
-        """Makes an empty one, with a key of its own, unless there is one."""
+        """Makes an empty register with a new key, unless there is one."""
         if self.known and self._anchor_path.with_suffix(".key").exists():
             return
         made = False
@@ -119,10 +118,11 @@ class Register:
         self.refresh()
 
     def append(self, drafts: Sequence[Draft], unless: Callable[[Accounts], str | None] = lambda _: None) -> None:
-        """Appends entries and waits for the disk: when this returns, they count.
+        """Appends entries and waits for the disk; when it returns, they count.
 
-        `unless`: looked at under the lock, after what others wrote was read; a sentence refuses. Raises SiloError if
-        that is so, or the register cannot be written: then nothing that depends on it may be done.
+        `unless`: called under the lock, after the entries of others were read; a sentence that it returns refuses.
+        Raises SiloError on a refusal, or if the register cannot be written; the step that depends on it may then not be
+        taken.
         """
 
         def write(file: int) -> None:
@@ -139,11 +139,11 @@ class Register:
                 entries.append(entry)
             try:
                 for entry in entries:
-                    self.accounts.take(entry)  # before it is written: what is there has to be taken
+                    self.accounts.take(entry)  # before it is written: every written entry has to be valid
             except Exception:
                 self._clear()
                 raise
-            os.ftruncate(file, self._offset)  # what a kill cut off
+            os.ftruncate(file, self._offset)  # removes a line that a kill cut off
             if os.pwrite(file, data, self._offset) != len(data):
                 raise OSError("only a part was written")
             os.fsync(file)
@@ -162,7 +162,7 @@ class Register:
         self._at, self._offset, self._inode, self._key = Link(0, GENESIS), 0, -1, b""
 
     def _read(self, file: int) -> None:
-        """Takes what is there after what was read before. Raises SiloError if it is not its continuation."""
+        """Takes the entries after those read before. Raises SiloError if they do not continue the chain."""
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size > MOST_BYTES:
             raise self._damaged("it is no file of its own")
@@ -188,7 +188,7 @@ class Register:
             raise self._damaged(f"it is behind its anchor, which saw entry {mark.sequence}: an old copy, or cut off")
 
     def _lines(self, file: int, offset: int, at: Link) -> Iterator[tuple[RegisterEntry, Link, int]]:
-        """Verified entries from a place on, each with its link and where it ends."""
+        """Verified entries from `offset` on, each with its link and the offset of its end."""
         size = os.fstat(file).st_size
         data = b""
         while len(data) < size - offset:
@@ -209,7 +209,7 @@ class Register:
             yield entry, at, end
 
     def _locked(self, act: Callable[[int], None]) -> None:
-        """`act` on the open file, alone. Raises SiloError if it cannot be opened, locked, read or written."""
+        """Calls `act` on the open file under the lock. Raises SiloError if the file cannot be used or locked."""
         lock = file = -1
         until = time.monotonic() + PATIENCE
         fault: SiloError | None = None
@@ -229,7 +229,7 @@ class Register:
                 if each >= 0:
                     os.close(each)
         if fault is not None:
-            # What was written is not known: all of it is read and verified anew before the next use.
+            # It is not known what was written: all entries are read and verified again before the next use.
             self._clear()
             raise fault
 
@@ -239,8 +239,8 @@ class Register:
             raise self._damaged(f"its folder {self.folder} is not its operator's alone to write; `chmod 700` it")
 
     def _damaged(self, fault: str) -> SiloError:
-        said = f"the register {self.path} is damaged: {fault}; nothing is answered until its operator restored it"
-        return SiloError(self.silo, "register-damaged", said)
+        sentence = f"the register {self.path} is damaged: {fault}; nothing is answered until its operator restored it"
+        return SiloError(self.silo, "register-damaged", sentence)
 
 
 def head_text(link: Link) -> str:

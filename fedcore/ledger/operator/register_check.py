@@ -1,4 +1,4 @@
-"""What can be wrong between the register, its ledgers and their anchors: all of it, for `budget verify`."""
+"""Checks of the register against its ledgers and their anchors, for `budget verify`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fedcore.ledger.storage.verify import faults as ledger_faults
 
 
 def faults(register: Register, silo: str | None, head: str | None) -> Iterator[tuple[str, str, list[str]]]:
-    """(silo, version, sentences) of each registered ledger, or of one silo's, wherever it is; none where it is whole.
+    """(silo, version, faults as sentences) of each registered ledger, or of those of one silo.
 
-    The register itself was verified when it was read. `head`: one that its operator wrote down, which must be one of
-    the heads that it has had. Takes the locks of accounts and ledgers.
+    The register itself was verified when it was read. `head`: one that its operator wrote down, which must be one that
+    the register has had. Takes the locks of accounts and ledgers.
     """
     if head is not None:
         known = head.strip() in set(register.heads())
-        said = f"the register never had the head {head.strip()}: it was restored from before, or is another one"
-        yield "register", "", [] if known else [said]
+        fault = f"the register never had the head {head.strip()}: it was restored from before, or is another one"
+        yield "register", "", [] if known else [fault]
     else:
         yield "register", "", []
     for account in list(register.accounts.by_name.values()):

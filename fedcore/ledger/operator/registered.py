@@ -1,12 +1,12 @@
-"""The ledger of a silo that is in the register: its charges are those of the account, over all versions of its data.
+"""The ledger of a registered silo: its charges are those of the account, over all versions of the silo's data.
 
 Order of an approval: the register reserves the full charge and waits for the disk; the ledger approves; the register
-confirms that, and only then an answer may be given. A process that dies in between leaves a reservation: the next one
-cancels it where the ledger has no such run, which nobody was answered in, and confirms it where it has. Of a closing
-the ledger comes first. So the register never says less than was sent, and is not written in a round.
+confirms; only then an answer may be given. A process that dies in between leaves a reservation. The next one confirms
+it if the ledger has the run, and cancels it otherwise, since no answer was given. A closing goes to the ledger first.
+So the register never has less than was sent, and no round writes to it.
 
-What is found here and by opening the ledger alone is not: a ledger restored together with its anchor, by the head that
-the register knows; a register restored by itself, by what ledgers and their anchors prove.
+Two faults are found here that opening the ledger alone does not find. A ledger that was restored with its anchor lacks
+the head that the register knows. A register that was restored alone has less than ledgers and anchors prove.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from fedcore.planning.problem import unit_of
 class RegisteredLedger(SqliteLedger):
     """The ledger of a registered `version`, held with the silo's account; `charges` and `runs` are the account's.
 
-    Raises SiloError as `SqliteLedger`, and where register, ledger and the anchors of the account's other ledgers do not
-    fit each other. `clock`: the silo's own, whose readings go along with what is written.
+    `clock`: the silo's own; the register records its time with each reservation. Raises SiloError as `SqliteLedger`,
+    and where register, ledger and the anchors of the account's other ledgers do not fit each other.
     """
 
     def __init__(self, register: Register, silo: str, version: str, clock: Callable[[], datetime]) -> None:
@@ -65,9 +65,9 @@ class RegisteredLedger(SqliteLedger):
             raise
 
     def charges(self) -> dict[str, Charge]:
-        """Of this version's runs by name, as the register has them, and whatever else counts for it.
+        """Charges of this version's runs by name, from the register, and all others that count for this version.
 
-        Other versions' runs have names with a null character, which no run has.
+        Names of other versions' runs hold a null character, which no run of this version has.
         """
         own = self._mine
         found = {run: each.charge for run, each in own.runs.items()}
@@ -118,16 +118,16 @@ class RegisteredLedger(SqliteLedger):
 
     @property
     def caps(self) -> Caps:
-        """Those of the account: of all versions."""
+        """Caps of the account, over all versions."""
         return self._account.caps
 
     @property
     def order(self) -> float | None:
-        """That of the register, which the anchor keeps too: what is lost after a restore is then known at it."""
+        """Order of the register's caps. The anchor stores it too, so that losses after a restore are known at it."""
         return super().order if self.caps.order is None else self.caps.order
 
     def _order(self, caps: Sequence[Cap]) -> tuple[float | None, dict[str, Any] | None]:
-        return self.caps.order, None  # the register keeps the caps, and has them already
+        return self.caps.order, None  # the register records the caps, and has them already
 
     @alone
     def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
@@ -137,7 +137,7 @@ class RegisteredLedger(SqliteLedger):
     @alone
     def close(self) -> None:
         if self._ready and not self._closed and self._fault is None:
-            # Not needed for any charge: it tells a ledger that is restored with its anchor to a moment before.
+            # Not needed for any charge: the head reveals a later restore of ledger and anchor to an earlier moment.
             with suppress(SiloError):
                 if self._mine.head != self._at:
                     self._note("head", {"head": head_of(self._at)})
@@ -150,13 +150,13 @@ class RegisteredLedger(SqliteLedger):
         super()._check_unit(run, person)
         held = self._account.person(self.version)
         if held is not None and held[0] != person:
-            said = f"{unit_of(held[0])}, for good, and run {run} asks for a charge for {unit_of(person)}"
-            raise SiloError(self.silo, "unit", f"its account is charged for {said}")
+            units = f"{unit_of(held[0])}, for good, and run {run} asks for a charge for {unit_of(person)}"
+            raise SiloError(self.silo, "unit", f"its account is charged for {units}")
 
     @property
     def _account(self) -> Account:
         found = self._register.accounts.find(self.silo)
-        if found is None:  # it could not be read or written before, and is read anew
+        if found is None:  # a failed read or write has cleared it
             self._register.refresh()
             found = self._register.accounts.find(self.silo)
         if found is None:
@@ -179,20 +179,21 @@ class RegisteredLedger(SqliteLedger):
             self._note("settled", {"run": run, "charge": charge.json, "head": head_of(self._at)})
 
     def _check_others(self, silo: str, account: Account, mine: Version) -> None:
-        """Raises SiloError if the anchor of another ledger of the account has seen more than the
-        register, or is gone."""
+        """Raises SiloError if the anchor of another ledger of the account is gone or knows more than the register."""
         for other in account.sharing(mine.name):
             if other is mine or other.given_up:
                 continue
             check_key(self._register, silo, other)
             mark = Anchor.read(silo, Path(other.anchor)).mark
             if mark is None or other.behind(mark):
-                said = f"the anchor of its ledger {other.ledger} is damaged, or has seen more than the register"
-                raise _lost(silo, said)
+                fault = f"the anchor of its ledger {other.ledger} is damaged, or has seen more than the register"
+                raise _lost(silo, fault)
 
     def _fit(self) -> None:
-        """Has the register go along with what the ledger proves. Raises SiloError where the ledger lacks what the
-        register knows, or has approved what the register does not know."""
+        """Brings the register up to date with the ledger.
+
+        Raises SiloError where the ledger lacks an entry that the register knows, or has a run that it does not know.
+        """
         mine, own = self._mine, super().charges()
         if mine.given_up:
             raise SiloError(self.silo, "ledger-lost", f"its ledger {mine.ledger} was given up for good")
@@ -203,8 +204,8 @@ class RegisteredLedger(SqliteLedger):
             if known is None or known.state == "lost" or not covers(known.charge, own[run]):
                 raise _lost(self.silo, f"run {run} is in its ledger, and the register does not know of it as it is")
         if self._anchor.mark is None or self._anchor.mark.sequence < self._at.sequence:
-            # What was committed when a process died: a closing that the register settles must be in the anchor, or that
-            # seems to have seen more.
+            # Entries committed when a process died. A closing must reach the anchor before the register settles it, or
+            # the anchor seems to have seen more.
             self._write_anchor(durable=True)
         drafts = []
         for run, each in mine.runs.items():
@@ -216,7 +217,7 @@ class RegisteredLedger(SqliteLedger):
             if each.state in ("reserved", "open") and self.is_run(run) and self.is_closed(run):
                 body = {"run": run, "charge": own[run].json, "head": head_of(self._at)}
                 drafts.append(Draft("settled", self.silo, self.version, body))
-        # Of reconciliations that were committed when their processes died.
+        # Reconciliations that were committed when their processes died.
         taken = losses(self, mine, self.order)
         if taken:
             here = sum(1 for run, each in mine.runs.items() if each.state != "reserved" or self.is_run(run))
@@ -225,7 +226,7 @@ class RegisteredLedger(SqliteLedger):
 
 
 def covers(known: Charge, charge: Charge) -> bool:
-    """Whether a charge that is known is at least another one, also by divergence where both are of one order."""
+    """True if `known` is at least `charge` in every measure, also by divergence where both are of one order."""
     pairs = zip(Totals.of([known])[:3], Totals.of([charge])[:3], strict=True)
     if not all(there <= here for here, there in pairs):
         return False
@@ -243,15 +244,19 @@ def losses(ledger: SqliteLedger, version: Version, order: float | None) -> list[
 
 
 def loss_of(silo: str, version: str, link: Link, charge: Charge, runs: int = 0, names: Sequence[str] = ()) -> Draft:
-    """The entry for the reconciliation at `link` of a ledger: what it charged beyond `names`, runs that are known, and
-    how many others it lost."""
+    """The register's entry for a reconciliation at `link`: its `charge` beyond that of the known runs `names`.
+
+    `runs`: how many other runs the ledger lost.
+    """
     body = {"charge": charge.json, "runs": runs, "names": list(names), "head": head_of(link)}
     return Draft("lost", silo, version, body)
 
 
 def unclaimed(silo: str, order: float | None, learnt: bool) -> list[Draft]:
-    """The entry with which nothing is claimed by the account's caps any more, if the register `learnt` of charges that
-    it had not seen admitted; none before the first cap."""
+    """The entry that ends the claim of the account's caps; none before the first cap.
+
+    Needed only if the register `learnt` of charges that no cap in it admitted.
+    """
     return [Draft("cap", silo, "", caps_json(order, ()))] if learnt and order is not None else []
 
 

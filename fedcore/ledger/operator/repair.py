@@ -1,7 +1,6 @@
-"""Repair of a registered silo's ledgers: what register, ledgers and anchors know is charged, each at the most.
+"""Repair of a registered silo's ledgers: every charge that register, ledger or anchor knows stays.
 
-Nothing that is repaired is believed where it says less: a run counts as the one of register and ledger says that has
-charged it more, and stays charged where either of them has lost it.
+Where register and ledger differ on a run, the larger charge counts. A run that either of them has lost stays charged.
 """
 
 from __future__ import annotations
@@ -20,21 +19,20 @@ from fedcore.ledger.operator.account_lock import check_key, hold_account
 from fedcore.ledger.operator.accounts import Account, Version, folded, total
 from fedcore.ledger.operator.register import Draft, Register
 from fedcore.ledger.operator.registered import RegisteredLedger, loss_of, losses, unclaimed
-from fedcore.ledger.reconciliation import lost_charge, repair_said
+from fedcore.ledger.reconciliation import lost_charge, repair_summary
 from fedcore.ledger.sqlite import SqliteLedger
 
 REPAIRED = ("ledger-lost",)
 
 
 def reconcile(register: Register, silo: str, clock: Callable[[], datetime]) -> list[str]:
-    """Repairs each ledger of a silo's account that does not fit; a line for each, none where all
-    fit. Raises SiloError."""
+    """Repairs each ledger of a silo's account that does not fit; returns a line for each. Raises SiloError."""
     found = register.accounts.find(silo)
     if found is None:
         raise SiloError(silo, "register", "it is not in the register")
     lines = []
     for name in [*found.versions]:
-        # Of a ledger that fits the account's other ledgers may not: each is repaired by itself.
+        # One ledger may fit where another does not: each is repaired by itself.
         version = register.accounts.by_name[folded(silo)].versions[name]
         if version.given_up or _fits(register, found.silo, name, clock):
             continue
@@ -74,21 +72,23 @@ def _reconciled(register: Register, account: Account, version: Version) -> list[
             ledger.close()
     finally:
         os.close(held)
-    return [f"silo {silo} ({version.name[:12]}): {repair_said(runs, lost)}"]
+    return [f"silo {silo} ({version.name[:12]}): {repair_summary(runs, lost)}"]
 
 
 def _given_up(register: Register, silo: str, version: Version) -> str:
     register.append([Draft("given up", silo, version.name, {})])
     charge = total(version.charges)
-    said = f"its ledger is given up for good, its charges stay: mu^2 {shown_up(charge.mu_squared, 6)}"
-    return f"silo {silo} ({version.name[:12]}): {said}"
+    result = f"its ledger is given up for good, its charges stay: mu^2 {shown_up(charge.mu_squared, 6)}"
+    return f"silo {silo} ({version.name[:12]}): {result}"
 
 
 def _drafts(
     silo: str, order: float | None, version: Version, ledger: SqliteLedger, lost: Charge, earlier: list[Draft]
 ) -> list[Draft]:
-    """What the register has to learn of a ledger that was reconciled just now; `order`: the account's. `earlier`: of
-    reconciliations before."""
+    """Entries for the register after a ledger was reconciled.
+
+    `order`: the account's. `lost`: charge of this reconciliation. `earlier`: entries for the ones before.
+    """
     own, drafts = ledger.charges(), []
     for run in filter(ledger.is_run, own):
         known = version.runs.get(run)
@@ -98,8 +98,8 @@ def _drafts(
         else:
             charge = _most(known.charge, own[run])
             drafts.append(Draft("settled", silo, version.name, {"run": run, "charge": charge.json}))
-    # What the ledger charges as lost is, as far as it goes, what the register still has by name. Of runs that were lost
-    # before an earlier reconciliation has charged that.
+    # The ledger's charge for losses covers runs that the register still has by name; only the rest is recorded as lost.
+    # Runs that were lost before were charged by an earlier reconciliation.
     absent = [run for run, each in version.runs.items() if not ledger.is_run(run) and each.state != "lost"]
     rest = lost_charge(Totals.of([lost], order), order, [version.runs[run].charge for run in absent], order)
     known_runs = version.count + sum(draft.kind == "taken" for draft in drafts)
@@ -110,11 +110,11 @@ def _drafts(
 
 
 def _most(first: Charge, second: Charge) -> Charge:
-    """Of both the larger numbers; divergences of any order are at least those of both."""
+    """The larger of each measure of two charges; its divergence at any order is at least that of either."""
     most = Totals(*map(max, Totals.of([first]), Totals.of([second]))).charge
     if first.pieces and second.pieces:
         most = replace(most, pieces=tuple(dict.fromkeys((*first.pieces, *second.pieces))))
-    kept = [each.divergence for each in (first, second) if each.divergence is not None]
-    if len(kept) == 2 and kept[0].order == kept[1].order:
-        most = replace(most, divergence=max(kept, key=lambda each: (each.formula, each.rho)))
+    known = [each.divergence for each in (first, second) if each.divergence is not None]
+    if len(known) == 2 and known[0].order == known[1].order:
+        most = replace(most, divergence=max(known, key=lambda each: (each.formula, each.rho)))
     return most

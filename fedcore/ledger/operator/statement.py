@@ -1,4 +1,4 @@
-"""What the register says of a silo's account as plain values: totals over all versions of its data, declarations."""
+"""A silo's account in the register as plain values: totals over all versions of its data, and declarations."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.ledger.caps import caps_shown
-from fedcore.ledger.operator.accounts import said_time, total
+from fedcore.ledger.operator.accounts import time_text, total
 from fedcore.ledger.operator.register import Register
 
 
 def statement(register: Register | None, silo: str) -> dict[str, Any] | None:
-    """The account of a silo; None where the register has none.
+    """The account of a silo; None if it is not registered.
 
-    `epsilon_charged`: at the smallest delta of its runs, of the versions that share with the one for which it is most;
-    None where it is infinite. `caps`: those of the account (`caps_shown`).
-    `declared`: what the operator said, each with the number of its entry.
+    `epsilon_charged`: at the smallest delta of its runs. It sums the versions that share the account, for the version
+    where that sum is largest; None if infinite. `caps`: those of the account (`caps_shown`). `declared`: the operator's
+    declarations, each with the number of its entry.
     """
     account = None if register is None else register.accounts.find(silo)
     if register is None or account is None:
@@ -35,9 +35,9 @@ def statement(register: Register | None, silo: str) -> dict[str, Any] | None:
         "runs": sum(version.count for version in versions),
         "epsilon_charged": epsilon if math.isfinite(epsilon) else None,
         "delta": delta,
-        "clock": said_time(account.latest),
-        "clock_ahead": account.ahead and said_time(account.ahead),
+        "clock": time_text(account.latest),
+        "clock_ahead": account.ahead and time_text(account.ahead),
         "caps": caps_shown(account.caps, charges),
-        "declared": [{"entry": number, "declared": said} for number, said in account.said],
+        "declared": [{"entry": number, "declared": sentence} for number, sentence in account.declarations],
         "head": register.head,
     }

@@ -1,4 +1,4 @@
-"""The SQLite file of a durable ledger: its tables, its version, and the exclusive lock that SQLite has on it."""
+"""The SQLite file of a durable ledger: its tables, its version, and SQLite's exclusive lock on it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from fedcore.ledger.file_lock import HeldError
 from fedcore.process.open_files import none_left
 
 VERSION = 4
-"""Of the tables and of what entries say. 1 had no charges, 2 no chain, 3 no caps, orders and divergences."""
+"""Version of tables and entries. 1 had no charges, 2 no chain, 3 no caps, orders and divergences."""
 READ = (3, VERSION)
-"""What is opened. 3 has the same tables, and becomes 4 with the next entry that is no release."""
+"""Versions that can be opened. 3 has the same tables, and becomes 4 with the next entry that is no release."""
 _SCHEMA = f"""
 BEGIN;
 CREATE TABLE entries (
@@ -45,29 +45,29 @@ COMMIT;
 _RESERVED = 0x40000001
 """The byte that SQLite locks before it writes a rollback journal."""
 _MOST_STEPS = 1_000_000
-"""Of SQLite's machine, to open a ledger: in a file whose pages lead to each other a schema has no end."""
+"""Bound on the steps of SQLite's machine to open a ledger: a file with cyclic pages has an endless schema."""
 
 
 class _Connection(sqlite3.Connection):
-    """A connection with a descriptor of its file, which is closed after it: the locks of both go with either."""
+    """A connection with a descriptor of its file, closed after it: closing either drops the locks of both."""
 
-    _let_go: Callable[[], Any] | None = None
+    _close_file: Callable[[], Any] | None = None
 
     def keep(self, file: int) -> int:
-        self._let_go = weakref.finalize(self, os.close, file)
+        self._close_file = weakref.finalize(self, os.close, file)
         return file
 
     def close(self) -> None:
         super().close()
-        if self._let_go is not None:
-            self._let_go()
+        if self._close_file is not None:
+            self._close_file()
 
 
 def connect(silo: str, path: Path) -> sqlite3.Connection:
-    """The ledger's database, locked for this process; made if it is not there.
+    """Opens the ledger's database, or makes it, and locks it for this process.
 
-    Raises SiloError if it cannot be opened for writing, another process holds it, it is of another version, or has
-    other tables, indexes, triggers or views than those that this code makes.
+    Raises SiloError if the file cannot be opened for writing, is held by another process, or has another version or
+    schema (tables, indexes, triggers, views).
     """
     until = time.monotonic() + file_lock.PATIENCE
     while True:
@@ -76,8 +76,8 @@ def connect(silo: str, path: Path) -> sqlite3.Connection:
         except HeldError:
             if time.monotonic() > until:
                 raise
-        # Two that open it at the same moment each have a shared lock and want the other's to go. SQLite's own waiting
-        # keeps the shared lock in this mode, and both would give up; the file was closed, which drops it.
+        # Two processes that open it at once each hold a shared lock and wait for the other's. SQLite's own waiting
+        # keeps the shared lock in this mode, and both would give up. Here the file was closed, which drops the lock.
         time.sleep(random.uniform(0.002, 0.03))
 
 
@@ -100,14 +100,14 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
             raise FileExistsError(path)
         if not path.exists() or path.stat().st_size == 0:
             _make(path)
-        # The lock outlives a killed owner by no time: the operating system drops it with the process.
+        # The operating system drops the lock of a killed process at once.
         db = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False, factory=_Connection)
         db.set_progress_handler(lambda: 1, _MOST_STEPS)
-        # Nothing that the file brings along is run, and pages are looked at before they are used.
+        # No code from the file is run, and pages are checked before they are used.
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        # The first look at the file: from then on it is locked, and SQLite does not look for a journal again.
+        # The first read locks the file; SQLite does not look for a journal again.
         file = db.keep(os.open(path, os.O_RDWR | os.O_NOFOLLOW))
         _reserve(file, fcntl.F_WRLCK)
         (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -119,11 +119,11 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
         found = _schema_of(db)
         db.set_progress_handler(None, 0)
         if version not in READ:
-            said = f"has version {version}, this code needs {VERSION}: "
-            said += (
+            fault = f"has version {version}, this code needs {VERSION}: "
+            fault += (
                 "a newer fedcore wrote it" if version > VERSION else f"`fedcore budget migrate {silo}` carries it over"
             )
-            refusal = SiloError(silo, "ledger", f"its ledger {path} {said}")
+            refusal = SiloError(silo, "ledger", f"its ledger {path} {fault}")
         elif found != _schema() or form != ["wal", "UTF-8"]:
             refusal = SiloError(silo, "ledger-damaged", f"its ledger {path} {_schema_fault(found)}")
     except (sqlite3.Error, OSError, ValueError) as error:  # SQLite may quote damaged bytes, which are not UTF-8
@@ -137,13 +137,13 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
 
 
 def raise_version(db: sqlite3.Connection) -> None:
-    """Makes a ledger of version 3 one of this version, in the transaction that is under way."""
+    """Raises a ledger of version 3 to this version, in the current transaction."""
     if db.execute("PRAGMA user_version").fetchone() != (VERSION,):
         db.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _make(path: Path) -> None:
-    """A ledger without entries, at once, in the form that has a write-ahead file: no journal ever lies beside it."""
+    """Writes a ledger without entries in one step, in write-ahead form, so that no journal ever lies beside it."""
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(_SCHEMA)
         data = bytearray(db.serialize())
@@ -155,20 +155,21 @@ def _make(path: Path) -> None:
 
 
 def _reserve(file: int, how: int) -> None:
-    """Locks or unlocks what SQLite locks before it writes a journal, so that one that is there seems to have a writer.
+    """Locks or unlocks the byte that SQLite locks before it writes a journal.
 
-    A journal may name any file, and SQLite deletes that once it has played the journal back: the silo's key, say. One
-    that somebody puts beside the ledger after `is_elsewhere` looked is let be.
+    SQLite then takes a journal beside the ledger for one that has a writer, and leaves it alone. Otherwise it would
+    play it back and delete the file that it names, perhaps the silo's key. This guards against a journal that appears
+    after `is_elsewhere` looked.
     """
-    # A lock of the open file, where there are such: SQLite does not meet those of its own process.
+    # A lock of the open file, where the system has these: SQLite does not meet process locks of its own process.
     if hasattr(fcntl, "F_OFD_SETLK"):
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", how, os.SEEK_SET, _RESERVED, 1, 0))
 
 
 def is_elsewhere(path: Path) -> bool:
-    """Whether SQLite would open something else by the name of the ledger or of a file beside it, or play a journal.
+    """True if the ledger or a file beside it is a link or no regular file, or if there is a journal to play back.
 
-    A link would make it write, with this process's rights, where whoever made the link may not: over the anchor.
+    Through a link SQLite would write, with this process's rights, over another file such as the anchor.
     """
     for name in (path.name + suffix for suffix in ("", "-wal", "-shm", "-journal")):
         try:
@@ -181,11 +182,11 @@ def is_elsewhere(path: Path) -> bool:
 
 
 def _schema_fault(found: Counter[tuple]) -> str:
-    """Names only what should be there: what is there may be called anything."""
+    """The fault of a schema or form, as part of a sentence. Names only expected parts, since others are untrusted."""
     missing = sorted(f"{kind} {name}" for kind, name, *_ in _schema() - found)
-    said = f"lacks {', '.join(missing)}" if missing else "has a table, index, trigger or view that is not its own"
-    said = said if found != _schema() else "has another encoding or kind of journal than its own"
-    return f"{said}: somebody else wrote to it; restore a copy of it, then `fedcore budget reconcile`"
+    fault = f"lacks {', '.join(missing)}" if missing else "has a table, index, trigger or view that is not its own"
+    fault = fault if found != _schema() else "has another encoding or kind of journal than its own"
+    return f"{fault}: somebody else wrote to it; restore a copy of it, then `fedcore budget reconcile`"
 
 
 def _why(error: Exception) -> str:

@@ -1,7 +1,6 @@
-"""The table of entries, read so that nothing but the chain and the anchor is believed: not an index, a kind, a count.
+"""The table of entries, read so that only the chain and the anchor are trusted, and no index, kind or count.
 
-Every query goes through the table itself (NOT INDEXED): an index is one more thing that whoever writes the file could
-change, and a row that it leaves out would be a release that never was.
+Every query reads the table itself (NOT INDEXED). A forged index could leave out a row, and so hide a release.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from fedcore.ledger.state import LedgerState, Link
 
 ENTRY = ", ".join(Entry._fields)
 MOST_FIELD = 2**20
-"""Bytes or characters of a field of an entry that is no release: a small file can hold many that share their pages."""
+"""Bytes or characters in a field of an entry other than a release: a small file can hold many that share pages."""
 
 
 class BrokenChainError(ValueError):
@@ -36,7 +35,7 @@ class Change(NamedTuple):
 def check_sequence(db: sqlite3.Connection) -> int:
     """The number of entries. Raises BrokenChainError unless they are numbered from 1 on without a gap."""
     count = 0
-    # One after the other: in a small file whose pages lead to each other there are rows without end.
+    # One after the other: a small file with cyclic pages has endless rows.
     for count, (number,) in enumerate(db.execute("SELECT sequence FROM entries NOT INDEXED ORDER BY sequence"), 1):
         if number != count:
             raise BrokenChainError(f"entry {count} is missing")
@@ -44,13 +43,12 @@ def check_sequence(db: sqlite3.Connection) -> int:
 
 
 def changes(db: sqlite3.Connection) -> list[Change]:
-    """All entries that do not say that they are releases, in order; not verified. The anchor knows which they are.
+    """All entries whose kind is not `release`, in order; not verified. The anchor identifies them.
 
-    Raises BrokenChainError for what no ledger holds.
+    Raises BrokenChainError for entries that no ledger holds.
     """
     fields = ", ".join(f"mine.{name}" for name in Entry._fields)
-    # IS NOT: a kind that is NULL is unequal to nothing, and would be left out. LEFT: so is one whose predecessor is
-    # gone.
+    # IS NOT: != would leave out a kind that is NULL. LEFT: an inner join would leave out an entry without predecessor.
     query = (
         f"SELECT {fields}, mine.mac, earlier.mac FROM entries mine NOT INDEXED LEFT JOIN entries earlier NOT INDEXED "
         "ON earlier.sequence = mine.sequence - 1 WHERE mine.kind IS NOT 'release' ORDER BY mine.sequence"
@@ -59,7 +57,7 @@ def changes(db: sqlite3.Connection) -> list[Change]:
     for *of_entry, mac, before in db.execute(query):
         entry = Entry(*of_entry)
         wide = any(isinstance(field, str | bytes) and len(field) > MOST_FIELD for field in (*entry, mac, before))
-        # Pages that lead to each other show an entry again and again; what is no release to SQL may be one when read.
+        # Cyclic pages repeat an entry; an entry that is no release to SQL may be one in Python.
         if entry.sequence <= last or entry.kind == "release" or wide:
             raise BrokenChainError(f"entry {entry.sequence} was changed, or is not where it was written")
         last = entry.sequence
@@ -68,7 +66,7 @@ def changes(db: sqlite3.Connection) -> list[Change]:
 
 
 def verified(found: list[Change], key: bytes) -> LedgerState:
-    """What these entries say. Raises BrokenChainError for one that was changed."""
+    """The state that these entries make. Raises BrokenChainError for one that was changed."""
     for entry, mac, before in found:
         if before is None or not sound(entry, key, before, mac):
             raise BrokenChainError(f"entry {entry.sequence} was changed, or is not where it was written")
@@ -76,9 +74,7 @@ def verified(found: list[Change], key: bytes) -> LedgerState:
 
 
 def check_state(state: LedgerState, silo: str, version: str) -> None:
-    """Raises BrokenChainError for another ledger's entries, or unless each run is approved once and then ended once at
-    most.
-    """
+    """Raises BrokenChainError for entries of another ledger, and unless each run is approved once and closed once."""
     approved: set[str] = set()
     is_open: set[str] = set()
     for entry in state.entries:
@@ -100,7 +96,7 @@ def check_state(state: LedgerState, silo: str, version: str) -> None:
 
 
 def anchor_fault(db: sqlite3.Connection, mark: Mark | None, found: list[Change]) -> str | None:
-    """Why the ledger is not the one that its anchor saw last, as a sentence; None if it is that one or ahead of it."""
+    """The difference between a ledger and its anchor, as a sentence; None if the ledger equals it or is ahead."""
     (last,) = db.execute("SELECT COALESCE(MAX(sequence), 0) FROM entries NOT INDEXED").fetchone()
     if mark is None:
         return "its ledger's anchor is gone or damaged"
@@ -113,7 +109,7 @@ def anchor_fault(db: sqlite3.Connection, mark: Mark | None, found: list[Change])
     seen = LedgerState((entry, mac) for entry, mac, _ in found if entry.sequence <= mark.sequence)
     if mark.trail is not None and seen.trail != mark.trail:
         return "approvals, closings and other entries of its ledger that are no releases are not those its anchor saw"
-    # Divergences follow from the same charges. The order of a registered silo is kept by the register.
+    # Divergences follow from the same charges. The register records the order of a registered silo.
     sums_differ = Totals.of(seen.charges.values())[:3] != mark.totals[:3]
     if sums_differ or (mark.order is None and seen.caps.order is not None):
         return "the charges in its ledger do not add up to what its anchor saw"
@@ -121,7 +117,7 @@ def anchor_fault(db: sqlite3.Connection, mark: Mark | None, found: list[Change])
 
 
 def walk(db: sqlite3.Connection, key: bytes, after: Link, to: Link | None = None) -> Iterator[tuple[Entry, bytes]]:
-    """Entries and MACs that follow `after`, each verified by the one before; the last one is `to` (None: any).
+    """Entries and MACs after `after`, each verified by the one before; the last one is `to` (None: any).
 
     Raises BrokenChainError where the chain does not go on, or does not end in `to`.
     """
@@ -143,12 +139,12 @@ def walk(db: sqlite3.Connection, key: bytes, after: Link, to: Link | None = None
 
 
 def committed(entry: Entry) -> Row:
-    """The release of a verified entry, without its bytes."""
+    """The row of a verified release, without its bytes."""
     return Row(entry.phase, entry.round, entry.query_digest, event_of(entry.body), entry.payload_digest, None)
 
 
 def releases(db: sqlite3.Connection, key: bytes, run: str, after: Link, to: Link) -> Rows:
-    """The releases of a run: all entries between two verified ones are walked, whatever they claim.
+    """The releases of a run; verifies all entries between two verified ones, whatever their kind.
 
     Raises BrokenChainError if an entry was changed, moved or deleted, or if an address was answered twice.
     """

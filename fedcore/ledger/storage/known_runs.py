@@ -1,4 +1,4 @@
-"""Whether silos' durable ledgers may know a run: asked of their files, before anybody holds them."""
+"""Search for a run in silos' durable ledgers, by reading their files without a lock."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fedcore.home import LedgerFolders
 
 
 class KnownRun:
-    """Whether one of these silos' ledgers has an entry of the run, or cannot be read.
+    """Tests if a ledger of one of these silos may have an entry of the run.
 
-    An anchor whose ledger is gone may have known it, too; and so may all `folders` that cannot be asked: None.
+    True also for a ledger that cannot be read, for an anchor whose ledger is gone, and for unknown `folders` (None).
     """
 
     def __init__(self, folders: LedgerFolders | None, silos: Iterable[str], run: str) -> None:
         self._folders, self._silos, self._run = folders, tuple(silos), run
 
     def at(self, versions: Mapping[str, str]) -> bool:
-        """Of one version of each silo's data."""
+        """Tests one version of each silo's data."""
         if (folders := self._folders) is None:
             return True
         return any(self._may_be_in(*folders.of(versions[silo], silo)) for silo in self._silos)
 
     def elsewhere(self, versions: Mapping[str, str]) -> bool:
-        """Of any other version than these, by silo; there may be many."""
+        """Tests all other versions of each silo's data."""
         if (folders := self._folders) is None:
             return True
         found = ((version, silo) for silo in self._silos for version, _ in folders.found(silo))
@@ -44,7 +44,7 @@ class KnownRun:
                 return False
         except OSError:
             return True
-        # A reader makes a log, and leaves it there: without one, the file is all there is.
+        # A reader of a file in write-ahead form makes a log, and leaves it behind. Without a log, the file is complete.
         is_whole = not Path(f"{ledger}-wal").exists()
         address = f"file:{quote(str(ledger))}?mode=ro{'&immutable=1' if is_whole else ''}"
         try:

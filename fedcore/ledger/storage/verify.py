@@ -1,4 +1,4 @@
-"""What can be wrong with a durable ledger: what opening it looks at, and all of it, for `budget verify`."""
+"""Verification of a durable ledger: the checks on opening, and the full ones of `budget verify`."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from fedcore.ledger.storage.entry_table import (
 )
 
 NOTHING = Link(0, GENESIS)
-"""Where a chain begins."""
+"""The link before the first entry of a chain."""
 
 
 class BehindAnchorError(ValueError):
-    """A ledger that is not the one that its anchor saw last; the message is a sentence."""
+    """The ledger is not the one that its anchor saw last; the message is a sentence."""
 
 
 def opened(
-    db: sqlite3.Connection, anchor: Anchor, entries: int, of_whom: tuple[str, str], fitting: bool
+    db: sqlite3.Connection, anchor: Anchor, entries: int, owner: tuple[str, str], fitting: bool
 ) -> tuple[LedgerState, Link]:
-    """What is in force in a ledger of so many entries, and where it ends.
+    """The verified state of a ledger with `entries` entries, and its last link.
 
-    Verified: the anchor's mark, the sum of charges at it, each entry before it that is no release, and each one after
-    it; all of them if the ledger need not be `fitting` its anchor, or if that is of an earlier version. `of_whom`: silo
-    and version of its data. Raises BehindAnchorError or BrokenChainError, and other errors for a file that cannot be
-    read.
+    Verifies the anchor's mark, the sum of charges at the mark, each earlier entry other than a release, and each later
+    entry. Verifies every entry if the ledger need not be `fitting` its anchor, or if the anchor is of an earlier
+    version. `owner`: silo and data version. Raises BehindAnchorError or BrokenChainError, and other errors for a file
+    that cannot be read.
     """
     mark = anchor.mark
     if mark is None and not entries:
-        # It would begin anew, at no charge, whatever was released before both were lost.
+        # It would begin again without a charge, although releases may have been made before both were lost.
         raise BrokenChainError(f"it is empty, and its anchor {anchor.path} is gone although there is a key")
     found = changes(db)
     fault = anchor_fault(db, mark, found) if fitting else None
     if fault is not None:
         raise BehindAnchorError(fault)
-    # Entries that the mark knows are those of its trail. Of others only the chain itself says which they are.
+    # The mark's trail identifies its entries. Only the chain identifies later ones.
     known = fitting and mark is not None and mark.trail is not None
     at = Link(mark.sequence, mark.head) if mark is not None and known else NOTHING
     state = verified([each for each in found if each.entry.sequence <= at.sequence], anchor.known_key)
@@ -57,38 +57,38 @@ def opened(
         at = Link(entry.sequence, mac)
         if entry.kind != "release":
             state.take(entry, mac)
-    check_state(state, *of_whom)
+    check_state(state, *owner)
     return state, at
 
 
 def faults(silo: str, path: Path, anchor: Path) -> list[str]:
-    """All that is wrong with the ledger at `path`, as sentences without any released value; none if it is whole.
+    """All faults of the ledger at `path`, as sentences without any released value; empty if it is whole.
 
     Takes the ledger's locks. Raises SiloError if another process holds it.
     """
     held, db = -1, None
-    said: list[str] = []
+    found: list[str] = []
     try:
         if not path.exists():
             return [f"its ledger {path} is gone"]
         held = hold(silo, path, anchor)
         db = connect(silo, path)
-        said.extend(_faults(db, Anchor.read(silo, anchor), (silo, path.parent.name)))
+        found.extend(_faults(db, Anchor.read(silo, anchor), (silo, path.parent.name)))
     except HeldError:
         raise
     except SiloError as error:
-        said.append(error.sentence)
+        found.append(error.sentence)
     except Exception:
-        said.append("its ledger cannot be read to its end: it is cut or damaged")
+        found.append("its ledger cannot be read to its end: it is cut or damaged")
     finally:
         if db is not None:
             db.close()
         if held >= 0:
             os.close(held)
-    return said
+    return found
 
 
-def _faults(db: sqlite3.Connection, anchor: Anchor, of_whom: tuple[str, str]) -> Iterator[str]:
+def _faults(db: sqlite3.Connection, anchor: Anchor, owner: tuple[str, str]) -> Iterator[str]:
     if [line for (line,) in db.execute("PRAGMA integrity_check(1)")] != ["ok"]:
         yield "its ledger's pages are damaged (SQLite's integrity check)"
     if anchor.key is None:
@@ -97,7 +97,7 @@ def _faults(db: sqlite3.Connection, anchor: Anchor, of_whom: tuple[str, str]) ->
     try:
         entries = check_sequence(db)
     except BrokenChainError as gap:
-        # Nothing below ends where pages lead to each other.
+        # The checks below would not end in a file with cyclic pages.
         yield str(gap)
         return
     broken = _chain_fault(db, anchor.key)
@@ -110,20 +110,20 @@ def _faults(db: sqlite3.Connection, anchor: Anchor, of_whom: tuple[str, str]) ->
     query = "SELECT sequence, kind, payload_digest, payload FROM entries NOT INDEXED ORDER BY sequence"
     for sequence, kind, digested, payload in db.execute(query):
         if kind != "release":
-            # No MAC covers the bytes themselves: those of a release by its digest, others must not be there.
+            # No MAC covers bytes: a release is checked by its digest, and other entries must have none.
             if payload is not None:
                 yield f"entry {sequence} is no release and holds bytes that nobody committed"
         elif type(payload) is not bytes or hashlib.sha256(payload).digest() != digested:
             yield f"the released bytes of entry {sequence} are not those that were committed"
     try:
         state = verified(found, anchor.key)
-        check_state(state, *of_whom)
+        check_state(state, *owner)
     except BrokenChainError as other:
         if str(other) != broken:
             yield str(other)
-        # Below keys are compared with approvals, of which one may be wrong and the others right.
+        # Keys are compared with approvals below, of which one may be wrong and the others right.
         state = LedgerState((entry, mac) for entry, mac, _ in found)
-    # No more than there are entries, and short ones: what is no key may be of any number and size.
+    # At most as many keys as entries, cut to length: forged rows may be of any number and size.
     query = "SELECT substr(run, 1, 256), substr(key, 1, 64) FROM keys NOT INDEXED LIMIT ?"
     keys = dict(db.execute(query, (entries,)))
     for run, approval in state.approvals.items():

@@ -1,1 +1,1 @@
-"""Phases by the way in which methods ask: one answer a round, local steps, evaluations, differences of gradients."""
+"""Builders of phases: one answer a round, local steps, evaluations, differences of gradients, Newton."""

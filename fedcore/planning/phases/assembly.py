@@ -46,7 +46,7 @@ def assembled(
 
 
 def check_answers(rounds: int, sampled: int) -> None:
-    """Raises InputError for more rounds in a phase, or answers about samples, than are planned for."""
+    """Raises InputError for more rounds in a phase, or answers about samples, than a plan may have."""
     if rounds > MOST_ROUNDS:
         raise InputError(f"algorithm.rounds: a phase has at most {MOST_ROUNDS} rounds; choose fewer")
     if sampled > MOST_SAMPLED:
@@ -57,7 +57,10 @@ def check_answers(rounds: int, sampled: int) -> None:
 
 
 def check_steps(key: str, answers: int) -> None:
-    """Raises InputError for more answers in a round, by the number that `key` gives, than a silo computes at a time."""
+    """Raises InputError for more answers in a round than a silo computes before it sends.
+
+    `key`: the config key that gives their number, for the error.
+    """
     if answers >= MOST_STEPS:
         raise InputError(
             f"{key}: {answers} answers in a round are more than the {MOST_STEPS - 1} that a silo computes before it "

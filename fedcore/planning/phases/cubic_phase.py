@@ -1,9 +1,9 @@
-"""Phases of DP-FCRN: in a round a silo gives tau - 1 answers about one model, all of its records in each, or all about
-the one record that it drew for the round.
+"""Phases of DP-FCRN: tau - 1 answers per round about one model.
 
-Huo et al., Algorithms 1 and 2 (spec dp-fcrn 5 and 10). Answers of a round about one sample are adaptive, so together
-they are at most the Gaussian mechanism of sqrt(tau - 1) times the sensitivity, which is what sampling amplifies: one
-event. The paper amplifies each answer by itself, as if it had a record of its own, and claims too little.
+Each answer is about all of a silo's records, or each about the one record that the silo drew for the round. Huo et al.,
+Algorithms 1 and 2 (spec dp-fcrn 5 and 10). Answers of a round about one sample are adaptive. Together they are at most
+the Gaussian mechanism of sqrt(tau - 1) times the sensitivity. Sampling amplifies that one event. The paper amplifies
+each answer by itself, as if it had a record of its own, and claims too little.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from fedcore.planning.schedule import Schedule, Share
 PAPER = "dp-fcrn"
 
 Drawn = Literal["all", "record"]
-"""What the answers of a round are about: all records, or one that is drawn for the round."""
+"""Records of a round's answers: all, or one that is drawn for the round."""
 
 
 @dataclass(frozen=True)
 class CubicRounds:
-    """`rounds` R of `answers` each, of `kept` numbers, about parts of records of norm at most `bound`."""
+    """R `rounds` of `answers` each, of `coordinates` numbers; a record's part has norm at most `bound`."""
 
     rounds: int
     answers: int
-    kept: int
+    coordinates: int
     bound: float
     drawn: Drawn
 
     @property
     def question(self) -> QuadraticModelQuestion:
-        """What silos answer in each round."""
-        return QuadraticModelQuestion(clip=self.bound, numbers=self.kept, one_sample=self.drawn == "record")
+        """The question of each round."""
+        return QuadraticModelQuestion(clip=self.bound, numbers=self.coordinates, one_sample=self.drawn == "record")
 
     def event(self, problem: Problem, n: int, sigma: float) -> GaussianRelease:
-        """Of all answers of a silo that trains on n records."""
+        """Privacy event of all answers of a silo that trains on n records."""
         mechanism, count = problem.budget.mechanism, self.rounds * self.answers
         slack = self.question.rounding.slack(n, self.drawn != "all")
         if self.drawn == "all":
@@ -56,7 +56,7 @@ class CubicRounds:
         )
 
     def published(self, problem: Problem, silo: SiloFacts) -> FormulaInputs:
-        """The question to the paper's equation 7. Its bound has k/d in it already."""
+        """Inputs of the paper's equation 7. The bound includes the factor k/d already."""
         return FormulaInputs(
             silo.trained,
             self.rounds,
@@ -68,16 +68,18 @@ class CubicRounds:
         )
 
 
-def cubic_phase(problem: Problem, asked: CubicRounds, settings: dict[str, Any]) -> Phase:
-    """The one phase of these rounds, calibrated. Raises InputError for what is not accounted for, and for a target
-    outside the calibration's range."""
+def cubic_phase(problem: Problem, cubic: CubicRounds, settings: dict[str, Any]) -> Phase:
+    """The one phase of these rounds, calibrated.
+
+    Raises InputError for settings without an accounting, and for a target outside the calibration's range.
+    """
     budget = problem.budget
-    check_answers(asked.rounds, asked.rounds if asked.drawn == "record" else 0)
+    check_answers(cubic.rounds, cubic.rounds if cubic.drawn == "record" else 0)
     if problem.trust.shuffle is not None or problem.trust.aggregator:
         raise InputError(
             "DP-FCRN's silos answer several times in a round, each noised: choose privacy.trust = inter-silo"
         )
-    if budget.calibration == "experiments" or (budget.calibration == "paper" and asked.drawn == "all"):
+    if budget.calibration == "experiments" or (budget.calibration == "paper" and cubic.drawn == "all"):
         raise InputError(
             f"privacy.calibration = {budget.calibration}: the paper's noise is for one record a round; choose exact, "
             "or paper with algorithm.sampling = record"
@@ -86,29 +88,29 @@ def cubic_phase(problem: Problem, asked: CubicRounds, settings: dict[str, Any]) 
     shares = []
     for silo in problem.silos:
         if (silo.n, silo.trained) not in alike:
-            alike[silo.n, silo.trained] = _share(problem, silo, asked)
+            alike[silo.n, silo.trained] = _share(problem, silo, cubic)
         shares.append(replace(alike[silo.n, silo.trained], silo=silo.name))
-    sampling: Sampling = "without-replacement" if asked.drawn == "record" else "poisson"
-    schedule = Schedule(asked.rounds, asked.answers, sampling)
-    return assembled(problem, 1, schedule, shares, settings, question=asked.question)
+    sampling: Sampling = "without-replacement" if cubic.drawn == "record" else "poisson"
+    schedule = Schedule(cubic.rounds, cubic.answers, sampling)
+    return assembled(problem, 1, schedule, shares, settings, question=cubic.question)
 
 
-def _share(problem: Problem, silo: SiloFacts, asked: CubicRounds) -> Share:
+def _share(problem: Problem, silo: SiloFacts, cubic: CubicRounds) -> Share:
     delta, n = problem.budget.delta(silo.n), silo.trained
 
     def formula() -> PaperFormula:
-        return published(PAPER, asked.published(problem, silo))
+        return published(PAPER, cubic.published(problem, silo))
 
-    sigma = problem.budget.sigma_for(asked.event(problem, n, 0.0), silo.n, formula)
-    claimed = math.inf if asked.drawn == "all" else formula().epsilon(sigma)
+    sigma = problem.budget.sigma_for(cubic.event(problem, n, 0.0), silo.n, formula)
+    claimed = math.inf if cubic.drawn == "all" else formula().epsilon(sigma)
     return Share(
         silo=silo.name,
         n=n,
         start=0,
-        batch=n if asked.drawn == "all" else 1,
+        batch=n if cubic.drawn == "all" else 1,
         sigma=sigma,
-        epsilon_accounted=spent([asked.event(problem, n, sigma)], delta),
+        epsilon_accounted=spent([cubic.event(problem, n, sigma)], delta),
         epsilon_paper=claimed,
         delta=delta,
-        rate=1.0 if asked.drawn == "all" else 1.0 / n,
+        rate=1.0 if cubic.drawn == "all" else 1.0 / n,
     )

@@ -1,9 +1,9 @@
-"""Phases of DIFF2: rounds that restart with gradients, and rounds between them about differences of gradients.
+"""Phases of DIFF2: rounds that restart with gradients, and rounds about differences of gradients.
 
 Murata and Suzuki 2023, Algorithm 1 and Proposition 4.1 (spec diff2, 3.2, 4 and 8). A silo's noise is on its own mean:
-sigma_1 in restart rounds, sigma_2 times the length of the step in others. Both kinds are full batches, so that all of
-them together are a Gaussian mechanism with mu^2 = m_1 (S_1 / sigma_1)^2 + m_2 (S_2 / sigma_2)^2, S the sensitivities;
-the split v is the part of mu^2 that goes to restarts. The paper's u is 1 / v.
+sigma_1 in restart rounds, sigma_2 times the length of the step in others. Both kinds are full batches, so all of them
+together are a Gaussian mechanism with `mu^2 = m_1 (S_1 / sigma_1)^2 + m_2 (S_2 / sigma_2)^2`, S the sensitivities. The
+split v is the part of mu^2 that goes to restarts. The paper's u is 1 / v.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAPER = "diff2"
 
 @dataclass(frozen=True)
 class Stream:
-    """Answers to one question: how many a silo gives in all."""
+    """All answers of a silo to one question. `count`: their number."""
 
     name: str
     question: Question
@@ -45,10 +45,10 @@ class Stream:
 
 
 def difference_phase(problem: Problem, cycle: Cycle, slope: float, settings: dict[str, Any]) -> Phase:
-    """The one phase of DIFF2 with the GD routine, calibrated. `slope`: C_2, the bound on a record's difference of
-    gradients per unit of the step's length.
+    """The one phase of DIFF2 with the GD routine, calibrated.
 
-    Raises InputError for less than all silos in a round, a shuffler, and a target outside the calibration's range.
+    `slope`: C_2, the bound on a record's difference of gradients per unit of the step's length. Raises InputError for
+    less than all silos in a round, a shuffler, and a target outside the calibration's range.
     """
     check_problem(problem)
     check_answers(cycle.rounds, 0)
@@ -74,7 +74,7 @@ def difference_phase(problem: Problem, cycle: Cycle, slope: float, settings: dic
 
 
 def streams_of(problem: Problem, cycle: Cycle, slope: float) -> tuple[Stream, ...]:
-    """Restarts and, if there are any, differences."""
+    """The stream of restarts and, if there are any, that of differences."""
     restarts = Stream("restart", GradientQuestion(clip=problem.objective.clip), cycle.restarts)
     if not cycle.differences:
         return (restarts,)
@@ -99,10 +99,10 @@ def check_problem(problem: Problem) -> None:
 
 
 def unit_noise(problem: Problem, slope: float) -> float:
-    """Variance per coordinate, and per squared unit of the step's length, of the noise on the mean over all silos of
-    one difference that had the whole budget; m_2 / (1 - v) of them have as many times that each.
+    """Variance of the noise on the mean over all silos of one difference that has the whole budget.
 
-    Raises InputError where noise is given, which no count of answers changes.
+    It is per coordinate, and per squared unit of the step's length. Each of m_2 differences with the part 1 - v of the
+    budget has m_2 / (1 - v) times that. Raises InputError where noise is given, which no count of answers changes.
     """
     budget, stream = problem.budget, Stream("difference", DifferenceQuestion(clip=slope), 1)
     if budget.multiplier is not None:
@@ -129,15 +129,18 @@ def _sigma(problem: Problem, silo: SiloFacts, stream: Stream, cycle: Cycle) -> f
 
 
 def _part_of_budget(stream: Stream, cycle: Cycle) -> float:
-    """Of mu^2: v, or 1 - v; all of it where there are no differences."""
+    """The stream's part of mu^2: v or 1 - v; all of it where there are no differences."""
     if not cycle.differences:
         return cycle.part
     return cycle.part * (cycle.split if stream.name == "restart" else 1.0 - cycle.split)
 
 
 def _published(problem: Problem, silo: SiloFacts, stream: Stream, cycle: Cycle) -> PaperFormula:
-    """Proposition 4.1 for the answers of a stream, with u = 1 / v, as a formula whose first kind they are; for a part
-    of the budget that of Proposition E.2, with u_1 and u_2 for the parts of both."""
+    """The paper's formula for the noise of one stream; its first kind is that stream.
+
+    For the whole budget it is Proposition 4.1 with u = 1 / v. For a part of the budget it is Proposition E.2, with u_1
+    and u_2 for the parts of both streams.
+    """
     delta, n = problem.budget.delta(silo.n), silo.trained
     whole = published(
         PAPER, claims.FormulaInputs(n, cycle.rounds, delta, n, stream.question.clip, "full", period=cycle.period)
@@ -155,7 +158,7 @@ def _published(problem: Problem, silo: SiloFacts, stream: Stream, cycle: Cycle) 
 def _shares(
     problem: Problem, streams: Sequence[Stream], sigmas: dict[str, list[float]], stream: Stream, cycle: Cycle
 ) -> list[Share]:
-    """Of the stream, with the epsilons of all streams together."""
+    """Shares of the silos in this stream, with the epsilons of all streams together."""
     shares: list[Share] = []
     alike: dict[tuple[Any, ...], Share] = {}
     for place, silo in enumerate(problem.silos):

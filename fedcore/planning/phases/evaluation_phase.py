@@ -1,4 +1,4 @@
-"""Phases of a plan in which silos are asked about records that they hold out."""
+"""Phases of a plan that are about held-out records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedcore.planning.schedule import Schedule, Share
 
 
 def evaluation_phase(problem: Problem, evaluation: Evaluation, index: int, times: int) -> Phase:
-    """One round about all held-out records, with the noise of which `times` such phases meet the evaluation's target.
+    """One round about all held-out records, with the noise of an evaluation.
 
-    Its noise's `target` is that of all of them, its `epsilon_accounted` its own. No paper prints noise for this
-    answer, so none is claimed. Calibrated exactly, whatever training's noise follows. Raises InputError for a target
-    out of range.
+    With that noise `times` such phases meet the evaluation's target. The noise's `target` is that of all of them, the
+    share's `epsilon_accounted` its own. No paper prints noise for this answer, so no epsilon is claimed. The
+    calibration is exact, whatever training's noise follows. Raises InputError for a target out of range.
     """
     budget = problem.budget.aimed_at(evaluation.epsilon)
     question = HistogramQuestion(clip=HALF_DIAMETER, cells=evaluation.cells)

@@ -1,10 +1,12 @@
-"""The phase of DIFF2 with local steps: after each round of all silos, one of them takes K - 1 steps by itself.
+"""The phase of DIFF2 with local steps: after each round of all silos, one takes K - 1 steps.
 
-Murata and Suzuki 2023, Algorithms 1 and 4 and Proposition E.2 (spec diff2, 3.4 and 4.2), with K - 1 local answers, as
-many as there are (E2), where the paper counts K. A silo's local answers are about samples without replacement, which it
-noises itself whoever is trusted. Three streams share its budget: restarts and differences together have the part f of
-the mu squared that they would have without local steps, split by v as without these, and the noise of local steps is
-the least with which the composition of all keeps to the target.
+Murata and Suzuki 2023, Algorithms 1 and 4 and Proposition E.2 (spec diff2, 3.4 and 4.2). The accounting counts the
+`K - 1` local answers that there are (E2), where the paper counts K. A silo's local answers are about samples without
+replacement. The silo adds their noise itself, also where an aggregator is trusted.
+
+Three streams share its budget. Restarts and differences together have the part f of the mu squared that
+`difference_phase` gives them, with the same split v. The noise of local steps is the least with which all streams
+together meet the target.
 """
 
 from __future__ import annotations
@@ -32,12 +34,15 @@ from fedcore.planning.theorems.cycle import Cycle
 
 PAPER = "diff2-bvr"
 PAPER_PART = 2.0 / 3.0
-"""1/u_1 + 1/u_2 of the closed form, u_1 = u_2 = 3: the part of restarts and differences, half of it for each."""
+"""1/u_1 + 1/u_2 of the closed form, u_1 = u_2 = 3: the part of restarts and differences, half for each."""
 
 
 @dataclass(frozen=True)
 class LocalSteps:
-    """K `steps` of a round, the first of them the server's; `batch`: b records of each other one; `slope`: C_3."""
+    """Local steps of one round.
+
+    `steps`: K, the first of them the server's. `batch`: b records of each other step. `slope`: C_3.
+    """
 
     steps: int
     batch: int
@@ -45,12 +50,12 @@ class LocalSteps:
 
     @property
     def answers(self) -> int:
-        """Of the acting silo in one round."""
+        """Answers of the acting silo in one round."""
         return self.steps - 1
 
     @property
     def question(self) -> DifferenceQuestion:
-        """What the acting silo answers in its turn."""
+        """The question to the acting silo in its turn."""
         return DifferenceQuestion(clip=self.slope, vectors_down=3, vectors_up=2)
 
     def event(self, problem: Problem, n: int, count: int) -> GaussianRelease:
@@ -73,10 +78,10 @@ class LocalSteps:
 def local_difference_phase(
     problem: Problem, cycle: Cycle, slope: float, local: LocalSteps, settings: dict[str, Any]
 ) -> Phase:
-    """One phase of 2 R rounds: the odd ones of all silos, as `difference_phase` has them, the even ones the turns of
-    one silo each. `cycle.part`: f.
+    """One phase of 2 R rounds: odd ones of all silos, even ones of one silo in turn.
 
-    Raises InputError as that, for a batch above a silo's records, and where the paper's formula has no noise for it.
+    Odd rounds are as in `difference_phase`. `cycle.part`: f. Raises InputError as `difference_phase`, for a batch above
+    a silo's records, and where the paper's formula has no noise for it.
     """
     _check(problem, local, settings["step"])
     whole = difference_phase(problem, cycle, slope, settings)
@@ -84,9 +89,11 @@ def local_difference_phase(
     shares = _local_shares(problem, whole, cycle, local)
     mine = weighted(problem, shares)
     steps = Part(2, 2, local.question, mine, local.answers, "without-replacement", in_turn=True)
-    others = tuple(replace(part, every=2 * part.every, shares=_told(part.shares, shares)) for part in whole.parts)
+    others = tuple(
+        replace(part, every=2 * part.every, shares=_with_all_epsilons(part.shares, shares)) for part in whole.parts
+    )
     schedule = replace(whole.schedule, rounds=2 * cycle.rounds)
-    return replace(whole, schedule=schedule, shares=_told(whole.shares, shares), parts=(*others, steps))
+    return replace(whole, schedule=schedule, shares=_with_all_epsilons(whole.shares, shares), parts=(*others, steps))
 
 
 def _check(problem: Problem, local: LocalSteps, step: float) -> None:
@@ -109,7 +116,7 @@ def _check(problem: Problem, local: LocalSteps, step: float) -> None:
 
 
 def _local_shares(problem: Problem, whole: Phase, cycle: Cycle, local: LocalSteps) -> list[Share]:
-    """Of the local steps, with the epsilons of all streams together."""
+    """Shares of the silos in the local steps, with the epsilons of all streams together."""
     shares: list[Share] = []
     alike: dict[tuple[Any, ...], Share] = {}  # silos of one size have one calibration
     for place, silo in enumerate(problem.silos):
@@ -117,7 +124,7 @@ def _local_shares(problem: Problem, whole: Phase, cycle: Cycle, local: LocalStep
         full = [replace(event, start=0, stop=silo.trained) for event in whole.events(silo.name)]
         key = (silo.n, silo.trained, turns, *(event.sigma for event in full))
         if key not in alike:
-            # A silo that has no turn in so few rounds is calibrated for one, and charged for none.
+            # A silo without a turn in these rounds is calibrated for one turn, and charged for none.
             event = local.event(problem, silo.trained, local.answers * max(turns, 1))
             delta = problem.budget.delta(silo.n)
             sigma = _sigma(problem, silo, full, event, cycle, local)
@@ -185,8 +192,8 @@ def _published(problem: Problem, silo: SiloFacts, cycle: Cycle, local: LocalStep
     return replace(found, kinds=(kind,), claim=lambda sigma: crossing(kind.sigma, sigma))
 
 
-def _told(shares: Sequence[Share], local: Sequence[Share]) -> tuple[Share, ...]:
-    """Shares of another stream, with the epsilons of all."""
+def _with_all_epsilons(shares: Sequence[Share], local: Sequence[Share]) -> tuple[Share, ...]:
+    """Shares of another stream, with the epsilons that the shares of the local steps hold for all streams."""
     return tuple(
         replace(share, epsilon_accounted=other.epsilon_accounted, epsilon_paper=other.epsilon_paper)
         for share, other in zip(shares, local, strict=True)

@@ -1,7 +1,7 @@
-"""Phases of methods with local steps: in a round a silo gives K answers, each about its own sample of fixed size.
+"""Phases of methods with local steps: K answers per round, each about its own sample of fixed size.
 
 Source: Noble, Bellet and Dieuleveut 2022, Algorithms 1 and 2 (spec dp-scaffold 4.1, 4.2, 5). Noise is for the largest
-number of answers that a silo may be asked for: nobody trusts the server to draw participants as it says.
+number of answers that a silo may give, because the guarantee does not rely on how the server draws participants.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.schedule import Schedule, Share
 
 PAPER = "noble-2022-numeric"
-"""Whose epsilon is shown as the paper's: its numerical procedure towards a third party, over all rounds, which
-`monotone_claim` makes monotone in the sampling rate."""
+"""Formula behind the paper's epsilon: the numerical procedure towards a third party, over all rounds. `monotone_claim`
+makes its claim monotone in the sampling rate."""
 
 
 def local_phases(
     problem: Problem, rounds: int | None, steps: int, sample: float, settings: dict[str, Any], first: int = 0
 ) -> tuple[Phase, ...]:
-    """One calibrated phase of `rounds` rounds with `steps` answers each, about floor(sample * n) of n records.
+    """Calibrated phases with `rounds` rounds in all and `steps` answers in each.
 
-    `first` > 0: a phase before it, of so many of the rounds, in which each silo answers once at most. `rounds` None:
-    the largest number that keeps to privacy.epsilon with privacy.noise_multiplier, by the calibration's accountant.
-    Raises InputError naming the key that does not fit.
+    An answer is about floor(sample * n) of n records. `first` > 0: number of rounds of a first phase, in which each
+    silo answers once at most. `rounds` None: the largest number that keeps to privacy.epsilon with
+    privacy.noise_multiplier, by the calibration's accountant. Raises InputError naming the key that does not fit.
     """
     if problem.budget.private and problem.budget.calibration == "paper" and not problem.participation.fixed:
         raise InputError(
@@ -48,7 +48,7 @@ def local_phases(
     if problem.budget.calibration == "experiments":
         raise InputError(
             "privacy.calibration = experiments is a formula for minibatch SGD, without a proof; for local steps it is "
-            "far from what it says: choose exact or paper"
+            "far from its target: choose exact or paper"
         )
     if problem.trust.shuffle is not None:
         raise InputError(
@@ -88,9 +88,9 @@ def local_phases(
 
 
 def claimed(problem: Problem, phase: Phase, n: int, rounds: int) -> float:
-    """What the paper claims at silos of n records for the phase's noise, after so many rounds of the run.
+    """The paper's epsilon for the phase's noise at silos of n records, after this many rounds.
 
-    Infinite where the number of participants is drawn, of which the paper says nothing.
+    Infinite where the number of participants is drawn, a case that the paper does not cover.
     """
     share = next(share for share in phase.shares if share.n == n)
     question = _question(problem, n, share.delta, rounds, phase.schedule.answers, share.rate)
@@ -98,10 +98,10 @@ def claimed(problem: Problem, phase: Phase, n: int, rounds: int) -> float:
 
 
 def published_claims(plan: Plan) -> dict[str, Any]:
-    """`epsilon_papers` of a plan with local steps: what the paper's procedure claims for its noise, by formula.
+    """`epsilon_papers` of a plan with local steps: the paper's epsilons for its noise, by formula.
 
-    The largest over silos, and over all rounds; {} for other plans, without noise, and where the number of participants
-    is drawn.
+    Each is the largest over silos, over all rounds. {} for other plans, without noise, and where the number of
+    participants is drawn.
     """
     phase = next(phase for phase in reversed(plan.phases) if not phase.evaluates)
     private, fixed = plan.problem.budget.private, plan.problem.participation.fixed
@@ -116,7 +116,7 @@ def published_claims(plan: Plan) -> dict[str, Any]:
 
 
 def sample_size(sample: float, n: int) -> int:
-    """b = floor(s n), guarded against products that come out a last bit too small (spec dp-scaffold 4.0)."""
+    """b = floor(s n), safe against products that come out a last bit too small (spec dp-scaffold 4.0)."""
     return math.floor(sample * n + 1e-9)
 
 
@@ -173,7 +173,7 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
 
 
 def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, sample: float) -> FormulaInputs:
-    """What the paper's procedure is asked about a silo that trains on n records: all rounds, a first phase's too."""
+    """Inputs of the paper's procedure for a silo that trains on n records, over all rounds of all phases."""
     size = sample_size(sample, n)
     return FormulaInputs(
         n,
@@ -189,12 +189,12 @@ def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, s
 
 
 def _claim(problem: Problem, question: FormulaInputs, sigma: float) -> float:
-    # It rises and falls with the number of participants, so that no one of a law's numbers stands for all.
+    # The claim rises and falls with the number of participants, so no single number can stand for a law.
     return monotone_claim(PAPER, question, sigma) if problem.participation.fixed else math.inf
 
 
 def _answers(rounds: int, steps: int, first: int) -> int:
-    """The largest number of a silo's answers: one turn of a first phase, and all rounds after it."""
+    """The largest number of a silo's answers: one round of a first phase, and all rounds after it."""
     return steps * (rounds - first + (first > 0))
 
 

@@ -1,7 +1,7 @@
-"""Phases whose rounds ask for gradients and Hessians in one answer, every T-th round, and for gradients in the others.
+"""Phases with gradient and Hessian in one answer every T-th round, and gradients in the others.
 
-Ours. All answers are about all records, so that together they are one Gaussian mechanism,
-mu^2 = m_1 (S_1 / sigma)^2 + m_2 (S_2 / sigma)^2, S_1 the sensitivity of both parts together
+Ours. All answers are about all records, so together they are one Gaussian mechanism,
+`mu^2 = m_1 (S_1 / sigma)^2 + m_2 (S_2 / sigma)^2`. S_1 is the sensitivity of both parts together
 (`fedcore.planning.sensitivity.second_order`), S_2 that of a gradient. Gradients have the same noise in all rounds.
 """
 
@@ -25,7 +25,10 @@ from fedcore.planning.sensitivity.second_order import MOST_WEIGHTS, half_diamete
 
 @dataclass(frozen=True)
 class NewtonRounds:
-    """`rounds` R, of which every `period`-th, beginning with the first, is about Hessians too; `balance` of these."""
+    """R `rounds`, of which every `period`-th, beginning with the first, is about Hessians too.
+
+    `balance`: of the question of these rounds (`SecondOrderQuestion`).
+    """
 
     rounds: int
     period: int
@@ -37,11 +40,11 @@ class NewtonRounds:
         return -(-self.rounds // self.period)
 
     def question(self, problem: Problem) -> SecondOrderQuestion:
-        """What silos answer in a round with Hessians."""
+        """The question of a round with Hessians."""
         return SecondOrderQuestion(clip=half_diameter(problem.objective.clip, self.balance), balance=self.balance)
 
     def events(self, problem: Problem, n: int, sigma: float) -> list[GaussianRelease]:
-        """What a silo that trains on n records gives in all rounds, by kind."""
+        """Privacy events of all rounds at a silo that trains on n records, one for each kind of round."""
         mechanism = problem.budget.mechanism
         kinds: tuple[tuple[Question, int], ...] = (
             (self.question(problem), self.both),
@@ -54,15 +57,18 @@ class NewtonRounds:
         ]
 
 
-def newton_phase(problem: Problem, asked: NewtonRounds, settings: dict[str, Any]) -> Phase:
-    """The one phase of these rounds, calibrated. Raises InputError for a period beyond R, noise that follows a paper,
-    a shuffler, and a target outside the calibration's range."""
-    _check(problem, asked)
-    shares = _shares(problem, asked)
-    entrusted, schedule, question = problem.trust.aggregator, Schedule(asked.rounds), asked.question(problem)
-    if asked.both == asked.rounds:
+def newton_phase(problem: Problem, newton: NewtonRounds, settings: dict[str, Any]) -> Phase:
+    """The one phase of these rounds, calibrated.
+
+    Raises InputError for a period beyond R, noise by a paper's formula, a shuffler, and a target outside the
+    calibration's range.
+    """
+    _check(problem, newton)
+    shares = _shares(problem, newton)
+    entrusted, schedule, question = problem.trust.aggregator, Schedule(newton.rounds), newton.question(problem)
+    if newton.both == newton.rounds:
         return assembled(problem, 1, schedule, shares, settings, question=question, entrusted=entrusted)
-    part = Part(1, asked.period, question, tuple(shares), entrusted=entrusted)
+    part = Part(1, newton.period, question, tuple(shares), entrusted=entrusted)
     return assembled(problem, 1, schedule, shares, settings, entrusted=entrusted, parts=(part,))
 
 
@@ -70,10 +76,10 @@ def _sensitivity(question: Question, n: int, mechanism: Mechanism) -> float:
     return mean_sensitivity(question.clip, n, mechanism, question.rounding.slack(n))
 
 
-def _check(problem: Problem, asked: NewtonRounds) -> None:
-    check_answers(asked.rounds, 0)
-    if asked.period > asked.rounds:
-        raise InputError(f"algorithm.period = {asked.period} must be at most algorithm.rounds = {asked.rounds}")
+def _check(problem: Problem, newton: NewtonRounds) -> None:
+    check_answers(newton.rounds, 0)
+    if newton.period > newton.rounds:
+        raise InputError(f"algorithm.period = {newton.period} must be at most algorithm.rounds = {newton.rounds}")
     dim = problem.objective.dim
     if dim > MOST_WEIGHTS:
         raise InputError(
@@ -94,17 +100,17 @@ def _check(problem: Problem, asked: NewtonRounds) -> None:
     check_aggregator(problem)
 
 
-def _shares(problem: Problem, asked: NewtonRounds) -> list[Share]:
+def _shares(problem: Problem, newton: NewtonRounds) -> list[Share]:
     sizes: dict[tuple[int, int], float] = {}
     for silo in problem.silos:
-        sizes.setdefault((silo.n, silo.trained), _sigma(problem, silo, asked))
+        sizes.setdefault((silo.n, silo.trained), _sigma(problem, silo, newton))
     sigmas = noise_as_planned(problem, [sizes[silo.n, silo.trained] for silo in problem.silos])
-    return [_share(problem, silo, asked, sigma) for silo, sigma in zip(problem.silos, sigmas, strict=True)]
+    return [_share(problem, silo, newton, sigma) for silo, sigma in zip(problem.silos, sigmas, strict=True)]
 
 
-def _sigma(problem: Problem, silo: SiloFacts, asked: NewtonRounds) -> float:
-    """Of one answer of the sensitivity of all of them together."""
-    events = asked.events(problem, silo.trained, 1.0)
+def _sigma(problem: Problem, silo: SiloFacts, newton: NewtonRounds) -> float:
+    """Sigma of one answer, by the sensitivity of all answers together."""
+    events = newton.events(problem, silo.trained, 1.0)
     total = math.sqrt(sum(event.count * event.sensitivity**2 for event in events))
     if problem.budget.multiplier is not None:
         return max(event.sensitivity for event in events) * problem.budget.multiplier
@@ -116,7 +122,7 @@ def _no_formula() -> Any:
     raise InputError("no paper has noise for answers of gradients and Hessians")
 
 
-def _share(problem: Problem, silo: SiloFacts, asked: NewtonRounds, sigma: float) -> Share:
+def _share(problem: Problem, silo: SiloFacts, newton: NewtonRounds, sigma: float) -> Share:
     delta, n = problem.budget.delta(silo.n), silo.trained
     return Share(
         silo=silo.name,
@@ -124,7 +130,7 @@ def _share(problem: Problem, silo: SiloFacts, asked: NewtonRounds, sigma: float)
         start=0,
         batch=n,
         sigma=sigma,
-        epsilon_accounted=spent(asked.events(problem, n, sigma), delta),
+        epsilon_accounted=spent(newton.events(problem, n, sigma), delta),
         epsilon_paper=math.inf,
         delta=delta,
     )

@@ -1,4 +1,4 @@
-"""What a plan of DIFF2 chooses of its rounds, and what it tells beside: the paper's choice and the theorem's step."""
+"""Choice of DIFF2's period and split, and the numbers of the theorem that its plan shows beside them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def planned_cycle(
     part: float = 1.0,
     steps: int = 1,
 ) -> Cycle:
-    """Period and split, given or found. Raises InputError for a period beyond R, and where something that is left open
-    follows from an epsilon that is not given, or the problem does not fit DIFF2.
+    """Period and split, given or chosen.
 
-    `part`: of the budget, for these. `steps`: K of a round, the server's and local ones.
+    `part`: of the budget, for restarts and differences. `steps`: K of a round, the server's and local ones. Raises
+    InputError for a period beyond R, for a problem that does not fit DIFF2, and for a missing epsilon that a choice
+    needs.
     """
     check_problem(problem)
     if isinstance(period, int) and period > rounds:
@@ -43,17 +44,17 @@ def planned_cycle(
         return Cycle(rounds, period, PAPER_SPLIT)  # noise is given, and there is nothing to split
     if split is None and problem.budget.calibration == "paper":
         split = PAPER_SPLIT if part == 1.0 else 0.5
-    noise = (
-        problem.objective.dim * unit_noise(problem, slope) / part
-    )  # sensitivities, hence noise, are in proportion to bounds
+    # Sensitivities, hence noise, are in proportion to bounds.
+    noise = problem.objective.dim * unit_noise(problem, slope) / part
     cost, relative = 4.0 * growth(steps) * step**2 * noise, noise / slope**2
     return replace(best_cycle(rounds, period, split, cost, relative), part=part)
 
 
-def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str, Any]:
-    """Of a phase: period T, its split v, the longest step of the theorem, and the paper's choice of the first two.
+def cycle_settings(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str, Any]:
+    """Settings of a phase that show T, v and the theorem's longest step, and the paper's T and v.
 
-    The split is left out where no noise is split, the paper's period where there is no epsilon.
+    T is the period, v the split. The split is left out where no noise is split, the paper's period where there is no
+    epsilon.
     """
     found: dict[str, Any] = {"period": cycle.period}
     if cycle.differences and problem.budget.epsilon is not None:
@@ -70,7 +71,7 @@ def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str
 
 
 def drawn_place(seed: int, rounds: int) -> int:
-    """The round from whose beginning the theorem takes its model, uniform on 1 .. R, by a public seed."""
+    """The round whose first model the theorem returns, uniform on 1 .. R, by a public seed."""
     return int(draws(public_key(seed), "drawn model").integers(1, rounds + 1, 1)[0])
 
 

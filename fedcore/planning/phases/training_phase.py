@@ -1,4 +1,4 @@
-"""Phases of methods without local steps: in each round one answer, about all of a shard, a sample or a fresh block."""
+"""Phases without local steps: one answer per round, about all of a shard, a sample or a fresh block."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def make_phase(
     settings: dict[str, Any] | None = None,
     question: Question | None = None,
 ) -> Phase:
-    """A calibrated phase: `shards` gives each silo's (start, records); `blocks` takes fresh blocks of n // blocks.
+    """A calibrated phase without local steps.
 
-    `batch`: records that an answer of the smallest shard is expected to be about, by secret Poisson samples with the
-    same rate at all silos; None, or all of that shard: full batches. `question`: None for gradients. Raises
-    InputError if a silo has no record for the phase, or the calibration does not reach the target's range; ValueError
-    for a batch below 1, or with blocks.
+    `shards`: each silo's (start, records). `blocks`: number of fresh blocks, of n // blocks records; None: none.
+    `batch`: expected number of records of an answer about the smallest shard. Records enter by secret Poisson samples,
+    with the same rate at all silos. None, or all of that shard: full batches. `question`: None for gradients. Raises
+    InputError if a silo has no record for the phase, or the calibration does not reach the target's range. Raises
+    ValueError for a batch below 1, or with blocks.
     """
     if batch is not None and (batch < 1 or blocks is not None):
         raise ValueError(f"batch = {batch} must be at least 1, and is for phases without fresh blocks")

@@ -1,4 +1,4 @@
-"""Questions that a phase may put to silos: one class for each kind of answer, with the numbers that this kind needs."""
+"""Questions of a phase to silos: one class for each kind of answer, with the numbers that it needs."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,4 +32,4 @@ else:
         | HistogramQuestion,
         Field(discriminator="kind"),
     ]
-    """As a plan is written and read: by its kind."""
+    """Any question; `kind` selects the class when a plan is read."""

@@ -1,7 +1,7 @@
-"""The question of a phase: its kind of answer, the bound on one record's part, and the lengths of what travels.
+"""The question of a phase: kind of answer, bound on one record's part, and lengths of messages.
 
 Each kind is a class of its own, and holds the numbers that no other kind needs. `kind` is the name by which a method
-asks (`Silo.ask`) and a silo finds the answer (`fedcore.silo.answers`).
+requests an answer (`Silo.ask`) and a silo finds its code (`fedcore.silo.answers`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from fedcore.planning.sensitivity.rounding import rounding_of
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question about one model, or about none. `clip`: bound C on one record's part of the sum, in the answer's unit.
+    """A question about one model, or about none.
 
-    `vectors_down`: arrays (d,) that a silo receives in a round.
+    `clip`: bound C on one record's part of the sum, in the answer's unit. `vectors_down`: arrays (d,) that a silo
+    receives in a round.
     """
 
     gradients: ClassVar[int] = 1
@@ -35,15 +36,15 @@ class Question:
 
     @property
     def one_sample(self) -> bool:
-        """Whether all answers of a round are about one sample, and so are one privacy event."""
+        """True if all answers of a round are about one sample, and so are one privacy event."""
         return False
 
     def length(self, dim: int) -> int:
-        """Numbers of an answer about a model of `dim` weights."""
+        """Length of an answer about a model of `dim` weights."""
         return dim
 
     def sent(self, dim: int) -> int:
-        """Numbers of a silo's message of a round."""
+        """Length of a silo's message of a round."""
         return self.length(dim)
 
 
@@ -56,9 +57,9 @@ class GradientQuestion(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class DifferenceQuestion(Question):
-    """The mean of clipped differences of gradients at two models; events are in units of the length between these.
+    """The mean of clipped differences of gradients at two models.
 
-    `vectors_up`: arrays (d,) of a silo's message.
+    Events are in units of the distance of the models. `vectors_up`: arrays (d,) of a silo's message.
     """
 
     gradients: ClassVar[int] = 2
@@ -73,8 +74,11 @@ class DifferenceQuestion(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class SecondOrderQuestion(Question):
-    """The means of gradients and Hessians at one model. `balance`: squared ratio of the longest Hessian part to the
-    longest gradient part (`fedcore.planning.sensitivity.second_order`)."""
+    """The means of gradients and Hessians at one model.
+
+    `balance`: squared ratio of the longest Hessian part to the longest gradient part
+    (`fedcore.planning.sensitivity.second_order`).
+    """
 
     kind: Literal["gradient-and-hessian"] = "gradient-and-hessian"
     balance: float
@@ -90,9 +94,9 @@ class SecondOrderQuestion(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class QuadraticModelQuestion(Question):
-    """The mean of clipped gradients of quadratic models at a displacement, in `numbers` of the model's coordinates.
+    """The mean of clipped gradients of quadratic models at a displacement.
 
-    `one_sample`: all answers of a round are about one sample of the records.
+    `numbers`: coordinates of the model in it. `one_sample`: all answers of a round are about one sample of the records.
     """
 
     kind: Literal["gradient-and-hessian-vector"] = "gradient-and-hessian-vector"

@@ -1,4 +1,4 @@
-"""Questions about records themselves: moments and eigenvalues before training, histograms of held-out records."""
+"""Questions about records themselves: moments, eigenvalues, and histograms of held-out records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedcore.planning.questions.question import Question
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticQuestion(Question):
-    """The mean of a statistic of single records. `record_bound`: norm to which each record is scaled by itself."""
+    """The mean of a statistic of single records. `record_bound`: norm to which each record is scaled."""
 
     record_bound: float
 
@@ -45,7 +45,7 @@ def record_bound_of(question: Question) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramQuestion(Question):
-    """Counts of held-out records by label and bin of a model's score. `cells`: their number."""
+    """Counts of held-out records by label and bin of a model's score. `cells`: number of these pairs."""
 
     kind: Literal["histogram"] = EVALUATION
     cells: int

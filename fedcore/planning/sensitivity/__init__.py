@@ -1,1 +1,1 @@
-"""How far one record can move a sum of moments, or of gradients and Hessians, and what is read from such a sum."""
+"""Sensitivity of sums of moments, or of gradients and Hessians, and the decoding of such sums."""

@@ -1,6 +1,6 @@
-"""What rounding adds to the sums of each kind of answer, by the answer's name (`fedcore.accounting.rounding`).
+"""Rounding in the sums of each kind of answer, by its name (`fedcore.accounting.rounding`).
 
-A table, since plans know answers by name only: silos hold it against the answers' own numbers before they agree.
+It is a table because plans know answers by name only. Silos compare it with the answers' own numbers before they agree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fedcore.planning.curvature import SOLVER
 from fedcore.planning.sensitivity import column_moments, moments
 
 DIFFERENCES = 2.1e-7
-"""e of differences: what `fedcore.models.network_difference` lets rounding come to where two products cancel."""
+"""e of differences: the bound of `fedcore.models.network_difference` on rounding where two products cancel."""
 
 _OF_ANSWERS = {
     "gradient": CENTRED,
@@ -24,9 +24,9 @@ _OF_ANSWERS = {
     "largest-eigenvalue": Rounding(2.0, solver=SOLVER),
 }
 _LONGEST = Rounding(2.0, clipped=DIFFERENCES + CLIPPED)
-"""Of an answer that is in no list: no part is centred worse than one that is never negative."""
+"""Rounding of an answer outside the table, the worst case: a part that is never negative is centred worst."""
 
 
 def rounding_of(answer: str) -> Rounding:
-    """Of the answers of this name, as far as the name decides it (`Question.rounding`)."""
+    """Rounding of the answers of this name, as far as the name decides it (`Question.rounding`)."""
     return _OF_ANSWERS.get(answer, _LONGEST)

@@ -1,25 +1,25 @@
-"""A record's gradient and Hessian as one vector, and how far replacing one record can move their sum.
+"""A record's gradient and Hessian as one vector, and the sensitivity of their sum.
 
-For a linear predictor the gradient of a record x is r x and its Hessian c x x^T, c >= 0 for a convex loss. The
+For a linear predictor the gradient of a record x is r x. Its Hessian is c x x^T, with c >= 0 for a convex loss. The
 statistic is
 
-    t(x) = (g, a svec(H)),    |g| <= C,    |H|_F <= S,    a = C sqrt(balance) / S,
+    t(x) = (g, a svec(H)),    |g| <= C,    |H|_F <= S,    a = C sqrt(balance) / S.
 
-where g and H are the two clipped, which shortens r and c alone, and svec lists the upper triangle row by row with the
-entries off the diagonal times sqrt(2), so that its Euclidean norm is the Frobenius norm. `balance` is the squared ratio
-of the longest second part to the longest first part, so it says which of the two gets the smaller relative noise.
+Here g and H are the clipped gradient and Hessian; clipping shortens r and c alone. svec lists the upper triangle row by
+row, with the entries off the diagonal times sqrt(2). Its Euclidean norm is then the Frobenius norm. `balance` is the
+squared ratio of the longest second part to the longest first part. The larger part has the smaller relative noise.
 
-Sensitivity (ours; elementary). Let u be the absolute cosine of the angle between two records' x, A = C^2 and
-B = balance C^2. The squared distance of their t is convex in (r, r') and in (c, c'), so it is largest where |g|, |g'|
-are C with opposite signs, and where each of a |H|, a |H'| is 0 or sqrt(B):
+Sensitivity (ours; elementary). Let u be the absolute cosine of the angle between two records' x, A = C^2 and B =
+balance C^2. The squared distance of their t is convex in (r, r') and in (c, c'). It is largest where |g| and |g'| are C
+with opposite signs, and each of a |H|, a |H'| is 0 or sqrt(B):
 
-    both Hessians at their bound:    2 A (1 + u) + 2 B (1 - u^2),    at most 2 A + 2 B + A^2 / (2 B) where A <= 2 B,
-                                                                     else 4 A, in u = 1
-    one of them 0:                   2 A (1 + u) + B,                at most 4 A + B
-    both of them 0:                  2 A (1 + u),                    at most 4 A.
+- Both Hessians at their bound: `2 A (1 + u) + 2 B (1 - u^2)`, at most `2 A + 2 B + A^2 / (2 B)` where A <= 2 B, else at
+  most 4 A, in u = 1.
+- One of them 0: `2 A (1 + u) + B`, at most 4 A + B.
+- Both of them 0: `2 A (1 + u)`, at most 4 A.
 
-Two positive semidefinite parts are at most sqrt(2) S apart, not 2 S; and where Hessians are farthest apart, at a right
-angle, gradients are not. With balance 1 the bound is sqrt(5) C, where two answers of their own would cost sqrt(8) C.
+Two positive semidefinite parts are at most sqrt(2) S apart, not 2 S. Hessians are farthest apart at a right angle,
+where gradients are not. With balance 1 the bound is sqrt(5) C, where two answers of their own would cost sqrt(8) C.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from fedcore.arrays import Matrix, Vector
 
 MOST_WEIGHTS = 1000
-"""Of a model whose Hessians are asked for: half a million numbers in an answer."""
+"""Largest number of weights of a model whose Hessians are released: an answer then has half a million numbers."""
 
 
 def half_diameter(clip: float, balance: float) -> float:
@@ -40,7 +40,7 @@ def half_diameter(clip: float, balance: float) -> float:
 
 
 def _squared_diameter(balance: float) -> float:
-    """In units of C^2."""
+    """Largest squared distance between two records' t, in units of C^2."""
     both = 2.0 + 2.0 * balance + 0.5 / balance if balance >= 0.5 else 4.0
     return max(both, 4.0 + balance)
 
@@ -51,7 +51,7 @@ def largest_norm(clip: float, balance: float) -> float:
 
 
 def length(dim: int) -> int:
-    """Numbers of t of d weights: d + d (d + 1) / 2."""
+    """Length of t for d weights: d + d (d + 1) / 2."""
     return dim + dim * (dim + 1) // 2
 
 
@@ -69,7 +69,7 @@ def packed(gradient: Vector, hessian: Matrix, scale: float) -> Vector:
 
 
 def unpacked(answer: Vector, dim: int, scale: float) -> tuple[Vector, Matrix]:
-    """g (d,) and H (d, d) that a mean of t stands for. Raises ValueError on another length."""
+    """g (d,) and H (d, d) from a mean of t. Raises ValueError on another length."""
     if answer.shape != (length(dim),):
         raise ValueError(f"gradient and Hessian of {dim} weights are {length(dim)} numbers, not {answer.shape}")
     half = np.zeros((dim, dim))
@@ -81,9 +81,9 @@ def unpacked(answer: Vector, dim: int, scale: float) -> tuple[Vector, Matrix]:
 
 
 def spectral_noise(deviation: float, dim: int) -> float:
-    """About how far noise of this deviation on each number of svec(H) moves an eigenvalue of H (d, d) at most.
+    """Approximate bound on how far noise on each number of svec(H) moves an eigenvalue of H (d, d).
 
-    Off the diagonal its deviation is `deviation` / sqrt(2), and the norm of such a matrix comes to sqrt(2 d) times
-    `deviation` as d grows (Wigner's law; Bai and Yin 1988).
+    `deviation`: the noise's standard deviation, off the diagonal `deviation` / sqrt(2). The norm of such a matrix tends
+    to sqrt(2 d) times `deviation` as d grows (Wigner's law; Bai and Yin 1988).
     """
     return deviation * math.sqrt(2.0 * dim)

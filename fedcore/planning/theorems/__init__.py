@@ -1,1 +1,1 @@
-"""Numbers that theorems choose where a config leaves them to these."""
+"""Numbers that theorems choose where a config leaves them open."""

@@ -1,7 +1,7 @@
-"""Orders of communication rounds and gradient evaluations that theorems name, to hold a plan against.
+"""Orders of communication rounds and gradient evaluations in theorems, to compare a plan with.
 
 Source: Gao et al. 2024, Theorems 2.1, C.6 and 3.5 (spec localized-isrl-dp, section 9). Constants and logarithms are
-dropped, as in the paper's own tables: a plan is a multiple of an order, and the multiple says how large these are.
+dropped, as in the paper's own tables. The ratio of a plan to its order shows their size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fedcore.planning.problem import Problem
 
 @dataclass(frozen=True)
 class Complexity:
-    """What a theorem says that its guarantee takes: rounds, and gradients of records summed over all silos."""
+    """Rounds that a theorem's guarantee needs, and gradients of records summed over all silos."""
 
     source: str
     rounds: float
@@ -22,12 +22,12 @@ class Complexity:
 
 
 def accelerated_complexity(problem: Problem) -> Complexity:
-    """Order of the localized accelerated method with full batches, beta the smoothness of the (smoothed) loss.
+    """Order of the localized accelerated method with full batches.
 
-    R = max{1, sqrt(beta D / L) M^(1/4) m^(1/2), 1{M < N} eps^2 n / (d ln(1/delta))}, and M n R gradients, which for
-    M = N is Theorem C.6. With the theorems' beta for a Moreau envelope or a convolution this is Theorem 3.1 or 3.2
-    (of the last without its term for drawing from the ball). Without noise the last term is dropped.
-    Raises InputError for an infinite beta.
+    `R = max{1, sqrt(beta D / L) M^(1/4) m^(1/2), 1{M < N} eps^2 n / (d ln(1/delta))}`, and M n R gradients, which for M
+    = N is Theorem C.6. beta is the smoothness of the (smoothed) loss. The theorems' beta for a Moreau envelope gives
+    Theorem 3.1. That for a convolution gives Theorem 3.2, without its term for drawing from the ball. Without noise the
+    last term is dropped. Raises InputError for an infinite beta.
     """
     M, n, D, L = problem.harmonic_participants, problem.n, problem.objective.diameter, problem.objective.lipschitz
     beta, epsilon = problem.objective.smoothness_for("the theorem's order"), problem.budget.epsilon
@@ -38,10 +38,13 @@ def accelerated_complexity(problem: Problem) -> Complexity:
 
 
 def subgradient_complexity(problem: Problem) -> Complexity:
-    """Order of the localized subgradient method: R = min(n M, M eps^2 n^2 / d) + 1, gradients with the least batches.
+    """Order of the localized subgradient method, with the least batches, by Theorem 3.5.
 
-    M + M^2 min(n, eps^2 n^2/d) + eps M n + M^(3/2) min(eps n^(3/2), eps^2 n^2 / sqrt(d)), Theorem 3.5; without noise
-    M^2 n and n M rounds, a record each.
+    Rounds: R = min(n M, M eps^2 n^2 / d) + 1. Gradients:
+
+        `M + M^2 min(n, eps^2 n^2/d) + eps M n + M^(3/2) min(eps n^(3/2), eps^2 n^2 / sqrt(d))`.
+
+    Without noise M^2 n gradients in n M rounds, a record each.
     """
     M, n, d, epsilon = problem.harmonic_participants, problem.n, problem.objective.dim, problem.budget.epsilon
     source = "Theorem 3.5, least batches"

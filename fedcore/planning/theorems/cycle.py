@@ -1,4 +1,4 @@
-"""Rounds of DIFF2 from one restart to the next, and how restarts and the differences between them share a budget."""
+"""Cycle of DIFF2: rounds between restarts, and the budget's split between restarts and differences."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ PAPER_SPLIT = 0.8
 
 @dataclass(frozen=True)
 class Cycle:
-    """`rounds` R in all, of which every `period`-th, T, restarts, beginning with the first. `split`: v. `part`: of the
-    budget that all of them have together."""
+    """R `rounds`, of which every `period`-th, T, is a restart, beginning with the first.
+
+    `split`: v. `part`: of the budget, for restarts and differences together.
+    """
 
     rounds: int
     period: int
@@ -20,10 +22,10 @@ class Cycle:
 
     @property
     def restarts(self) -> int:
-        """m_1 = ceil(R / T)."""
+        """m_1 = ceil(R / T), the number of restarts."""
         return -(-self.rounds // self.period)
 
     @property
     def differences(self) -> int:
-        """m_2."""
+        """m_2 = R - m_1, the number of rounds about differences."""
         return self.rounds - self.restarts

@@ -1,12 +1,12 @@
 """The localization schedules: shards that halve, regularisation that grows, balls that shrink.
 
-Source: Gao et al. 2024, Algorithm 1 and Theorem 2.1 (spec localized-isrl-dp, section 4), and for the subgradient method
-Algorithm 4 and Theorem 3.5 (spec 7.5); n and delta are per silo, the
-smallest silo's where silos differ (outside the paper, spec 13.9).
+Source: Gao et al. 2024, Algorithm 1 and Theorem 2.1 (spec localized-isrl-dp, section 4). The subgradient method follows
+Algorithm 4 and Theorem 3.5 (spec 7.5). Per silo, n and delta are the smallest silo's where silos differ (outside the
+paper, spec 13.9).
 
 With a ridge term (outside the paper too) lambda, p and the subgradient method's R_i stay the theorem's, in which L is
-the clipping bound. What bounds the objective takes the ridge in: L of the balls and of Delta_i is `Problem.lipschitz`,
-beta grows by ridge, and the strong convexity is lambda_i + ridge.
+the clipping bound. Bounds on the objective include the ridge: L of the balls and of Delta_i is `Problem.lipschitz`, and
+the strong convexity is lambda_i + ridge. The smoothness beta grows by ridge.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from fedcore.errors import InputError
 from fedcore.planning.problem import Problem, check_shares
 
 LARGEST_WEIGHT = 1e100
-"""Of a phase's regulariser. By the theorem none grows more than 2^3 in each of 40 phases; the radius of the phase's
-domain, its inverse, keeps a square that is a number."""
+"""Largest weight of a phase's regulariser. The theorem's weights grow by at most 2^3 in each of 40 phases. The radius
+of the phase's domain, the weight's inverse, then has a square above 0."""
 
 
 @dataclass(frozen=True)
 class LocalPhase:
-    """Numbers of phase i: records of the smallest silo n_i, lambda_i, and the ball's radius D_i = 2 L / lambda_i.
+    """Numbers of phase i: records n_i of the smallest silo, lambda_i, and the ball's radius D_i.
 
-    A ball of radius L / (lambda_i + ridge) holds the phase's minimiser: by strong convexity that is how far it can be
-    from a centre where the objective's gradient is at most L. The published radius is larger.
+    `D_i = 2 L / lambda_i` as published, which is more than needed. By strong convexity the phase's minimiser is within
+    `L / (lambda_i + ridge)` of the centre, where the objective's gradient is at most L.
     """
 
     index: int
@@ -38,11 +38,11 @@ class LocalPhase:
 
 
 Schedule = Literal["theory", "manual"] | None
-"""`algorithm.schedule`: whose numbers a phase has: the theorem's alone, those given alone, or (None) both."""
+"""`algorithm.schedule`, the source of a phase's numbers: the theorem alone, the config alone, or (None) both."""
 
 
 class Scheduled(Protocol):
-    """A localized method, as far as its schedule goes."""
+    """The part of a localized method that `check_schedule` reads."""
 
     @property
     def schedule(self) -> Schedule: ...
@@ -58,13 +58,13 @@ _THEOREMS: dict[str, tuple[object, ...]] = {
     "batch": (None, "theory"),
     "rounds_scale": (1.0,),
 }
-"""Hyperparameters that a theorem chooses, with the values that leave it the choice."""
+"""Hyperparameters that a theorem may choose, with the values that leave them open."""
 
 
 def check_schedule(method: M) -> M:
     """The localized method itself, for `pydantic.model_validator(mode="after")`.
 
-    Raises ValueError if a number is given that `theory` chooses, or one is missing that `manual` needs.
+    Raises ValueError for a number that is given and that `theory` chooses, or missing and that `manual` needs.
     """
     given = [name for name, free in _THEOREMS.items() if getattr(method, name, free[0]) not in free]
     missing = [name for name in ("rounds", "lam") if getattr(method, name) is None]
@@ -76,17 +76,20 @@ def check_schedule(method: M) -> M:
 
 
 def phase_count(n: int) -> int:
-    """tau = floor(log2 n)."""
+    """tau = floor(log2 n), the number of phases."""
     return n.bit_length() - 1
 
 
 def growth_exponent(n: int, participants: float) -> float:
-    """p = max(log_n(M)/2 + 1, 3)."""
+    """p = max(log_n(M)/2 + 1, 3), by which lambda grows 2^p fold per phase."""
     return max(0.5 * math.log(participants) / math.log(n) + 1.0, 3.0)
 
 
 def base_weight(problem: Problem) -> float:
-    """lambda = L / (D n sqrt(M)) max(sqrt(n), sqrt(d ln(1/delta)) / epsilon); without noise the first term alone."""
+    """lambda = L / (D n sqrt(M)) max(sqrt(n), sqrt(d ln(1/delta)) / epsilon).
+
+    Without noise the maximum is its first term.
+    """
     n, epsilon = problem.n, problem.budget.epsilon
     noise = math.sqrt(problem.objective.dim * math.log(1 / problem.delta)) / epsilon if epsilon is not None else 0.0
     return (
@@ -117,7 +120,7 @@ def localization(
 
 
 def _check_growth(weight: float, doublings: float, phase: int) -> None:
-    """Raises InputError where a weight that doubles so often is beyond `LARGEST_WEIGHT`."""
+    """Raises InputError where a weight exceeds `LARGEST_WEIGHT` after this many doublings."""
     if math.log2(weight) + doublings > math.log2(LARGEST_WEIGHT):
         raise InputError(
             f"algorithm.exponent: lambda would be above {LARGEST_WEIGHT:g} in phase {phase}; choose a smaller exponent "
@@ -128,11 +131,11 @@ def _check_growth(weight: float, doublings: float, phase: int) -> None:
 def subgradient_localization(
     problem: Problem, lam: float | None = None, exponent: float | None = None, max_phases: int | None = None
 ) -> tuple[LocalPhase, ...]:
-    """Phases 1..tau of Algorithm 4: lambda_i = 1 / (eta_i n_i) with eta_i = eta / 2^(i p), and D_i = 2 L / lambda_i.
+    """Phases 1..tau of Algorithm 4, with lambda_i = 1 / (eta_i n_i) and D_i = 2 L / lambda_i.
 
-    eta = (D sqrt(M) / L) min(1/sqrt(n), epsilon / sqrt(d ln(1/delta))) is 1 / (lambda n) for the lambda of
-    `base_weight`, so `lam` means the same in both schedules. lambda_1 is 2^(p+1) lambda, not lambda: published so, and
-    kept (spec Q10). n_i is rounded down, which the paper forgets.
+    eta_i is eta / 2^(i p). `eta = (D sqrt(M) / L) min(1/sqrt(n), epsilon / sqrt(d ln(1/delta)))` equals 1 / (lambda n)
+    for the lambda of `base_weight`. So `lam` means the same in both schedules. As published, the first phase has
+    2^(p+1) lambda, not lambda (spec Q10). The paper leaves out that n_i is rounded down.
     """
     n = problem.n
     weight = base_weight(problem) if lam is None else lam
@@ -146,7 +149,7 @@ def subgradient_localization(
 
 
 def subgradient_rounds(problem: Problem, phase: LocalPhase) -> int:
-    """R_i = floor(min(M n_i, M epsilon^2 n_i^2 / d)) + 1 of Algorithm 4; without noise the first term alone."""
+    """R_i = floor(min(M n_i, M epsilon^2 n_i^2 / d)) + 1 of Algorithm 4; without noise the first term."""
     M, epsilon = problem.harmonic_participants, problem.budget.epsilon
     rounds = M * phase.n
     if epsilon is not None:
@@ -164,10 +167,10 @@ def shards(problem: Problem, index: int) -> dict[str, tuple[int, int]]:
 
 
 def starting_gap(problem: Problem, lam: float, rule: str) -> float:
-    """Delta_i, a bound on the phase objective's gap at its start that looks at no record.
+    """Delta_i, a bound on the phase objective's gap at its start that depends on no record.
 
-    `paper`: L D. `tight`: min(L D, L^2 / (2 mu)), mu = lambda_i + ridge, also valid: with a gradient of norm at most L
-    the objective falls by at most max_t (L t - mu t^2 / 2) (spec section 4).
+    `paper`: L D. `tight`: `min(L D, L^2 / (2 mu))`, mu = lambda_i + ridge, which is valid too (spec section 4). With a
+    gradient of norm at most L the objective falls by at most max_t (L t - mu t^2 / 2).
     """
     whole = problem.objective.lipschitz * problem.objective.diameter
     return (
@@ -178,12 +181,13 @@ def starting_gap(problem: Problem, lam: float, rule: str) -> float:
 
 
 def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float = 1.0, batch: int | None = None) -> int:
-    """R_i = max(1, ceil(scale max(accelerated term, subsampling term))), logarithms below 0 taken as 0.
+    """R_i = max(1, ceil(scale max(accelerated term, subsampling term))), logarithms at least 0.
 
-    sqrt((beta + lambda_i)/mu) ln(Delta_i mu M eps^2 n_i^2 / (L^2 d)) with mu = lambda_i + ridge and, if M K_i < N n_i
-    or gradients are at drawn points (Algorithm 6), eps^2 n_i^2 / (K_i d ln(1/delta)), K_i being `batch` (None: n_i).
-    Without noise (eps infinite) the logarithm is bounded by taking the statistical floor instead: Delta_i mu M n_i /
-    L^2, the accuracy that the data themselves allow. Raises InputError for an infinite beta or number.
+    The accelerated term is `sqrt((beta + lambda_i)/mu) ln(Delta_i mu M eps^2 n_i^2 / (L^2 d))`, mu = lambda_i + ridge.
+    The subsampling term is `eps^2 n_i^2 / (K_i d ln(1/delta))`, where M K_i < N n_i or gradients are at drawn points
+    (Algorithm 6), else 0. K_i is `batch` (None: n_i). Without noise (eps infinite) the logarithm is of the statistical
+    floor instead, `Delta_i mu M n_i / L^2`, the accuracy that the data allow. Raises InputError for an infinite beta or
+    number.
     """
     M, n_i, d, L = problem.harmonic_participants, phase.n, problem.objective.dim, problem.objective.clip
     beta = problem.objective.smoothness_for("the theorem's number of rounds")
@@ -203,7 +207,7 @@ def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float 
 
 
 def rounds_of(rounds: int | tuple[int, ...] | None, index: int) -> int | None:
-    """Rounds of phase `index` (from 1) if given: one number for all, or one per phase with the last repeated."""
+    """Rounds of phase `index` (from 1) if given: one number for all, or a list whose last is repeated."""
     if isinstance(rounds, tuple):
         return rounds[min(index, len(rounds)) - 1] if rounds else None
     return rounds

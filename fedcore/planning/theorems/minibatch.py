@@ -1,10 +1,10 @@
-"""Numbers that the theorems on noisy minibatch SGD choose: rounds, batches, steps and how much a loss is smoothed.
+"""Numbers that the theorems on noisy minibatch SGD choose: rounds, batches, steps and smoothing.
 
 Source: Lowy and Razaviyayn 2023, Theorems 2.1, 2.2, 2.4 and E.1 in their complete forms, corrected (spec isrl-dp-fl 2,
-6.1, 6.2 and 6.5; E3, E9, E12). Here L is the largest clipping bound times weight of a silo, n the records of the
-smallest one, D the diameter and mu the ridge, which makes an objective strongly convex: whatever the loss, and also
-where it is smoothed, since the ridge is added to the smoothed loss. So mu b / (mu + b), which is what smoothing leaves
-of a strongly convex loss (E25), does not apply, and the objective is (b + mu)-smooth.
+6.1, 6.2 and 6.5; E3, E9, E12). L is the largest clipping bound times weight of a silo. D is the diameter, and n counts
+the records of the smallest silo. The ridge mu makes the objective strongly convex, whatever the loss, since it is added
+after smoothing. So the objective is (b + mu)-smooth. The constant mu b / (mu + b), which smoothing leaves of a strongly
+convex loss (E25), does not apply.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from fedcore.planning.theorems.noise_level import NoiseLevel, level_of
 
 ROUNDS, BATCH = "algorithm.rounds = null", "algorithm.batch = theory"
 STEP, SMOOTHING = "algorithm.step = theory", "model.smoothing.beta = null"
-"""Keys as they are left to a theorem."""
+"""Config keys that are left to a theorem, as errors name them."""
 
 MOST_PASSES = 100
-"""Of the search for a number of rounds; each moves it by less than the one before."""
+"""Passes of the search for a number of rounds; each moves the number by less than the one before."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The constants of a theorem, and what follows from them for R rounds.
+    """The constants of a theorem, and quantities that follow from them for R rounds.
 
-    `beta`, `mu`: of the objective; mu = 0: merely convex. `level`: of the noise, for R rounds.
+    `beta`, `mu`: of the objective; mu = 0: merely convex. `level`: noise level for R rounds.
     """
 
     n: int
@@ -46,22 +46,22 @@ class Rates:
 
     @classmethod
     def of(cls, problem: Problem, beta: float, mu: float, key: str) -> Rates:
-        """`key`: what is left to the theorem, for errors that name it."""
+        """The rates of a problem. `key`: the config key that is left to the theorem, for errors."""
         level = partial(level_of, problem, key=key)
         return cls(
             problem.n, problem.objective.dim, weighted_clip(problem), problem.objective.diameter, beta, mu, level
         )
 
     def noise(self, rounds: int) -> float:
-        """d psit: what R rounds of noise leave of the squared accuracy, (loss per weight)^2."""
+        """d psit: the part of the squared accuracy due to R rounds of noise, (loss per weight)^2."""
         return self.dim * self.level(rounds).psi
 
     def enough(self, rounds: int) -> float:
-        """B = 1/A^2 = min{n, 1/(d xit)}: records that R rounds have to see, all together."""
+        """B = 1/A^2 = min{n, 1/(d xit)}: number of records that R rounds use in all."""
         return min(float(self.n), self.lipschitz**2 / self.noise(rounds))
 
     def sgd_rounds(self, rounds: int) -> float:
-        """The first term of R of Theorem 2.1, with the logarithms of `rounds` rounds; below 0 where there is none.
+        """First term of R of Theorem 2.1, with the logarithms of `rounds` rounds; may be negative.
 
         Convex: beta D sqrt(Mt) / (L A). Strongly: (8 beta / mu) ln(beta D^2 mu Mt / (d psit)).
         """
@@ -100,18 +100,19 @@ class Rates:
 
 
 def least_rounds(wanted: Callable[[int], float], key: str) -> int:
-    """The R with R = ceil(wanted(R)), at least 1, for a `wanted` that falls slowly as R grows, as logarithms do.
+    """The R with R = ceil(wanted(R)), at least 1.
 
-    1 is also the theorem's answer where its logarithm is not positive: its risk is no less than that of the start.
-    Where rounding leaves no such R, the larger one of the two that it goes back and forth between, which is at least
-    what it wants. Raises InputError, naming `key`, if the numbers are not finite.
+    `wanted` falls slowly as R grows, as logarithms do. 1 is also the theorem's answer where its logarithm is not
+    positive: its risk is no less than that of the start. Where rounding leaves no such R, the search alternates between
+    two numbers. The larger one is returned, which is at least its own `wanted`. Raises InputError, naming `key`, if the
+    numbers are not finite.
     """
     before, rounds = 1, 1
     for _ in range(MOST_PASSES):
         value = wanted(rounds)
         if not value < math.inf:
             raise InputError(f"{key}: the constants give no finite number; give one")
-        # A whole number that floating point puts a little above itself is not the next one.
+        # Rounding may put a whole number slightly above itself; ceil must not return the next one.
         before, rounds = rounds, math.ceil(max(value * (1.0 - 1e-12), 1.0))
         if rounds == before:
             break
@@ -119,9 +120,9 @@ def least_rounds(wanted: Callable[[int], float], key: str) -> int:
 
 
 def sgd_beta(problem: Problem, method: str) -> float:
-    """beta of Algorithm 1 with weights: of the silo that counts most, ridge included (spec isrl-dp-fl 6.8).
+    """beta of Algorithm 1 with weights: that of the silo with the largest weight, ridge included.
 
-    Raises InputError, naming `method`, if the loss is nonsmooth.
+    Source: spec isrl-dp-fl 6.8. Raises InputError, naming `method`, if the loss is nonsmooth.
     """
     most = max(problem.weights or (1.0,))
     return problem.objective.smoothness_for(method) + (most - 1.0) * problem.objective.smoothness
@@ -130,7 +131,7 @@ def sgd_beta(problem: Problem, method: str) -> float:
 def sgd_rounds(problem: Problem, beta: float, batch: Batch) -> int:
     """R of Algorithm 1, by Theorem 2.1: the least R >= max{first term, B / K}, with K = n for null.
 
-    theory: R of the first term, which grows by a tenth until the theorem's K for it (`sgd_batch`) is at most n.
+    theory: R of the first term, which grows by a tenth until the theorem's K for that R (`sgd_batch`) is at most n.
     Raises InputError naming the key that does not fit.
     """
     rates, K = Rates.of(problem, beta, problem.objective.ridge, ROUNDS), _records(problem, batch)
@@ -146,10 +147,11 @@ def sgd_batch(problem: Problem, rounds: int) -> int:
 
 
 def sgd_step(problem: Problem, phase: Phase, beta: float) -> float:
-    """eta of Theorem 2.1 for the phase's rounds, batches and, if mu > 0, noise; squared weight per loss.
+    """eta of Theorem 2.1 for the phase's rounds, batches and, if mu > 0, noise.
 
-    Convex: min{1/(4 beta), D sqrt(Mt) / (L R A)}. Strongly: min{1/(4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) /
-    (mu R)} with V^2 = 4 L^2 / (M K) + d sigma^2 / M (E9), of unequal silos the exact means of both.
+    Convex: `min{1/(4 beta), D sqrt(Mt) / (L R A)}`. Strongly:
+    `min{1/(4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) / (mu R)}` with `V^2 = 4 L^2 / (M K) + d sigma^2 / M` (E9). For
+    unequal silos V^2 has the exact means of both terms. Units: squared weight per loss.
     """
     R, mu, D = phase.rounds, problem.objective.ridge, problem.objective.diameter
     longest = 1.0 / (4.0 * beta) if beta > 0 else math.inf
@@ -161,7 +163,10 @@ def sgd_step(problem: Problem, phase: Phase, beta: float) -> float:
 
 
 def sgd_envelope(problem: Problem, rounds: int | None, batch: Batch) -> float:
-    """b of Theorem 2.2, for the given number of rounds, or the theorem's own. Raises InputError without epsilon."""
+    """b of Theorem 2.2, for the given number of rounds, or the theorem's own.
+
+    Raises InputError without epsilon.
+    """
     rates, K = Rates.of(problem, 0.0, problem.objective.ridge, SMOOTHING), _records(problem, batch)
 
     def wanted(R: int) -> float:
@@ -172,11 +177,11 @@ def sgd_envelope(problem: Problem, rounds: int | None, batch: Batch) -> float:
 
 
 def accelerated_rounds(problem: Problem, beta: float, gap: float, strongly: bool, batch: Batch) -> int:
-    """R of Algorithm 2 on all records, by Theorem E.1: the least R >= max{first term, 1{M K < N n} L^2 / (K d psit)}.
+    """R of Algorithm 2 on all records, by Theorem E.1.
 
-    The theorem's Phihat^2 is at most L^2. theory: R for all records, to which `accelerated_batch` has the K. What a
-    subset of silos adds to the variance is in V^2, hence in every step, but in no term of the theorem's R (E5).
-    Raises InputError naming the key that does not fit.
+    It is the least R >= `max{first term, 1{M K < N n} L^2 / (K d psit)}`. The theorem's Phihat^2 is at most L^2.
+    theory: R for all records, with the K of `accelerated_batch`. The variance from a subset of silos is in V^2, hence
+    in every step, but in no term of the theorem's R (E5). Raises InputError naming the key that does not fit.
     """
     rates, K = Rates.of(problem, beta, problem.objective.ridge if strongly else 0.0, ROUNDS), _records(problem, batch)
     varies = problem.n > K or not problem.participation.full
@@ -189,10 +194,10 @@ def accelerated_rounds(problem: Problem, beta: float, gap: float, strongly: bool
 
 
 def accelerated_batch(problem: Problem, rounds: int) -> int:
-    """K of Algorithm 2 for R rounds: the larger of what the published noise is stated for and L^2 / (R d psit).
+    """K of Algorithm 2 for R rounds: the published noise's least K, or L^2 / (R d psit) if larger.
 
-    The last is with which the second term of the theorem's R is no more than R. At most n, a full batch. Raises
-    InputError without epsilon.
+    With the latter the second term of the theorem's R is at most R. K is at most n, a full batch. Raises InputError
+    without epsilon.
     """
     n, noise = problem.n, problem.objective.dim * level_of(problem, rounds, BATCH).psi
     return whole_batch(max(least_records(problem, n, rounds), weighted_clip(problem) ** 2 / noise / rounds), n)
@@ -213,7 +218,7 @@ def accelerated_envelope(problem: Problem, rounds: int | None, strongly: bool, g
 
 
 def _records(problem: Problem, batch: Batch) -> int:
-    """K that is given, or all records."""
+    """K as given, or all records."""
     return min(batch, problem.n) if isinstance(batch, int) else problem.n
 
 

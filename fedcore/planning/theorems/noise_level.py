@@ -1,4 +1,4 @@
-"""What privacy costs in the theorems on minibatch SGD: psi of each silo, and which of two bounds holds for all of them.
+"""Noise level in the theorems on minibatch SGD: psi of each silo, and the better bound over silos.
 
 Source: Lowy and Razaviyayn 2023, the notation of their complete theorems, corrected (spec isrl-dp-fl 2; E2, E3).
 """
@@ -18,17 +18,18 @@ from fedcore.planning.problem import Problem
 
 @dataclass(frozen=True)
 class NoiseLevel:
-    """`participants`: Mt, M or M'; `psi`: psit, so that the published noise of R rounds has variance 256 R psit."""
+    """`participants`: Mt, M or M'; `psi`: psit. The published noise of R rounds has variance 256 R psit."""
 
     participants: float
     psi: float
 
 
 def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
-    """The `switch` of psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i), of all silos.
+    """The `switch` of all silos' psi_i, for R rounds.
 
-    Without noise (the papers have no such case) d psit is L^2 / n, the accuracy that the data allow. Raises InputError,
-    naming `key`, for noise that is given in place of a target.
+    `psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i)`. Without noise (a case that the papers do
+    not have) d psit is L^2 / n, the accuracy that the data allow. Raises InputError, naming `key`, for noise that is
+    given in place of a target.
     """
     budget = problem.budget
     if budget.epsilon is None:

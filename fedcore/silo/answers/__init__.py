@@ -1,6 +1,7 @@
-"""What a silo can be asked, one file each. To add one: a file here and its class in ANSWERS; the contract tests run it.
+"""Kinds of answers that a silo gives, one per file.
 
-A method's plan names the answer of each phase (`Phase.answer`), and a silo gives that and no other.
+To add one: a file here and its class in ANSWERS; the contract tests run it. A plan names the kind of each phase
+(`Phase.question.kind`), and a silo gives no other.
 """
 
 from fedcore.silo.answers.answer import Answer, Shard, Sums, rows_of

@@ -1,8 +1,9 @@
-"""What an answer is: a sum over records of one bounded part each, and how far one record can move it; or a function of
-such a sum, as an eigenvalue, which one record moves by as much at most.
+"""The interface of an answer: a sum over records of one bounded part each, and a bound on the effect of one record.
 
-The silo does the rest alike for all of them: it checks that the plan charges for the sum, draws the sample, adds noise
-of the planned event, divides by the public count, and commits charge and bytes.
+An answer may also be a function of such a sum, such as an eigenvalue, that one record moves by at most as much.
+
+The silo treats all kinds alike. It checks that the plan charges for the sum, and draws the sample. It adds noise of the
+planned event, divides by the public count, and commits charge and bytes.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ from fedcore.planning.problem import Problem
 from fedcore.summation import block_rows, blocks_of, tree_sum
 
 Draw = Callable[[str], np.random.Generator | Draws]
-"""A generator under the run's key for one answer and a purpose."""
+"""Returns the generator, under the run's key, of one answer's draws for a named purpose."""
 
 
 Sums = Callable[..., list[Vector] | None]
-"""Of what is asked, the sum (d,) of each part in an array of its own; None if parts have to be summed one by one."""
+"""Maps a question's arrays to the sum (d,) of each shard, in an array of its own; None: sum shards one by one."""
 
 
 @dataclass
 class Shard:
-    """Records of one privacy event, as views of the run's at the rows `at`. `count`: what sums are divided by,
-    public. `noise`: standard deviation on the sum. `grid`: where a guarded silo's sums lie.
+    """Records of one privacy event, as views of the run's rows `at`.
 
-    Where the unit of privacy is a person, each has `places` rows, one after the other, whatever it fills of them, and
-    `weights` (rows,) are what a row's part counts after it was bounded: they add up to at most 1 over a person, and are
-    0 at places that are not filled. None: each row is a record, and counts 1.
+    `count`: public divisor of sums. `noise`: standard deviation on the sum. `grid`: of a guarded silo's sums.
+
+    Where the unit of privacy is a person, each has `places` consecutive rows, filled or not. `weights` (rows,) multiply
+    a row's part after clipping. They sum to at most 1 over a person, and are 0 at empty places. None: each row is a
+    record of weight 1.
     """
 
     event: GaussianRelease
@@ -53,14 +55,14 @@ class Shard:
 
     @cached_property
     def blocks(self) -> list[slice]:
-        """Its rows by the blocks that sums are made of, as rows of the shard."""
+        """Blocks in which the rows are summed, as slices of the shard."""
         return blocks_of(len(self.y), block_rows(self.X.shape[1], self.places))
 
     def summed(self, part: Callable[[Shard, slice], Vector]) -> Vector:
-        """The sum over its rows, as `fedcore.summation` has it: whole persons in each block.
+        """Sum over the rows by `fedcore.summation`, with whole persons in each block.
 
-        `part`: of a block, given as a shard of its own and as rows of this one, in a new array. What it does to a row
-        depends on no other row. A shard of one block is given as it is.
+        `part`: the sum of a block in a new array. It receives the block as a shard of its own and as a slice of this
+        one, and treats each row independently of the others. A shard of one block is passed unchanged.
         """
         if len(self.blocks) == 1:
             return part(self, self.blocks[0])
@@ -74,23 +76,22 @@ class Shard:
         return tree_sum(self.blocks, of_block)
 
     def predicted(self, w: Vector) -> Vector:
-        """X w (rows,), block by block: a row's last bits are those that its block's sum has."""
+        """X w (rows,), computed block by block so that a row has the same bits as in its block's sum."""
         blocks = self.blocks
         return self.X @ w if len(blocks) == 1 else np.concatenate([self.X[rows] @ w for rows in blocks])
 
     @property
     def n(self) -> int:
-        """Records, or persons: what events, samples and counts are about."""
+        """Number of records, or of persons where these are the unit of privacy."""
         return len(self.y) // self.places
 
     def rows(self, chosen: np.ndarray) -> np.ndarray:
-        """The rows of the records, or persons, at the places `chosen` of the shard."""
+        """Rows of the records, or persons, at the positions `chosen` in the shard."""
         return rows_of(chosen, self.places)
 
 
 def weights_misfit(problem: Problem, loss: Objective, features: int) -> str | None:
-    """Why records of so many features make another model than the problem says, as a public
-    sentence; None: they fit."""
+    """Public sentence if records of so many features need another number of weights than the problem; else None."""
     held = model_of(loss).weights(features)
     return (
         None
@@ -100,7 +101,7 @@ def weights_misfit(problem: Problem, loss: Objective, features: int) -> str | No
 
 
 def rows_of(chosen: np.ndarray, places: int) -> np.ndarray:
-    """Rows of these records, or persons, where each has so many rows, one after the other."""
+    """Rows of the records, or persons, at positions `chosen`, each with `places` consecutive rows."""
     if places == 1:
         return chosen
     rows: np.ndarray = (chosen[:, None] * places + np.arange(places)).ravel()
@@ -108,24 +109,25 @@ def rows_of(chosen: np.ndarray, places: int) -> np.ndarray:
 
 
 class Answer(Protocol):
-    """One kind of answer, at one run: an object holds what it needs of all records, in the order of the run's split."""
+    """One kind of answer in one run. An object holds what it precomputes from all records, in the run's order."""
 
     name: ClassVar[str]
     samples: ClassVar[bool]
-    """Whether it may be about a sample of the records."""
+    """It may be computed on a sample of the records."""
     weighs: ClassVar[bool]
-    """Whether its sum multiplies each row's bounded part by `Shard.weights`; a silo of persons gives no other. Said by
-    each class for itself."""
+    """Its sum multiplies each row's bounded part by `Shard.weights`; a silo of persons gives no other. Each class
+    declares this itself: the value is not inherited."""
 
     @classmethod
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
-        """Why n rows of so many features do not fit the agreed numbers, as a public sentence; None if they do."""
+        """Public sentence if n rows of so many features do not fit the agreed numbers; else None."""
         ...
 
     @classmethod
-    def scale(cls, problem: Problem, *asked: Vector) -> float:
-        """What sensitivity, noise and grid of the phase's events are multiplied by for this question, at least 0: 1, or
-        the unit that they are in. Public: it depends on no record.
+    def scale(cls, problem: Problem, *arrays: Vector) -> float:
+        """Factor >= 0 of the phase's sensitivity, noise and grid for this question: 1, or the unit they are in.
+
+        Public: it depends on no record.
         """
         ...
 
@@ -133,30 +135,29 @@ class Answer(Protocol):
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
         """C such that replacing one record, or one person, moves the sum by at most 2 C in norm, in units of `scale`.
 
-        The mean of a person's parts is no longer than the longest of them, and as far from others' as they are.
+        The bound for records holds for persons: the mean of a person's parts lies in their convex hull.
         """
         ...
 
     @classmethod
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
-        """Of the sum over one record, which n of them reach n times at most; C where parts are centred at zero."""
+        """Largest norm of one record's part, so that n records sum to at most n times it; C for centred parts."""
         ...
 
     @classmethod
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Self:
-        """For the records X (n, p), y (n,) of a run, none of which is longer than `record_bound`."""
+        """The answer of a run on records X (n, p), y (n,), each of norm at most `record_bound`."""
         ...
 
     @classmethod
     def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
-        """Sums over the shards of several silos of one run in one pass, with the bits of `sum` for each alone; None if
-        this kind has no such pass."""
+        """Sums over shards of several silos of one run in one pass, with the bits of `sum` for each; None: no pass."""
         ...
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        """The exact sum (d,) over the shard, or over the records (persons) at its places `chosen`, about what was
-        `asked`: by `Shard.summed`, whose error the charge covers.
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        """Sum (d,) over the shard, or over its records (persons) at positions `chosen`, for a question's `arrays`.
 
-        No error and no duration may depend on records: `asked` is what a method makes of arrays that were checked.
+        Computed by `Shard.summed`, whose rounding the charge covers. `arrays` are the method's, made from checked ones.
+        No error and no duration may depend on records.
         """
         ...

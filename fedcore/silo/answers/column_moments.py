@@ -1,6 +1,6 @@
 """The answer `column-moments`: means and squares of columns, each record scaled by itself to the `record_bound`.
 
-What the statistic is, and how far one record moves it: `fedcore.planning.sensitivity.column_moments`.
+Definition and sensitivity of the statistic: `fedcore.planning.sensitivity.column_moments`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedcore.silo.answers.moments import Moments, bound_of, shortened, weighed
 
 
 class ColumnMoments(Moments):
-    """Asked once about all records, as moments are."""
+    """Means and squares of columns over all records."""
 
     name: ClassVar[str] = "column-moments"
     weighs: ClassVar[bool] = True
@@ -36,14 +36,14 @@ class ColumnMoments(Moments):
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
         return largest_norm(bound_of(phase))
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
         return shard.summed(lambda part, _: column_moment_sum(part.X, bound_of(phase), part.weights))
 
 
 def column_moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:
-    """Sum over a block of records X (n, p), finite, of t (2 p,): entries are cut to -1 to 1, then rows to norm `bound`.
+    """Sum of t (2 p,) over a block of finite records X (n, p), entries clipped to [-1, 1], then rows to norm `bound`.
 
-    Both here, whatever the records were prepared to: the sensitivity rests on it. `weights` (n,): as of `moment_sum`.
+    Both clippings are repeated here, since the sensitivity rests on them. `weights` (n,): as for `moment_sum`.
     """
     rows = shortened(np.clip(X, -1.0, 1.0), bound)
     weighted = weighed(rows, weights)

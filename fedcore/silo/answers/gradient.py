@@ -20,15 +20,17 @@ from fedcore.silo.answers.answer import Draw, Shard, Sums, weights_misfit
 from fedcore.summation import BLOCK, gamma, tree_sum
 
 MOST_NUMBERS = 2**27
-"""Of an array with a row for each record: 8 GB."""
+"""Bound on the numbers of an array with a row per record: 2^27 are 1 GB in double precision."""
 REACH = 1e6
-"""Radii of the domain that local steps may go from its centre."""
+"""Bound on the norm of a model at which answers are computed, in radii of the domain; local steps may leave it."""
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """`bounds` (n,): what clips each record. `drawn`: a loss that is smoothed at drawn points, which need `norms` (n,)
-    of the records; else None, both. `reach`: largest norm of a model that is computed with.
+    """Sums of clipped gradients.
+
+    `bounds` (n,): clipping bound of each record's residual. `drawn`: a loss smoothed at drawn points, which need the
+    records' `norms` (n,); both None for other losses. `reach`: largest norm of a model at which answers are computed.
     """
 
     model: Model
@@ -51,7 +53,7 @@ class Gradient:
             return fault
         smoothed = loss.dim if isinstance(loss, Convolution | DrawnConvolution) else features
         if smoothed != features:
-            # Its constants, which decide how a sample may be summed, would be those of other records.
+            # Its constants decide how a sample may be summed, and would be those of other records.
             return f"the loss is smoothed in {smoothed} dimensions, not in {features}"
         units = problem.objective.dim // features
         if n * units > MOST_NUMBERS:
@@ -59,7 +61,7 @@ class Gradient:
         return None
 
     @classmethod
-    def scale(cls, problem: Problem, *asked: Vector) -> float:
+    def scale(cls, problem: Problem, *arrays: Vector) -> float:
         return 1.0
 
     @classmethod
@@ -106,26 +108,26 @@ class Gradient:
 
         return within_reach
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        w = within(asked[0], self.reach)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        w = within(arrays[0], self.reach)
         shifts = None
         if self.drawn is not None and self.norms is not None:
-            # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
+            # Knowledge of these points reveals nothing about a record: clip, coins and noise protect it.
             shifts = self.drawn.shifts(self.norms[shard.at], draw("smoothing"))
         return self.clipped_sum(w, shard, chosen, shifts)
 
     def clipped_sum(
         self, w: Vector, shard: Shard, chosen: np.ndarray | None = None, shifts: Vector | None = None
     ) -> Vector:
-        """Clipped gradients, weighted where a shard has weights, summed over it (d,), or over its records (persons)
-        `chosen`.
+        """Sum (d,) of clipped, weighted gradients over the shard, or over its records (persons) `chosen`.
 
-        `shifts` (rows of the shard,): of the predictors, at drawn points. A record that is not chosen is clipped to
-        nothing, in its place: without it the others would stand elsewhere in the product, which rounds a row by its
-        place, and at a corner of the loss the last bit of a predictor decides its residual. So one record more or less
-        in a sample would move the gradients of others too, which the accountant does not allow for. Only where all of
-        this together stays within the slack of the sensitivity are the chosen records taken out and computed alone.
-        For the same reason a person that has fewer rows than places keeps its empty ones, at weight 0.
+        `shifts` (rows of the shard,): of the predictors, at drawn points.
+
+        A record that is not chosen stays in its place, clipped to zero. Without it others would move to other places in
+        the product, which rounds a row by its place. At a corner of the loss the last bit of a predictor decides its
+        residual. So one record more or less would move the gradients of others, which the accountant does not allow
+        for. The chosen records are taken out and computed alone only where `_steady` bounds these effects by the slack
+        of the sensitivity. For the same reason a person keeps its empty places, at weight 0.
         """
         bounds = self.bounds[shard.at]
         if chosen is not None:
@@ -149,12 +151,12 @@ class Gradient:
         return shard.summed(of_block)
 
     def _steady(self, w: Vector, records: int, rows: int) -> bool:
-        """Whether places in the products matter to a sum over a sample by less than most of the charged slack.
+        """True if places in the products change a sum over a sample by less than most of the charged slack.
 
-        The slack is `ROUNDING` of 2 clip, half of it where one record comes in. A record less moves others to other
-        places: their gradients by a fifth of that at most, and the rounding of all of them in the sum, which is at most
-        gamma of its length, in both sums. The weights of a person's rows add up to 1, so it counts as one record.
-        Decided from w and public numbers only. Samples of a random size are never taken out: the time would tell their
+        The slack is `ROUNDING` of 2 clip, half of it where one record comes in. One record less moves others to other
+        places. Their gradients then move by at most a fifth of the slack. The rounding of the sum changes by at most
+        gamma of its length, in both sums. A person's weights add up to 1, so it counts as one record.
+        Decided from w and public numbers only. Samples of a random size are never taken out: the time would show the
         size.
         """
         moved = records * self.model.rounding(w, self.record_bound)
@@ -163,15 +165,15 @@ class Gradient:
 
 
 def reach_of(problem: Problem) -> float:
-    """Largest norm of a model that answers are computed at."""
+    """Largest norm of a model at which answers are computed."""
     return min(BOUND, REACH * problem.objective.diameter / 2)
 
 
 def within(w: Vector, reach: float) -> Vector:
-    """The model itself, or one of norm `reach` in its place where it is longer or no number.
+    """The model w, or one of norm `reach` in its place if w is longer or not finite.
 
-    Local steps may have gone where no query may: predictors would overflow for some records and not for others, and
-    time and bits tell which. Of noised answers alone, so this reveals nothing.
+    Local steps may go beyond the bounds of a query. There predictors would overflow for some records and not for
+    others, and time and bits would show which. Local steps follow from noised answers alone, so this reveals nothing.
     """
     if float(w @ w) <= reach**2:
         return w

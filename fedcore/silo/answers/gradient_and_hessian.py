@@ -1,7 +1,7 @@
 """The answer `gradient-and-hessian`: both of each record's loss at a model, each clipped by itself, as one vector.
 
-What the vector is, and how far one record moves it: `fedcore.planning.sensitivity.second_order`. For linear models,
-whose Hessians are multiples of x x^T, so that clipping one shortens a number.
+Definition and sensitivity of the vector: `fedcore.planning.sensitivity.second_order`. Linear models only: there a
+record's Hessian is a multiple of x x^T, and clipping shortens one number.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
 @dataclass(frozen=True)
 class GradientAndHessian:
-    """`bounds` (n,): of each record's residual. `squares` (n,): |x|^2, infinite where it overflows. `reach`: largest
-    norm of a model that is computed with."""
+    """Sums of clipped gradients and Hessians.
+
+    `bounds` (n,): of each record's residual. `squares` (n,): |x|^2, infinite on overflow. `reach`: largest norm of a
+    model at which answers are computed.
+    """
 
     loss: Loss
     bounds: Vector
@@ -52,7 +55,7 @@ class GradientAndHessian:
         return Gradient.misfit(problem, loss, n, features)
 
     @classmethod
-    def scale(cls, problem: Problem, *asked: Vector) -> float:
+    def scale(cls, problem: Problem, *arrays: Vector) -> float:
         return 1.0
 
     @classmethod
@@ -83,11 +86,11 @@ class GradientAndHessian:
     def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
         question = phase.question
         if not isinstance(question, SecondOrderQuestion) or chosen is not None:
             raise ValueError("an answer of gradients and Hessians is about all records, and has a balance")
-        w, scale = within(asked[0], self.reach), scale_of(self.clip, self.curvature, question.balance)
+        w, scale = within(arrays[0], self.reach), scale_of(self.clip, self.curvature, question.balance)
         return shard.summed(lambda part, _: self._block_sum(w, part, scale))
 
     def _block_sum(self, w: Vector, shard: Shard, scale: float) -> Vector:

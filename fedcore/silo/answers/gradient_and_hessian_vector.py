@@ -1,8 +1,8 @@
-"""The answer `gradient-and-hessian-vector`: the gradient of each record's quadratic model at a displacement from the
-model, in the coordinates that are kept, clipped by itself to the phase's `clip`.
+"""The answer `gradient-and-hessian-vector`: gradients of the records' quadratic models at a displacement v.
 
+Each record's gradient is restricted to the coordinates of a mask, and clipped by itself to the phase's `clip`.
 Huo et al., Algorithm 2, line 6, with the mask before the sum (spec dp-fcrn 11.2). For a linear predictor a record's
-part is (l'(z) + l''(z) <x, v>) times what is kept of x: no Hessian is formed, and clipping shortens a number.
+part is (l'(z) + l''(z) <x, v>) times the masked x. No Hessian is formed, and clipping shortens one number.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
 
 class _Frame(NamedTuple):
-    """What all answers of a round have in common. `key`: what they are about. `rows` (n, k): what
-    is kept of records."""
+    """Values that all answers of a round share. `key`: their shard, model and mask. `rows` (n, k): masked records."""
 
     key: tuple[int, bytes, bytes]
     rows: Matrix
@@ -37,7 +36,7 @@ class _Frame(NamedTuple):
 
 @dataclass
 class GradientAndHessianVector:
-    """`reach`: largest norm of a model that is computed with."""
+    """Sums of clipped gradients of quadratic models. `reach`: largest norm of a model that is computed with."""
 
     loss: Loss
     reach: float
@@ -54,7 +53,7 @@ class GradientAndHessianVector:
         return Gradient.misfit(problem, loss, n, features)
 
     @classmethod
-    def scale(cls, problem: Problem, *asked: Vector) -> float:
+    def scale(cls, problem: Problem, *arrays: Vector) -> float:
         return 1.0
 
     @classmethod
@@ -76,36 +75,36 @@ class GradientAndHessianVector:
     def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        """`asked`: the model (d,), the mask of 0 and 1 (d,), and the displacement among what it keeps (k,)."""
-        w, mask, v = within(asked[0], self.reach), asked[1], within(asked[2], self.reach)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        """`arrays`: the model (d,), the mask of 0 and 1 (d,), and the displacement in its k coordinates (k,)."""
+        w, mask, v = within(arrays[0], self.reach), arrays[1], within(arrays[2], self.reach)
         frame = self._about(w, mask, shard, phase.question.clip)
         bounds, weights = frame.bounds, shard.weights
         if chosen is not None:
-            # In their places, and clipped to nothing: `Gradient.clipped_sum` says why.
+            # Records that are not chosen stay in their places, clipped to zero (`Gradient.clipped_sum`).
             rows = shard.rows(chosen)
             bounds = np.zeros_like(frame.bounds)
             bounds[rows] = frame.bounds[rows]
 
         def of_block(_: Shard, at: slice) -> Vector:
-            kept, most = frame.rows[at], bounds[at]
-            t = frame.curvatures[at] * (kept @ v)
+            rows, most = frame.rows[at], bounds[at]
+            t = frame.curvatures[at] * (rows @ v)
             t += frame.residuals[at]
             np.minimum(t, most, out=t)
             np.maximum(t, -most, out=t)
             if weights is not None:
                 t *= weights[at]
-            return weighted_sum(t, kept)
+            return weighted_sum(t, rows)
 
         with np.errstate(all="ignore"):
             return shard.summed(of_block)
 
     def _about(self, w: Vector, mask: Vector, shard: Shard, clip: float) -> _Frame:
-        """Made once for the answers of a round, which are about one model in the same coordinates."""
+        """The frame of a round, computed once: all its answers have one model and one mask."""
         key = (shard.at.start, w.tobytes(), mask.tobytes())
         if self._frame is None or self._frame.key != key:
-            kept = mask > 0
-            rows = shard.X if kept.all() else shard.X.compress(kept, axis=1)  # ten times faster than an index
+            columns = mask > 0
+            rows = shard.X if columns.all() else shard.X.compress(columns, axis=1)  # ten times faster than an index
             with np.errstate(all="ignore"):
                 z = shard.predicted(w)
                 r, c = self.loss.residual(z, shard.y), self.loss.curvature(z, shard.y)
@@ -114,10 +113,10 @@ class GradientAndHessianVector:
 
 
 def _bounds(rows: Matrix, clip: float) -> Vector:
-    """Largest |factor| of each row for a part of norm at most `clip` (n,), as `residual_bounds`, but made every round.
+    """Largest |factor| of each row for a part of norm at most `clip` (n,), as `residual_bounds`, but for every round.
 
-    In one pass, whatever the records: a norm below 1e-145 counts as that, which shortens what is next to nothing, and
-    one whose square overflows as infinite. The sum of k squares is rounded by less than (k + 2) 2^-53 of itself.
+    One pass, whatever the records. A norm below 1e-145 counts as 1e-145, which shortens only negligible parts; one
+    whose square overflows counts as infinite. The sum of k squares has a relative rounding error below (k + 2) 2^-53.
     """
     slack = 2.0**-50 + (rows.shape[1] + 2) * 2.0**-53
     with np.errstate(over="ignore"):

@@ -1,8 +1,8 @@
-"""The answer `gradient-difference`: gradients of the loss at one model minus those at another, record by record, each
-difference clipped by itself to the phase's `clip` times the length of the step between the two.
+"""The answer `gradient-difference`: differences of the records' gradients at two models.
 
-Murata and Suzuki 2023, Algorithm 1 (spec diff2, 3.2). Everything about it is in units of that length, which is public:
-the bound, the sensitivity, the noise. A step of length zero is answered with zeros, and charged like any other.
+Each record's difference is clipped by itself to the phase's `clip` times the length of the step between the models.
+Murata and Suzuki 2023, Algorithm 1 (spec diff2, 3.2). Bound, sensitivity and noise are in units of that length, which
+is public. A step of length zero is answered with zeros, and charged like any other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedcore.silo.answers.gradient import Gradient, reach_of, within
 
 @dataclass(frozen=True)
 class GradientDifference:
-    """`reach`: largest norm of a model that is computed with."""
+    """Sums of clipped differences. `reach`: largest norm of a model that is computed with."""
 
     model: Model
     reach: float
@@ -41,9 +41,9 @@ class GradientDifference:
         return Gradient.misfit(problem, loss, n, features)
 
     @classmethod
-    def scale(cls, problem: Problem, *asked: Vector) -> float:
-        """|w - before|, as the sum is clipped by it."""
-        return step_of(reach_of(problem), *asked)[2]
+    def scale(cls, problem: Problem, *arrays: Vector) -> float:
+        """|w - before|, the unit of the clipping bound."""
+        return step_of(reach_of(problem), *arrays)[2]
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
@@ -63,10 +63,9 @@ class GradientDifference:
     def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        """Records that are not `chosen` are computed with and count nothing, in their places
-        (`Gradient.clipped_sum`)."""
-        w, before, length = step_of(self.reach, *asked)
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        """The sum; records that are not `chosen` stay in their places at weight 0 (`Gradient.clipped_sum`)."""
+        w, before, length = step_of(self.reach, *arrays)
         weights, bound = shard.weights, phase.question.clip * length
         if chosen is not None:
             counted = np.zeros(len(shard.y))
@@ -79,7 +78,6 @@ class GradientDifference:
 
 
 def step_of(reach: float, w: Vector, before: Vector) -> tuple[Vector, Vector, float]:
-    """Both models, as they are computed with, and the length of the step between them: one number for clipping, charge
-    and noise."""
+    """Both models within `reach`, and the length of their step: one number for clipping, charge and noise."""
     w, before = within(w, reach), within(before, reach)
     return w, before, float(np.linalg.norm(w - before))

@@ -1,6 +1,6 @@
-"""The answer `histogram`: records by label and bin of the model's score, about records that are held out of training.
+"""The answer `histogram`: held-out records, counted by label and bin of the model's score.
 
-Which cells there are, and how far one record moves their counts: `fedcore.planning.evaluation`.
+Cells and sensitivity: `fedcore.planning.evaluation`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from fedcore.silo.answers.answer import Draw, Shard, Sums, weights_misfit
 
 @dataclass(frozen=True)
 class Histogram:
-    """`known` (n,): records with a label that is a class, others being in no cell. `labels` (n,): classes, from 0."""
+    """Counts of held-out records.
+
+    `known` (n,): records whose label is a class; others are in no cell. `labels` (n,): number of the class, from 0.
+    """
 
     model: Model
     objective: Objective
@@ -49,7 +52,7 @@ class Histogram:
         return weights_misfit(problem, loss, features)
 
     @classmethod
-    def scale(cls, problem: Problem, *asked: Vector) -> float:
+    def scale(cls, problem: Problem, *arrays: Vector) -> float:
         return 1.0
 
     @classmethod
@@ -65,7 +68,7 @@ class Histogram:
         if loss is None or problem.evaluation is None:
             raise ValueError("there is no model to evaluate")
         if isinstance(loss, Classifier):
-            # A record whose label is no class was made all zeros when its file was read.
+            # Reading the file set a record whose label is no class to all zeros.
             known = X.any(axis=1) & np.isin(y, np.arange(loss.classes))
             labels = np.where(known, y, 0.0)
         else:
@@ -77,8 +80,8 @@ class Histogram:
     def batched(cls, parts: Sequence[tuple[Histogram, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        (w,) = asked
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
+        (w,) = arrays
         return shard.summed(lambda part, _: self._counts(w, part))
 
     def _counts(self, w: Vector, shard: Shard) -> Vector:
@@ -86,26 +89,26 @@ class Histogram:
         cells = labels * self.evaluation.columns + self._columns(w, shard.X)
         counted = known.astype(np.float64)
         if shard.weights is not None:
-            # A person's rows spread one count over their cells: no longer, and no farther from another's, than one.
+            # A person's rows spread one count over their cells, which lies in the convex hull of single counts.
             counted *= shard.weights
         counts = np.bincount(cells, weights=counted, minlength=self.evaluation.cells)
         return np.asarray(counts, dtype=np.float64)
 
     def _columns(self, w: Vector, X: Matrix) -> NDArray[np.int64]:
-        """Of each record (n,) the bin of its score, or with more than two classes the class that is predicted."""
+        """Column of each record (n,): the bin of its score, or with more than two classes the predicted class."""
         z = self.model.predictors(w, X)
         if self.evaluation.classes > 2:
             return np.asarray(z.argmax(axis=1))
         return np.asarray(np.searchsorted(self.evaluation.edges, self._scores(w, z), side="right"))
 
     def _scores(self, w: Vector, z: NDArray[np.float64]) -> Vector:
-        """In [-1, 1]: 0 and above where the second class is predicted.
+        """Scores in [-1, 1]: 0 and above where the second class is predicted.
 
-        Of a linear score its part of the largest that a record can have; of a network the difference of probabilities.
+        A linear score is divided by the largest that a record can have; a network's is the difference of probabilities.
         """
         if z.ndim == 1:
             return _part(z, float(np.linalg.norm(w)) * self.evaluation.record_bound)
-        # Of equal ones the first class is predicted.
+        # A tie predicts the first class.
         margin = z[:, 1] - z[:, 0]
         if isinstance(self.objective, OneHiddenLayer):
             scores = np.tanh(margin / 2.0)

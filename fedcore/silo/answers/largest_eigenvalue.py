@@ -1,7 +1,6 @@
 """The answer `largest-eigenvalue`: that of the sum of x x^T over records, each scaled by itself to the `record_bound`.
 
-It is no sum of one part per record, but a function of such a sum that one record moves by a bounded amount: how far,
-and why, is in `fedcore.planning.curvature`.
+It is a function of a sum that one record moves by a bounded amount; `fedcore.planning.curvature` proves the bound.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from fedcore.summation import block_rows, blocks_of, tree_sum
 
 
 class LargestEigenvalue(Moments):
-    """Asked once about all records, as moments are."""
+    """Largest eigenvalue of second moments over all records."""
 
     name: ClassVar[str] = "largest-eigenvalue"
     weighs: ClassVar[bool] = True
@@ -45,16 +44,16 @@ class LargestEigenvalue(Moments):
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
         return largest_norm(bound_of(phase))
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
         return largest_eigenvalue(shard.X, bound_of(phase), shard.weights, shard.places)
 
 
 def largest_eigenvalue(X: Matrix, bound: float, weights: Vector | None = None, places: int = 1) -> Vector:
     """lambda_max of the sum over records of x x^T (1,), for finite X (n, p); rows are scaled to norm `bound` first.
 
-    `weights` (n,): what each x x^T counts, of persons' rows, so many `places` for each. None: 1. Eigenvalues are
-    LAPACK's, whose rounding is charged for (`fedcore.planning.curvature.SOLVER`); their last sweeps, a part of order
-    1/p of the work, may take a little longer for one matrix than for another.
+    `weights` (n,): of each x x^T, where persons have `places` rows each. None: 1. LAPACK computes the eigenvalues; the
+    charge covers its rounding (`fedcore.planning.curvature.SOLVER`). Its last sweeps, a part of order 1/p of the work,
+    may take a little longer for one matrix than for another.
     """
 
     def products(at: slice) -> Matrix:

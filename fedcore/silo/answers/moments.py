@@ -1,6 +1,6 @@
 """The answer `moments`: first and second moments of records, each scaled by itself to the phase's `record_bound`.
 
-What the statistic is, and how far one record moves it: `fedcore.planning.sensitivity.moments`.
+Definition and sensitivity of the statistic: `fedcore.planning.sensitivity.moments`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedcore.silo.answers.answer import Draw, Shard, Sums
 
 
 class Moments:
-    """Needs nothing of the records beforehand, and asks about all of them."""
+    """First and second moments over all records; nothing is precomputed."""
 
     name: ClassVar[str] = "moments"
     samples: ClassVar[bool] = False
@@ -38,11 +38,11 @@ class Moments:
 
     @classmethod
     def numbers(cls, features: int) -> int:
-        """Of the statistic of records of so many features."""
+        """Length of the statistic for records of so many features."""
         return length(features)
 
     @classmethod
-    def scale(cls, problem: Problem, *asked: Vector) -> float:
+    def scale(cls, problem: Problem, *arrays: Vector) -> float:
         return 1.0
 
     @classmethod
@@ -61,22 +61,21 @@ class Moments:
     def batched(cls, parts: Sequence[tuple[Self, Shard]]) -> Sums | None:
         return None
 
-    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+    def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
         return shard.summed(lambda part, _: moment_sum(part.X, bound_of(phase), part.weights))
 
 
 def bound_of(phase: Phase) -> float:
-    """The norm to which the records of a phase are scaled; infinite where it names none."""
+    """Norm to which the records of a phase are scaled; infinite if it names none."""
     return record_bound_of(phase.question)
 
 
 def moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:
-    """Sum over a block of records X (n, p), finite, of t (length(p),); a row longer than `bound` is scaled to it first.
+    """Sum of t (length(p),) over a block of finite records X (n, p); a row longer than `bound` is scaled to it first.
 
-    `weights` (n,): what each t counts, of persons' rows; the mean of a person's t lies among them, in their convex
-    hull, so it is no farther from another's than two t are, and no longer. None: 1.
-
-    No t(x) is formed: the second part is the upper triangle of X^T X.
+    `weights` (n,): of each t, for persons' rows; None: 1. The mean of a person's t lies in their convex hull, so norm
+    and sensitivity are at most those of single records. No t(x) is formed: the second part is the upper triangle of
+    X^T X.
     """
     rows = shortened(X, bound)
     weighted = weighed(rows, weights)
@@ -88,7 +87,7 @@ def moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector
 
 
 def shortened(X: Matrix, bound: float) -> Matrix:
-    """Rows of finite X (n, p), each scaled by itself to norm at most `bound`, up to rounding; shorter ones as they are.
+    """Rows of finite X (n, p), each longer one scaled to norm `bound`, up to rounding.
 
     Rows are measured relative to their largest entry, so squares neither overflow nor vanish.
     """
@@ -102,5 +101,5 @@ def shortened(X: Matrix, bound: float) -> Matrix:
 
 
 def weighed(rows: Matrix, weights: Vector | None) -> Matrix:
-    """Rows (n, p), each times its weight; themselves where there are none."""
+    """Rows (n, p), each times its weight; unchanged without weights."""
     return rows if weights is None else rows * weights[:, None]

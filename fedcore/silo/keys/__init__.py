@@ -1,8 +1,8 @@
-"""Keys of a silo's draws: a secret of its own, or, of a simulated silo, the public seed and addresses alone.
+"""Keys of a silo's draws: from its own secret, or, for a simulated silo, from the public seed and addresses.
 
-Both kinds have one interface, so that no other file asks which of them a silo has. Secret keys fold in the run, its
-plan and every question: a draw never serves two of them. Seeded keys fold in none, so that runs which differ in a
-setting alone share their draws, and a table repeats on any machine. They protect nobody.
+One interface covers both, so other files need not distinguish them. Secret keys depend on the run, its plan and every
+question, so no draw serves two of them. Seeded keys depend on none of these. Runs that differ in one setting share
+their draws, and a table repeats on any machine. Seeded keys protect no one.
 """
 
 from fedcore.silo.keys.interface import Keys

@@ -13,21 +13,21 @@ from fedcore.mechanisms.secret_sample import WordStream
 
 
 class Keys(Protocol):
-    """Keys of a silo's draws. `key` below is a run's, which `of_run` makes and the silo's ledger keeps."""
+    """Keys of a silo's draws. `key` below is a run's, which `of_run` makes and the silo's ledger stores."""
 
     def of_run(self, silo: str, run: str, agreed: str, method: str) -> bytes:
-        """Key of a run with terms `agreed`, if it is a new one."""
+        """Key of a new run with terms `agreed`."""
         ...
 
     def address(self, named: bytes, phase: int, round: int, query: bytes) -> tuple[bytes, bytes]:
-        """What stands before, and after, the number of an answer where its draws are keyed.
+        """Prefix and suffix of an answer's number in the keys of its draws.
 
-        `named`: digest of run and plan. `query`: of all that the silo was asked.
+        `named`: digest of run and plan. `query`: digest of the silo's question.
         """
         ...
 
     def order(self, key: bytes, silo: str, n: int, held: int) -> NDArray[np.int64]:
-        """Places of all records in the order of the run's split (n,), those held out at the end."""
+        """Places of all records in the order of the run's split (n,), held-out ones last."""
         ...
 
     def sample_stream(self, key: bytes, context: bytes) -> WordStream:

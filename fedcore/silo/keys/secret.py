@@ -1,4 +1,4 @@
-"""Secret keys: they fold in the run, its plan and every question, so that no draw serves two of them."""
+"""Secret keys: they depend on the run, its plan and every question, so no draw serves two of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SecretKeys:
         return derive(self.secret, silo, run, agreed, "run key")
 
     def address(self, named: bytes, phase: int, round: int, query: bytes) -> tuple[bytes, bytes]:
-        # The address itself, beside the query digest that covers it too: no digest, whoever made it, joins two.
+        # Beside the query digest, which covers the address too: a forged digest cannot join two addresses.
         return named + round_address(phase, round), query
 
     def order(self, key: bytes, silo: str, n: int, held: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""SIMULATION: keys of a public seed and addresses alone, which protect nobody."""
+"""SIMULATION: keys from a public seed and addresses alone, which protect no one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcore.randomness import draws, simulation_key
 
 @dataclass(frozen=True)
 class SeededKeys:
-    """SIMULATION: keys that everybody can compute from seed, repetition, silo, method and address."""
+    """SIMULATION: keys that anyone can compute from seed, repetition, silo, method and address."""
 
     seed: int
     repetition: int = 0

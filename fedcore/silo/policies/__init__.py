@@ -1,1 +1,1 @@
-"""Policies of a silo's operator: read from a file, recorded, in force until it expires."""
+"""Policies of a silo's operator: read from a file, recorded in the ledger, in force until they expire."""

@@ -1,7 +1,7 @@
-"""A silo's policy: what its operator allows, whoever asks. A file at the silo (`policy_file`), never sent by a driver.
+"""A silo's policy: the limits that its operator sets for every driver, in a file at the silo (`policy_file`).
 
-A server names the method, the loss and the price of a run; the policy bounds all three, and how many runs there may be
-and until when. What it refuses is decided by public facts, before anything is reserved.
+A driver names the method, the loss and the price of a run. The policy bounds all three, the number of runs and the
+period. Refusals follow from public facts, before any charge is reserved.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from fedcore.planning.plan_config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
 
 EVALUATES = "evaluation"
-"""What a policy calls asking held-out records."""
+"""The name in a policy for evaluation on held-out records."""
 
 MOST_RUNS = 10**6
-"""Of one silo, over which the share of delta that is reserved for discrete noise is spread."""
+"""Runs of one silo at most; the share of delta reserved for discrete noise is spread over them."""
 
 _OWN = {SoftmaxRegression: Softmax().name, OneHiddenLayer: "network"}
-"""That of a network for real labels needs the name of its loss besides."""
+"""Names of losses with a class of their own; a network for real labels needs the name of its loss besides."""
 _SMOOTHED = {Moreau: "moreau", Convolution: "convolution", DrawnConvolution: "convolution-sampled"}
 OBJECTIVES = (*LOSSES, *_OWN.values(), *_SMOOTHED.values())
-"""Losses that a policy can allow; a smoothed one needs its own name and that of the loss that it smooths."""
+"""Names that a policy can allow; a smoothed loss needs its own name and that of the loss that it smooths."""
 
 
 def _moment(value: Any) -> date:
-    """A date, or a date-time with a zone, also written as text. Raises ValueError for anything else."""
+    """Parses a date, or a date-time with a zone. Raises ValueError for anything else."""
     if isinstance(value, str):
         try:
             value = date.fromisoformat(value) if len(value) == 10 else datetime.fromisoformat(value)
@@ -54,7 +54,7 @@ Moment = Annotated[date, PlainValidator(_moment), PlainSerializer(lambda moment:
 
 
 class RunLimit(Section):
-    """What one run may cost, by itself."""
+    """Limit on the cost of one run."""
 
     epsilon: Real = Field(gt=0)
     """The largest epsilon of one run, as accounted at the run's own delta."""
@@ -63,27 +63,27 @@ class RunLimit(Section):
 
 
 class Policy(Section):
-    """All that a silo's operator allows."""
+    """The limits of a silo's operator on methods, losses, cost, number and period of runs."""
 
     methods: tuple[str, ...]
-    """Names of methods, as `algorithm.name`; second-moments and column-moments are the releases of
-    `data.pca.constants: released` and of `data.scaling.constants: released`, and a run that evaluates held-out records
+    """Names of methods, as `algorithm.name`. second-moments and column-moments are the releases of
+    `data.pca.constants: released` and `data.scaling.constants: released`. A run that evaluates held-out records
     (`evaluation`) needs evaluation besides the name of its method."""
     losses: tuple[str, ...]
-    """Names of losses, as `model.loss.name`; network is `model.hidden`, for real labels with the name of their
-    loss; a smoothed loss needs its own name and moreau, convolution or convolution-sampled."""
+    """Names of losses, as `model.loss.name`. network is `model.hidden`; for real labels it needs the name of their loss
+    besides. A smoothed loss needs its own name and moreau, convolution or convolution-sampled."""
     cap: CapConfig
-    """The limit over all runs on the records, beside that of the configuration (`privacy.cap`): both must admit a
-    run. Where it is the account's first one it implies the order of rule `rdp`, for life."""
+    """The limit over all runs on the records. It and the configuration's (`privacy.cap`) must both admit a run. An
+    account's first cap fixes the order of rule `rdp` for life."""
     one_run: RunLimit | None = None
-    """The limit of each run by itself; null: only the cap bounds it, so one run may take all of it."""
+    """The limit of each run by itself; null: one run may use up the whole cap."""
     person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
-    """The column of the persons that every run has to be for (`data.person`); null: runs may be for records, or for the
-    persons of any column, as far as the ledger goes along."""
+    """The column of persons that every run must protect (`data.person`); null: runs may protect records, or persons of
+    any column, as far as the ledger allows."""
     runs: Count = Field(ge=1, le=MOST_RUNS)
-    """The largest number of runs that are ever approved, closed ones included."""
+    """The largest number of runs ever approved, closed ones included."""
     expires: Moment
-    """A date (until it ends in UTC), or a date-time with a zone. After it nothing new is approved or answered."""
+    """A date (to its end in UTC), or a date-time with a zone. After it no new run is approved and no round answered."""
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -104,9 +104,9 @@ class Policy(Section):
 
     @property
     def text(self) -> str:
-        """The policy as canonical JSON: equal for files that say the same, whatever their order and comments.
+        """The policy as canonical JSON, independent of order and comments in the file.
 
-        A person that is not there is left out: it came later, and policies of before keep their digests.
+        A missing `person` is left out: the key came later, and older policies must keep their digests.
         """
         values = self.model_dump(mode="json")
         if self.person is None:
@@ -119,23 +119,27 @@ class Policy(Section):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def expired(self, now: datetime) -> bool:
-        """Whether `now`, with a zone, is after `expires`."""
+        """True if `now`, with a zone, is after `expires`."""
         if isinstance(self.expires, datetime):
             return now > self.expires
         return now > datetime.combine(self.expires, time.max, UTC)
 
 
 def method_names(method: Method[Any]) -> tuple[str, ...]:
-    """The names that a policy must have for a method: that of its class, whatever the object calls itself, and another
-    where it asks held-out records, too."""
+    """The names that a policy must have for a method: that of its class, and `EVALUATES` if it evaluates.
+
+    The name that the object itself carries does not count.
+    """
     if isinstance(method, Evaluated):
         return (*method_names(method.inner), EVALUATES)
     return (next((name for name, kind in METHODS.items() if type(method) is kind), "an unknown method"),)
 
 
 def loss_names(loss: Objective) -> tuple[str, ...]:
-    """The names that a policy must have for a loss, by its class: one; of a smoothed loss two, as of a network for real
-    labels."""
+    """The names that a policy must have for a loss, by its class.
+
+    Two for a smoothed loss and for a network for real labels, one for any other.
+    """
     kind: type = type(loss)
     if kind in _OWN:
         return (_OWN[kind],)
@@ -146,8 +150,8 @@ def loss_names(loss: Objective) -> tuple[str, ...]:
     return (next((name for name, known in LOSSES.items() if kind is known), "an unknown loss"),)
 
 
-def _known(names: Any, known: Iterable[str], what: str) -> tuple[str, ...]:
-    """The names in order, each once. Raises ValueError unless they are a list of known ones."""
+def _known(names: Any, known: Iterable[str], kind: str) -> tuple[str, ...]:
+    """The names sorted, each once. Raises ValueError unless they are a list of known ones."""
     listed = sorted(known)
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"give a list of names, for instance [{listed[0]}]")
@@ -155,5 +159,5 @@ def _known(names: Any, known: Iterable[str], what: str) -> tuple[str, ...]:
         if name not in listed:
             close = difflib.get_close_matches(name, listed, 1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(listed)}"
-            raise ValueError(f"{name!r} is no {what}; {hint}")
+            raise ValueError(f"{name!r} is no {kind}; {hint}")
     return tuple(sorted(set(names)))

@@ -1,7 +1,7 @@
-"""Where a silo's policy is: a YAML file in a folder at the silo, by its name, or one for all silos of the machine.
+"""The file of a silo's policy: YAML in a folder at the silo, by the silo's name, or one for all silos of the machine.
 
-The folder is named by the environment of the process that opens the silo (`Home.policies`). Nothing that a driver sends
-has a part in it.
+The environment of the process that opens the silo names the folder (`Home.policies`). A driver's messages have no
+influence on it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from fedcore.silo.policies.policy import Policy
 
 EXAMPLE = "conf/policy/hospital.yaml"
 DEFAULT = "default"
-"""The file of silos that have none of their own; a silo of this name has it as its own."""
+"""Name of the file for silos that have none of their own; a silo of this name has it as its own."""
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy in a file. Raises InputError with one line per fault: file, key, what would be right."""
+    """The policy in a file. Raises InputError with one line per fault: file, key and fix."""
     if not _exists(path):
         raise InputError(f"there is no policy {path}; {EXAMPLE} is an example with every key explained")
     return validated(Policy, read_yaml(path, ()), str(path))
 
 
 def policy_path(silo: str) -> Path | None:
-    """The file that a silo's policy is in: its own, else the machine's, else None.
+    """The file of a silo's policy: its own, else the machine's, else None.
 
-    Raises OSError where it cannot be told, and ValueError for a name that is not one of a file in the folder.
+    Raises OSError if that cannot be determined, and ValueError for a name that is no file name.
     """
     if not silo or Path(silo).name != silo:
         raise ValueError(f"{silo!r} is not the name of a file")
@@ -43,8 +43,8 @@ def policy_path(silo: str) -> Path | None:
 def policy_of(silo: str, guarded: bool) -> Policy | None:
     """The policy of a silo that is opened: one if it is guarded, None if it is simulated.
 
-    Raises SiloError if a guarded silo has none, if a silo that has one is to be opened unguarded, and if the file
-    cannot be read; what is wrong with the file is not told to whoever asks.
+    Raises SiloError if a guarded silo has none, if a silo with one is opened unguarded, and if the file cannot be read.
+    The error does not contain the file's faults: a driver may see it.
     """
     policy, readable = None, True
     try:
@@ -75,7 +75,7 @@ def policy_of(silo: str, guarded: bool) -> Policy | None:
 
 
 def _exists(path: Path) -> bool:
-    """Whether there is anything under this name, be it a link that leads nowhere. Raises OSError if nobody knows."""
+    """True if this name exists, even as a dangling link. Raises OSError if that cannot be determined."""
     try:
         os.lstat(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A policy at one silo, by its clock and its ledger: which runs it refuses, and by which line."""
+"""A policy in force at one silo: refuses runs by the silo's clock and ledger, and names the line that refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedcore.planning.problem import unit_of
 from fedcore.silo.policies.policy import Policy, loss_names, method_names
 
 Clock = Callable[[], datetime]
-"""Says what time it is, with a zone."""
+"""Returns the time, with a zone."""
 
 
 def utc_now() -> datetime:
@@ -28,8 +28,8 @@ def utc_now() -> datetime:
 
 
 class PolicyInForce:
-    """A policy at one silo of n records, or persons of a column. What it refuses is a SiloError with code `policy` and
-    the policy's line."""
+    """A policy at one silo of n records, or persons of a column. Refuses by SiloError with code `policy` and the line
+    of the policy."""
 
     def __init__(self, policy: Policy, silo: str, n: int, clock: Clock = utc_now, person: str | None = None) -> None:
         self._policy, self._silo, self._n, self._clock, self._person = policy, silo, n, clock, person
@@ -37,11 +37,11 @@ class PolicyInForce:
 
     @property
     def cap(self) -> Cap:
-        """Its cap over all runs at this silo."""
+        """The policy's cap over all runs at this silo."""
         return self._policy.cap.of(self._n)
 
     def allows(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> None:
-        """Raises SiloError for what `approve` refuses without a look at the charge; a plan may take long to make."""
+        """Raises SiloError for runs that `approve` would refuse whatever their charge, before a plan is made."""
         refused = self._expired(run) or self._terms_fault(run, method, loss, ledger)
         if refused is not None and not ledger.is_run(run):
             raise SiloError(self._silo, "policy", refused)
@@ -49,18 +49,18 @@ class PolicyInForce:
     def approve(self, run: str, method: Method[Any], loss: Objective | None, charge: Charge, ledger: Ledger) -> None:
         """Raises SiloError unless the policy allows one more run, with the full `charge` of its plan.
 
-        A run that the ledger knows passes, since nothing more is reserved: what it has released may be sent again. If
-        the policy that is in force now does not allow it, it gets no new answer (`answer`).
+        A run that the ledger knows passes, since no further charge is reserved and its releases may be sent again. If
+        the present policy does not allow the run, it gets no new answer (`answer`).
         """
         fault = self._fault(run, method, loss, charge, ledger)
         refused = self._expired(run) or fault
         if refused is not None and not ledger.is_run(run):
             raise SiloError(self._silo, "policy", refused)
-        # Kept while the silo is open: the same run may come again with other terms, which the ledger then refuses.
+        # Stored while the silo is open: the same run may come again with other terms, which the ledger then refuses.
         self._faults[run] = self._faults.get(run) or fault
 
     def answer(self, run: str) -> None:
-        """Raises SiloError unless the policy allows a new answer in this run, which `approve` has seen."""
+        """Raises SiloError unless the policy allows a new answer in this run; `approve` comes first."""
         refused = self._expired(run) or self._faults[run]
         if refused is not None:
             raise SiloError(self._silo, "policy", refused)
@@ -69,8 +69,8 @@ class PolicyInForce:
         now = self._clock()
         if not self._policy.expired(now):
             return None
-        said = now.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
-        return f"its policy allows nothing new after expires = {self._policy.expires}; run {run} asks at {said}"
+        time = now.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
+        return f"its policy allows nothing new after expires = {self._policy.expires}; run {run} asks at {time}"
 
     def _fault(
         self, run: str, method: Method[Any], loss: Objective | None, charge: Charge, ledger: Ledger
@@ -87,13 +87,13 @@ class PolicyInForce:
 
     def _terms_fault(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> str | None:
         policy = self._policy
-        for asked in method_names(method):
-            if asked in policy.methods:
+        for name in method_names(method):
+            if name in policy.methods:
                 continue
-            return f"its policy allows methods = {_listed(policy.methods)}; run {run} asks for {asked}"
-        for asked in () if loss is None else loss_names(loss):
-            if asked not in policy.losses:
-                return f"its policy allows losses = {_listed(policy.losses)}; run {run} asks for {asked}"
+            return f"its policy allows methods = {_listed(policy.methods)}; run {run} asks for {name}"
+        for name in () if loss is None else loss_names(loss):
+            if name not in policy.losses:
+                return f"its policy allows losses = {_listed(policy.losses)}; run {run} asks for {name}"
         if policy.person is not None and policy.person != self._person:
             return f"its policy allows person = {policy.person!r}; run {run} asks for {unit_of(self._person)}"
         before = ledger.runs - ledger.is_run(run)
@@ -105,8 +105,8 @@ class PolicyInForce:
         limit = self._policy.one_run
         if limit is None:
             return None
-        if (said := refusal(limit.delta, self._n, "one_run.delta")) is not None:
-            return f"its policy says too little: {said}"
+        if (fault := refusal(limit.delta, self._n, "one_run.delta")) is not None:
+            return f"its policy says too little: {fault}"
         if not charge.epsilon <= limit.epsilon:
             return (
                 f"its policy allows one_run.epsilon = {in_full(limit.epsilon)}; run {run} asks for "
@@ -114,25 +114,25 @@ class PolicyInForce:
             )
         delta = 1.0 / self._n**2 if isinstance(limit.delta, str) else float(limit.delta)
         if not charge.delta <= delta:
-            said = _limit(limit.delta, delta)
-            return f"its policy allows one_run.delta = {said}; run {run} asks for {shown_up(charge.delta)}"
+            allowed = _limit(limit.delta, delta)
+            return f"its policy allows one_run.delta = {allowed}; run {run} asks for {shown_up(charge.delta)}"
         return None
 
     def _cap_fault(self, run: str, charge: Charge, before: list[Charge], order: float | None) -> str | None:
-        if (said := refusal(self._policy.cap.delta, self._n, "cap.delta")) is not None:
-            return f"its policy says too little: {said}"
+        if (fault := refusal(self._policy.cap.delta, self._n, "cap.delta")) is not None:
+            return f"its policy says too little: {fault}"
         cap = self.cap
         if cap.admits([*before, charge], order):
             return None
         spent = math.fsum(other.delta for other in before)
         if cap.rule == "basic" and not spent + charge.delta <= cap.delta * SLACK:
-            left, asked = max(0.0, cap.delta - spent), shown_up(charge.delta)
+            left, needed = max(0.0, cap.delta - spent), shown_up(charge.delta)
             key = f"cap.delta = {_limit(self._policy.cap.delta, cap.delta)}"
         else:
-            left, asked = cap.left(before, order), _epsilon(charge.epsilon)
+            left, needed = cap.left(before, order), _epsilon(charge.epsilon)
             key = f"cap.epsilon = {in_full(cap.epsilon)}"
         more = of_samples(cap, before, charge, order)
-        return f"its policy allows {key} over all runs ({shown_down(left)} left); run {run} asks for {asked}{more}"
+        return f"its policy allows {key} over all runs ({shown_down(left)} left); run {run} asks for {needed}{more}"
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -140,7 +140,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _limit(typed: str | float, delta: float) -> str:
-    """A delta as it was typed; where that is 1/n^2, a number that is no more than is allowed."""
+    """A delta as it was typed; for 1/n^2 the number, rounded down."""
     return shown_down(delta) if isinstance(typed, str) else in_full(delta)
 
 

@@ -1,1 +1,1 @@
-"""`fedcore budget`: accounts and ledgers of silos, and the register that they are in."""
+"""`fedcore budget`: ledgers of silos, their accounts, and the operator's register of both."""

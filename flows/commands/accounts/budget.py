@@ -1,4 +1,4 @@
-"""`fedcore budget`: what each silo has spent, by its durable ledgers and by the register of its operator."""
+"""`fedcore budget`: spending of each silo, by its durable ledgers and its operator's register."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flows.terminal.console import Terminal
 app = typer.Typer(
     name="budget",
     no_args_is_help=True,
-    help="What silos have spent, by their durable ledgers (`privacy.ledger: sqlite`). Simulated silos with ledgers in "
+    help="Spending of silos, by their durable ledgers (`privacy.ledger: sqlite`). Simulated silos with ledgers in "
     "memory are not listed: `fedcore report` shows their runs. A ledger that a run holds is refused.",
 )
 
@@ -39,7 +39,7 @@ Silo = Annotated[str | None, typer.Argument(help="only the silo of this name")]
 
 @app.command()
 def show(silo: Silo = None, as_json: AsJson = False) -> None:
-    """Per silo: runs, releases, charge and spending of all runs together; of one SILO, each run by phase and round."""
+    """Show runs, releases, charge and spending of silos; of one SILO, also each run by phase."""
     from fedcore.ledger.account import account
     from fedcore.ledger.operator.statement import statement
 
@@ -58,8 +58,8 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
             for line in (*caps_lines(each), *policy_lines(each)):
                 out.print(line, markup=False, soft_wrap=True)
     for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] not in (None, "records")):
-        whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
-        out.print(f"{unit}, each with all of its rows: {whose}", markup=False, soft_wrap=True)
+        names = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
+        out.print(f"{unit}, each with all of its rows: {names}", markup=False, soft_wrap=True)
     for line in account_lines(accounts):
         out.print(line, markup=False, soft_wrap=True)
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
@@ -75,8 +75,7 @@ def verify(
         str | None, typer.Option(help="the register's head that `budget show` printed, as it was written down")
     ] = None,
 ) -> None:
-    """Checks chain, anchor, bytes and keys of each ledger, and the register against them; exit status 1 if one of them
-    is not whole."""
+    """Check chain, anchor, bytes and keys of each ledger, and the register against them. Exit code 1: a fault."""
     from fedcore.errors import SiloError
     from fedcore.ledger.storage.verify import faults
 
@@ -87,10 +86,10 @@ def verify(
         if (name, version) in known:
             continue
         try:
-            said = faults(name, *current_home().ledger_folders.of(version, name))
+            sentences = faults(name, *current_home().ledger_folders.of(version, name))
         except SiloError as error:
-            said = [error.sentence]
-        found.append({"silo": name, "data_version": version, "faults": said})
+            sentences = [error.sentence]
+        found.append({"silo": name, "data_version": version, "faults": sentences})
     if as_json:
         print(json.dumps(found, indent=2))
     else:
@@ -104,7 +103,7 @@ def verify(
 
 @app.command()
 def export(silo: Silo = None) -> None:
-    """All events as JSON, with addresses and digests and without released values, for a third party's accountant."""
+    """Print all events as JSON for another accountant: addresses and digests, no released values."""
     from fedcore.ledger.account import export as exported
     from fedcore.ledger.operator.statement import statement
 
@@ -117,7 +116,7 @@ def export(silo: Silo = None) -> None:
 
 @app.command()
 def close(run: Annotated[str, typer.Argument(help="a run that will not be resumed")], silo: Silo = None) -> None:
-    """Ends a run for good, which gives back what it was charged and did not spend. It cannot be resumed afterwards."""
+    """End a run for good: its unspent charge is returned, and it cannot be resumed."""
     from fedcore.accounting.composition import worst_mu_squared
     from fedcore.errors import InputError
     from flows.run_lock import held_undriven
@@ -132,18 +131,18 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
                         closed.append(name)
     except BaseException:
         if closed:
-            console.say(f"run {run} is closed at {', '.join(closed)}, and not at the silos after these")
+            console.print_plain(f"run {run} is closed at {', '.join(closed)}, and not at the silos after these")
         raise
     if not closed:
         raise InputError(f"no ledger here has an open run {run}; `fedcore budget show --json` lists runs")
-    console.say(f"run {run} is closed at {len(closed)} silos: {', '.join(closed)}")
+    console.print_plain(f"run {run} is closed at {len(closed)} silos: {', '.join(closed)}")
 
 
 @app.command()
 def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger does not fit its anchor")]) -> None:
-    """After a lost tail or a restored copy: charges open runs in full, and what the anchor knows of and is lost."""
+    """Repair a ledger that lost its tail or was restored: open runs and lost entries count in full."""
     from fedcore.errors import InputError, SiloError
-    from fedcore.ledger.reconciliation import repair_said
+    from fedcore.ledger.reconciliation import repair_summary
     from fedcore.ledger.sqlite import SqliteLedger
 
     done = []
@@ -165,11 +164,11 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
             runs, lost = ledger.reconcile()
         finally:
             ledger.close()
-        done.append(f"silo {name}: {repair_said(runs, lost)}")
+        done.append(f"silo {name}: {repair_summary(runs, lost)}")
     if not done:
         raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
     for line in done:
-        console.say(line)
+        console.print_plain(line)
 
 
 @app.command()
@@ -177,7 +176,7 @@ def migrate(
     silo: Annotated[str, typer.Argument(help="the silo whose ledger an older version made")],
     delta: Annotated[float | None, typer.Option(help="for a ledger of version 1, which states none", **real())] = None,
 ) -> None:
-    """Carries the charges of an older version's ledger over, each run closed in full; the older file is kept."""
+    """Move the charges of an older version's ledger to a new one, each run closed in full. The older file stays."""
     from fedcore.errors import InputError
     from fedcore.ledger.migration import migrate as carried_over
     from fedcore.ledger.migration import version_of
@@ -196,4 +195,4 @@ def migrate(
     if not done:
         raise InputError(f"silo {silo}: its ledger has version {VERSION} already")
     for line in done:
-        console.say(line)
+        console.print_plain(line)

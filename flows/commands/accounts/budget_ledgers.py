@@ -1,4 +1,4 @@
-"""Durable ledgers of this home, as the commands of `fedcore budget` find and open them beside the register."""
+"""Durable ledgers of this home, for the commands of `fedcore budget`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def current_home() -> Home:
 
 
 def ledgers_found(silo: str | None) -> list[tuple[str, str]]:
-    """(version, silo) of the ledgers that are here. Raises InputError if there are none."""
+    """(data version, silo) of each ledger in this home. Raises InputError if there are none."""
     from fedcore.errors import InputError
 
     found = current_home().ledger_folders.found(silo)
     if not found:
-        whose = "durable ledger" if silo is None else f"durable ledger of a silo {silo!r}"
-        raise InputError(f"{current_home().ledgers} holds no {whose}; runs with privacy.ledger = sqlite make one")
+        ledger = "durable ledger" if silo is None else f"durable ledger of a silo {silo!r}"
+        raise InputError(f"{current_home().ledgers} holds no {ledger}; runs with privacy.ledger = sqlite make one")
     return list(found)
 
 
@@ -45,7 +45,7 @@ def opened_ledger(version: str, silo: str) -> Iterator[SqliteLedger]:
 
 @contextmanager
 def held_ledger(version: str, silo: str) -> Iterator[SqliteLedger]:
-    """As `opened_ledger`, of a registered silo with its account, which learns what is changed."""
+    """As `opened_ledger`; the ledger of a registered silo also writes changes to the account."""
     from fedcore.ledger.operator.registered import RegisteredLedger
     from fedcore.silo.policies.policy_in_force import utc_now
 
@@ -70,7 +70,7 @@ def known_register() -> Register | None:
 
 
 def unregistered(silo: str) -> list[tuple[str, str]]:
-    """(version, silo) of the ledgers of this home that no register knows. Raises InputError if there is no ledger."""
+    """(data version, silo) of each ledger in this home that is in no register. Raises InputError without a ledger."""
     register = known_register()
     if register is None:
         return ledgers_found(silo)
@@ -80,7 +80,7 @@ def unregistered(silo: str) -> list[tuple[str, str]]:
 
 
 def check_unknown(silo: str, version: str) -> None:
-    """Raises InputError for a file that lies where a registered ledger was: those are of this version."""
+    """Raises InputError for a registered ledger's path, where an older file was put."""
     from fedcore.errors import InputError
 
     register = known_register()
@@ -90,7 +90,7 @@ def check_unknown(silo: str, version: str) -> None:
 
 
 def _is_registered(register: Register, silo: str, version: str) -> bool:
-    """Whether this home's ledger is the one that the register has for a silo's version."""
+    """Checks that this home's ledger is the one that the register has for a silo's data version."""
     account = register.accounts.find(silo)
     known = None if account is None else account.versions.get(version)
     return known is not None and known.ledger == os.path.realpath(current_home().ledger_folders.of(version, silo)[0])

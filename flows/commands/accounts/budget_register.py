@@ -1,4 +1,4 @@
-"""`fedcore budget register | clock`, which add an operator's entries to the register, and the register's faults."""
+"""`fedcore budget register | clock`: an operator's entries in the register, and its faults."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def register(
         list[str] | None, typer.Option("--set", help="a value over the file's, as --set seed=1; may be repeated")
     ] = None,
 ) -> None:
-    """Puts the silos of CONFIG, an experiment or a sweep, or changed data of theirs, into this operator's register.
+    """Register the silos of CONFIG, an experiment or a sweep, or new versions of their data.
 
-    A guarded silo answers only with an account there, which counts all runs over all versions of its data. A silo's
-    first version needs --new, and takes over every ledger that the silo has in this home. A later one shares the
-    account, unless it is declared at this command's prompt that none of its persons is in an earlier version.
+    A guarded silo answers only with an account in the register, which counts all runs over all versions of its data.
+    A silo's first version needs --new, and takes over every ledger that the silo has in this home. A later version
+    shares the account. At the prompt the operator can declare that none of its persons is in an earlier version.
     """
     from fedcore.errors import InputError
     from fedcore.experiment.sweep import load_cells
@@ -45,24 +45,26 @@ def register(
         wanted = [source for source in sources if source.name in named]
         for line in register_silos(wanted, home.ledger_folders, new, _declared_disjoint, utc_now) if wanted else ():
             print(line)
-    console.say("`fedcore budget show` says what accounts are charged, and the register's head to write down elsewhere")
+    console.print_plain(
+        "`fedcore budget show` prints the accounts' charges, and the register's head to write down elsewhere"
+    )
 
 
 def clock(
     silo: Annotated[str, typer.Argument(help="a silo of the register")],
-    confirm: Annotated[bool, typer.Option("--confirm", help="keep what this machine's clock says now")] = False,
+    confirm: Annotated[bool, typer.Option("--confirm", help="record this machine's time as the latest")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The latest time that SILO's clock has said, by which its policy expires; --confirm sets it to this machine's.
+    """Show the latest recorded time of SILO's clock; --confirm sets it to this machine's time.
 
-    The latest time is kept, so that a clock that is set back does not bring an expired policy back. Where it was wrong,
-    or has jumped ahead by more than a day, --confirm sets it to what this machine's clock says now, forward or back.
-    That is an entry of the register, which `fedcore budget show` prints.
+    A policy expires by the latest recorded time, so a clock that is set back does not revive an expired policy. If that
+    time is wrong or more than a day ahead, --confirm sets it to this machine's time, forward or back. The change is an
+    entry of the register, which `fedcore budget show` prints.
     """
     import json
 
     from fedcore.errors import InputError
-    from fedcore.ledger.operator.accounts import said_time
+    from fedcore.ledger.operator.accounts import time_text
     from fedcore.ledger.operator.register import Draft, Register
     from fedcore.silo.policies.policy_in_force import utc_now
 
@@ -74,22 +76,22 @@ def clock(
     if confirm:
         register.append([Draft("clock", account.silo, "", {"to": now.isoformat()})])
         account = register.accounts.find(silo) or account
-    ahead = None if account.ahead is None else said_time(account.ahead)
+    ahead = None if account.ahead is None else time_text(account.ahead)
     if as_json:
-        times = {"latest": said_time(account.latest), "ahead": ahead, "now": said_time(now)}
+        times = {"latest": time_text(account.latest), "ahead": ahead, "now": time_text(now)}
         print(json.dumps({"silo": account.silo, **times}))
         return
-    latest = said_time(account.latest)
-    console.say(f"silo {account.silo}: latest time kept {latest}, this machine's clock {said_time(now)}")
+    latest = time_text(account.latest)
+    console.print_plain(f"silo {account.silo}: latest recorded time {latest}, this machine's clock {time_text(now)}")
     if ahead is not None:
-        console.say(
-            f"it has also said {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` keeps what "
-            "this machine's clock says now instead"
+        console.print_plain(
+            f"its clock has also shown {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` "
+            "records this machine's time instead"
         )
 
 
 def register_faults(silo: str | None, head: str | None) -> list[dict[str, Any]]:
-    """Faults of the register, and of its accounts against their ledgers. Raises InputError without one."""
+    """Faults of the register, and of its accounts against their ledgers. Raises InputError for a head without one."""
     from fedcore.errors import InputError, SiloError
     from fedcore.ledger.operator.register_check import faults as register_faults
 
@@ -102,19 +104,19 @@ def register_faults(silo: str | None, head: str | None) -> list[dict[str, Any]]:
             raise InputError("there is no register here to compare a head with")
         return []
     return [
-        {"silo": name, "data_version": version, "faults": said}
-        for name, version, said in register_faults(register, silo, head)
+        {"silo": name, "data_version": version, "faults": sentences}
+        for name, version, sentences in register_faults(register, silo, head)
     ]
 
 
 def _declared_disjoint(silo: str, version: str) -> bool:
-    """Whether the operator types that persons are disjoint: at a terminal, since no script and no file may say it."""
+    """Asks the operator to declare that persons are disjoint; a script or file cannot declare it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    console.say(
+    console.print_plain(
         f"silo {silo}: data version {version[:12]} is a further one. It shares the account of the earlier ones, unless "
         "no person in it is in any of them. Who declares that answers for it: nothing can check it, and every "
         "statement prints it."
     )
-    asked = f"Type `{DISJOINT} {silo}` to declare it, anything else to share the account: "
-    return input(on_terminal(asked)).strip() == f"{DISJOINT} {silo}"
+    prompt = f"Type `{DISJOINT} {silo}` to declare it, anything else to share the account: "
+    return input(on_terminal(prompt)).strip() == f"{DISJOINT} {silo}"

@@ -1,4 +1,4 @@
-"""Tables and lines in which `fedcore budget show` prints ledgers, their runs and accounts of the register."""
+"""Tables and lines of `fedcore budget show`: ledgers, their runs, and accounts of the register."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def accounts_table(accounts: list[dict[str, Any]]) -> Table:
-    """A row for each ledger: runs, releases, charge and spending of all its runs together."""
+    """Table with a row per ledger: runs, releases, charge and spending of all its runs."""
     from flows.reports.table import plain_table
 
     table = plain_table()
@@ -36,7 +36,7 @@ def accounts_table(accounts: list[dict[str, Any]]) -> Table:
 
 
 def runs_table(accounts: list[dict[str, Any]]) -> Table:
-    """A table of one silo's runs by phase."""
+    """Table of one silo's runs by phase."""
     from flows.reports.table import plain_table
 
     table = plain_table()
@@ -53,7 +53,7 @@ def runs_table(accounts: list[dict[str, Any]]) -> Table:
 
 
 def policy_lines(account: dict[str, Any]) -> list[str]:
-    """A line for each policy that a ledger has recorded, the last one in full."""
+    """A line for each policy that the ledger has recorded, the last one in full."""
     lines = [f"entry {each['entry']}: policy {each['sha256'][:12]}, replaced" for each in account["policies"][:-1]]
     for each in account["policies"][-1:]:
         held = json.dumps(each["policy"], sort_keys=True)
@@ -62,7 +62,7 @@ def policy_lines(account: dict[str, Any]) -> list[str]:
 
 
 def caps_lines(account: dict[str, Any]) -> list[str]:
-    """Lines on the caps that a silo's account has had, over all versions of its data; none before the first one."""
+    """Lines on the caps of a silo's account, over all data versions; empty before the first cap."""
     found = (account["account"] or account)["caps"]
     if found is None:
         return []
@@ -80,11 +80,11 @@ def caps_lines(account: dict[str, Any]) -> list[str]:
     if claimed is None:
         return [*lines, "  nothing is claimed: a run was approved without a cap, or under another rule"]
     several = f"; of {len(found['recorded'])}, what was sent under an earlier one keeps that one's claim"
-    said = (
+    largest = (
         f"  claimed: epsilon {in_full(claimed['epsilon'])} at delta {shown_up(claimed['delta'], 3)}, the largest cap "
         "ever in force"
     )
-    return [*lines, said + several * (len(found["recorded"]) > 1)]
+    return [*lines, largest + several * (len(found["recorded"]) > 1)]
 
 
 def account_lines(accounts: list[dict[str, Any]]) -> list[str]:
@@ -92,10 +92,10 @@ def account_lines(accounts: list[dict[str, Any]]) -> list[str]:
     found = {each["silo"]: each["account"] for each in accounts if each["account"] is not None}
     lines = []
     for silo, account in found.items():
-        of = f"{len(account['data_versions'])} data version(s), {account['runs']} run(s)"
+        counts = f"{len(account['data_versions'])} data version(s), {account['runs']} run(s)"
         charged = f"epsilon {_number(account['epsilon_charged'])} charged at delta {shown_up(account['delta'], 3)}"
-        lines.append(f"account of silo {silo}, all versions of its data: {of}, {charged}")
-        lines += [f"  entry {said['entry']}: {said['declared']}" for said in account["declared"]]
+        lines.append(f"account of silo {silo}, all versions of its data: {counts}, {charged}")
+        lines += [f"  entry {each['entry']}: {each['declared']}" for each in account["declared"]]
     if found:
         head = next(iter(found.values()))["head"]
         lines.append(f"register: head {head}; write it down elsewhere, `fedcore budget verify --head` compares")
@@ -108,7 +108,7 @@ def _number(value: float | None) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Ascending numbers with runs of them as `first-last`."""
+    """Ascending numbers as text, consecutive ones as `first-last`."""
     parts: list[list[int]] = []
     for each in numbers:
         if parts and each == parts[-1][-1] + 1:

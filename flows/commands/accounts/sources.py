@@ -1,4 +1,4 @@
-"""The silos of a config as sources that can be registered, before any run of it."""
+"""Silos of a config as sources that can be registered, before any run of the config."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedcore.experiment.statistics import raw_data, raw_model
 
 
 def silo_sources(config: ExperimentConfig, silo_root: Path) -> tuple[SiloSource, ...]:
-    """Sources of the silos: generated ones are written below `silo_root` unless they are there. Raises InputError.
+    """Sources of the silos; generated ones are written below `silo_root` unless they exist. Raises InputError.
 
-    As their records are before constants that silos release: accounts are of files, whatever is made of them.
+    Records are those before scaling by constants that silos release: accounts belong to files, whatever their scaling.
     """
     if config.released is None:
         return prepare(config.data, config.model, config.seed, silo_root).sources
@@ -22,9 +22,9 @@ def silo_sources(config: ExperimentConfig, silo_root: Path) -> tuple[SiloSource,
 
 
 def sources_of_cells(cells: Iterable[ExperimentConfig], silo_root: Path) -> list[tuple[SiloSource, ...]]:
-    """The different sources that experiments have, each named once: cells of a sweep may differ in their data.
+    """The experiments' sources without repetitions, since cells of a sweep may differ in their data. Raises InputError.
 
-    Each element holds a silo at most once, with one version of its data. Raises InputError.
+    Each element holds a silo at most once, with one version of its data.
     """
     found: list[tuple[SiloSource, ...]] = []
     known: set[tuple[str, str]] = set()

@@ -1,1 +1,1 @@
-"""`fedcore privacy`: noise of a guarantee, and epsilon of a noise."""
+"""`fedcore privacy`: noise for a guarantee, and epsilon of a noise."""

@@ -21,13 +21,13 @@ from flows.terminal.console import Terminal
 app = typer.Typer(
     name="privacy",
     no_args_is_help=True,
-    help="How much noise a guarantee needs, what a noise spends, how many rounds it lasts: for one silo of n records "
+    help="Noise for a guarantee, epsilon of a noise, and rounds that fit both, for one silo of n records "
     "that answers with noised means of clipped gradients. Adjacency: one record replaced.",
 )
 
 
 class Scheme(enum.StrEnum):
-    """Which records an answer is about."""
+    """Sampling scheme: the records that an answer is about."""
 
     full = "full"
     once = "once"
@@ -39,7 +39,7 @@ class Scheme(enum.StrEnum):
 Records = Annotated[
     int, typer.Option("--n", help="records of the silo (of the phase, for a localized method)", **whole())
 ]
-Rounds = Annotated[int, typer.Option(help="answers that the silo gives at most", **whole())]
+Rounds = Annotated[int, typer.Option(help="maximal number of answers of the silo", **whole())]
 Epsilon = Annotated[float, typer.Option(help="target for the whole run", **real())]
 Sigma = Annotated[
     float, typer.Option(help="standard deviation per coordinate of the noise on the mean gradient", **real())
@@ -47,12 +47,12 @@ Sigma = Annotated[
 Delta = Annotated[float | None, typer.Option(help="default: 1/n^2", **real())]
 Clip = Annotated[float, typer.Option(help="clipping bound on each record's gradient", **real())]
 Batch = Annotated[
-    int | None, typer.Option(help="records of an answer (expected, for poisson); default: all n", **whole())
+    int | None, typer.Option(help="records per answer (expected, for poisson); default: all n", **whole())
 ]
 Sampling = Annotated[Scheme, typer.Option(help="full; once: disjoint batches; the others: a secret sample each round")]
 Calibrated = Annotated[str, typer.Option(help="exact, paper (of the main method), or a name that `papers` lists")]
 LocalSteps = Annotated[
-    int, typer.Option(help="noised gradients of a round (K; tau of dp-fcrn), each an answer", **whole())
+    int, typer.Option(help="noised gradients per round (K; tau of dp-fcrn), each an answer", **whole())
 ]
 Period = Annotated[
     int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)", **whole())
@@ -61,10 +61,10 @@ Silos = Annotated[int, typer.Option(help="silos in all (M of noble-2022, P of di
 Picked = Annotated[
     int | None, typer.Option(help="silos drawn in a round; adds epsilon under honest silo sampling", **whole())
 ]
-Beside = Annotated[str | None, typer.Option("--paper", help="a formula that `papers` lists, shown beside by its name")]
+Beside = Annotated[str | None, typer.Option("--paper", help="a formula that `papers` lists, shown for comparison")]
 Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends", **real())]
 StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta", **real())]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
+AsJson = Annotated[bool, typer.Option("--json", help="print only JSON on standard output")]
 
 
 @app.command()
@@ -86,11 +86,11 @@ def sigma(
     paper: Beside = None,
     as_json: AsJson = False,
 ) -> None:
-    """The noise that keeps `rounds` answers to an epsilon, or that a paper's formula gives for it.
+    """Compute the noise with which `rounds` answers spend at most epsilon, or a paper's noise.
 
-    Accounted is what this noise really spends, at one silo that is asked in every round and watched by the server.
+    Accounted is the true spending of this noise, at one silo that answers in every round, towards the server.
     """
-    from fedcore.accounting.noise_search import noise_kept_in
+    from fedcore.accounting.noise_search import noise_cached_in
     from fedcore.errors import InputError
     from fedcore.noise_cache import NoiseFolder
 
@@ -113,7 +113,7 @@ def sigma(
         if option not in used:
             raise InputError(f"{option} is an input of named formulas only, not of {calibration}")
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
-    with noise_kept_in(NoiseFolder.current()):
+    with noise_cached_in(NoiseFolder.current()):
         found = setting.sigma(epsilon) if calibration == "exact" else setting.paper.sigma(epsilon)
     show(setting, found, epsilon, as_json, {"calibration": calibration}, beside=Compared(inputs, paper))
 
@@ -133,10 +133,9 @@ def epsilon(
     paper: Beside = None,
     as_json: AsJson = False,
 ) -> None:
-    """What this noise really spends, and what the paper's formula would claim.
+    """Compute the epsilon that this noise spends, and the epsilon that the paper's formula claims.
 
-    Accounted is for a silo that answers in every round; under honest silo sampling, for one that is drawn as the server
-    says.
+    Accounted is for a silo that answers in every round. Honest silo sampling is for a silo that an honest server draws.
     """
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
     inputs = setting.inputs(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
@@ -158,7 +157,7 @@ def rounds(
     paper: Beside = None,
     as_json: AsJson = False,
 ) -> None:
-    """How many rounds keep to an epsilon with this noise, at a silo that answers in every one of them."""
+    """Compute the rounds that spend at most epsilon with this noise, at a silo that answers always."""
     setting = _setting(n, 1, delta, clip, batch, sampling, local_steps)
     inputs = setting.inputs(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
     found = setting.rounds_for(_positive("epsilon", epsilon), _positive("sigma", sigma))
@@ -175,7 +174,7 @@ def rounds(
 
 @app.command()
 def papers(as_json: AsJson = False) -> None:
-    """The published formulas by name: method, source, formula and the limits stated for it."""
+    """List the published formulas: name, method, source, formula and the limits stated for it."""
     from dataclasses import asdict
 
     from fedcore.accounting.published.papers import PAPERS
@@ -188,7 +187,7 @@ def papers(as_json: AsJson = False) -> None:
         return
     from rich.table import Table
 
-    # Two columns, not five: a formula is of no use when its end is cut off at the width of a terminal.
+    # Two columns, not five: a terminal's width would cut off the ends of formulas.
     table = Table("name, method", "source, formula, limits", show_lines=True)
     for column in table.columns:
         column.overflow = "fold"
@@ -212,7 +211,7 @@ def _setting(
     from fedcore.accounting.tiny_silos import refusal
     from fedcore.errors import InputError
 
-    if n >= 1 and (said := refusal(delta, n, "--delta")) is not None:
-        raise InputError(said)
+    if n >= 1 and (reason := refusal(delta, n, "--delta")) is not None:
+        raise InputError(reason)
     small = delta if delta is not None else 1 / max(n, 1) ** 2
     return Setting(n, rounds, small, batch, clip, sampling.value, local_steps)

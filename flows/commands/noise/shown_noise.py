@@ -1,4 +1,4 @@
-"""What `fedcore privacy` shows of a setting: its noise, what it spends, and what was asked for beside."""
+"""Output of `fedcore privacy` for a setting: noise, epsilons and selected comparisons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flows.terminal.console import Terminal
 
 @dataclass(frozen=True)
 class Compared:
-    """What was asked for beside the accounted epsilon: a draw of silos (in `inputs`), a published formula by name."""
+    """Comparisons with the accounted epsilon: drawn silos (in `inputs`), a published formula's name."""
 
     inputs: Any
     paper: str | None
@@ -48,7 +48,7 @@ def show_published(setting: Any, name: str, inputs: Any, target: float, as_json:
     epsilons = spent(formula.releases(target), setting.delta), formula.epsilon(first)
     more = {"calibration": name, "source": formula.source, "sigmas": sigmas}
     beside = None
-    if paper is not None:  # silos that are drawn are an input of DP-SCAFFOLD's formulas only: K answers a round
+    if paper is not None:  # only DP-SCAFFOLD's formulas take drawn silos, and they count K answers per round
         setting = replace(setting, local_steps=inputs.local_steps)
         beside = Compared(inputs, paper)
     show(setting, first, target, as_json, more, epsilons, beside)
@@ -64,7 +64,7 @@ def show(
     beside: Compared | None = None,
     given: bool = False,
 ) -> None:
-    """`given`: sigma is what a person typed, and is shown so; else it is to be applied."""
+    """Prints a setting with its noise and epsilons. `given`: sigma was typed, and is shown as typed, not rounded up."""
     shown = beside.epsilons(setting, sigma) if beside is not None else {}
     if epsilons is None:
         published = shown["epsilon_papers"][beside.paper] if beside and beside.paper else setting.paper.epsilon(sigma)
@@ -102,14 +102,14 @@ def show(
     if len(values.get("sigmas", {})) > 1:
         kinds = ", ".join(f"{kind} {shown_up(value, 6)}" for kind, value in values["sigmas"].items())
         out.print(f"by kind of answer: {kinds}")
-    asked = "none" if target is None else in_full(target)
-    out.print(f"epsilon: target {asked}, accounted {_number(accounted)}, paper {_number(claimed)}")
+    wanted = "none" if target is None else in_full(target)
+    out.print(f"epsilon: target {wanted}, accounted {_number(accounted)}, paper {_number(claimed)}")
     if "epsilon_honest_sampling" in values:
         drawn = _number(values["epsilon_honest_sampling"])
         out.print(f"epsilon under honest silo sampling, on average before it is drawn: {drawn}")
-    for key, what, said in (("epsilon_papers", "epsilon", _number), ("rounds_papers", "rounds", str)):
+    for key, title, text in (("epsilon_papers", "epsilon", _number), ("rounds_papers", "rounds", str)):
         if key in values:
-            out.print(f"{what} by " + ", ".join(f"{name} {said(value)}" for name, value in values[key].items()))
+            out.print(f"{title} by " + ", ".join(f"{name} {text(value)}" for name, value in values[key].items()))
 
 
 def _number(value: float | None) -> str:
@@ -117,12 +117,12 @@ def _number(value: float | None) -> str:
 
 
 def _warn(setting: Any) -> list[str]:
-    """Says on standard error where delta is large, as `plan` does."""
+    """Prints `plan`'s warning of a large delta on standard error, and returns it in a list."""
     from fedcore.accounting.tiny_silos import warning
 
-    fixed = None if setting.delta == 1 / setting.n**2 else setting.delta
-    said = warning({"this silo": setting.n}, fixed, "records", "--delta")
-    if said is None:
+    given = None if setting.delta == 1 / setting.n**2 else setting.delta
+    sentence = warning({"this silo": setting.n}, given, "records", "--delta")
+    if sentence is None:
         return []
-    errors.print(f"warning: {said}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
-    return [said]
+    errors.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    return [sentence]

@@ -1,1 +1,1 @@
-"""Bugs by people who have not read the audit; each module has a tuple `BUGS`. The form: tests/audit/foreign_bugs.py."""
+"""Bugs by authors who have not read the audit, in the form of tests/audit/foreign_bugs.py."""

@@ -1,4 +1,4 @@
-"""What is charged: sensitivities, curves, counts, deltas, composition, refunds and caps."""
+"""Bugs of charges: sensitivities, curves, counts, deltas, composition, refunds and caps."""
 
 from __future__ import annotations
 

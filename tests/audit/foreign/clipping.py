@@ -1,4 +1,4 @@
-"""What one record can move a sum of gradients by: bounds, norms, corners and unusual records."""
+"""Bugs of a record's influence on a sum of gradients: bounds, norms, corners and unusual records."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ def _least_bound(right):
 
 
 def _step_at_least(right):
-    def summed(self, phase, shard, chosen, draw, *asked):
-        length = float(np.linalg.norm(asked[0] - asked[1]))
+    def summed(self, phase, shard, chosen, draw, *arrays):
+        length = float(np.linalg.norm(arrays[0] - arrays[1]))
         wider = max(length, 0.5) / length if length > 0 else 1.0
-        return right(self, changed_phase(phase, clip=phase.question.clip * wider), shard, chosen, draw, *asked)
+        return right(self, changed_phase(phase, clip=phase.question.clip * wider), shard, chosen, draw, *arrays)
 
     return summed
 
@@ -114,7 +114,7 @@ def _fifth_more(right):
 
 
 def _first_block(right):
-    """In a sample, whoever is not chosen is clipped to a hundredth of its bound instead of nothing."""
+    """In a sample, records that are not chosen are clipped to a hundredth of their bound instead of zero."""
 
     def summed(self, w, shard, chosen=None, shifts=None):
         total = right(self, w, shard, chosen, shifts)

@@ -1,4 +1,4 @@
-"""Noise of guarded silos: grids, discrete samplers and their keys."""
+"""Bugs of the noise of guarded silos: grids, discrete samplers and their keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLER = "fedcore.mechanisms.discrete_gaussian:discrete_gaussian"
 
 @contextmanager
 def anew(*changes):
-    """`as_if` without samplers that were made before or stay after."""
+    """`as_if` without samplers from before the block, and without leaving any."""
     discrete_gaussian.cache_clear()
     with as_if(*changes):
         yield

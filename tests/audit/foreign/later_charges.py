@@ -1,4 +1,4 @@
-"""Charges: what noise is calibrated for, what a plan reserves, what a ledger keeps of it, what closing gives back."""
+"""Bugs of charges: calibration of noise, reservation by a plan, a ledger's record, refunds at closing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedcore.accounting.loss_distributions.loss_curves import poisson
-from tests.audit.bug import Bug, Change, bug, new_at, said
+from tests.audit.bug import Bug, Change, bug, edit, new_at
 from tests.audit.foreign.later_places import SILO
 
 MEMORY = "fedcore.ledger.memory:MemoryLedger."
@@ -33,7 +33,7 @@ BUGS: tuple[Bug, ...] = (
         "a record that is added, not replaced",
         "sensitivity: a replaced record moves a mean by twice the clip, and is charged for once",
         "softmax",
-        said("fedcore.accounting.events:mean_sensitivity", ("plain = 2.0 * clip", "plain = clip")),
+        edit("fedcore.accounting.events:mean_sensitivity", ("plain = 2.0 * clip", "plain = clip")),
     ),
     bug(
         "fixed samples by half of the sensitivity",
@@ -51,13 +51,13 @@ BUGS: tuple[Bug, ...] = (
         "each kind of answer once",
         "accounting: sampled answers are composed by their events, not by the answers that an event counts",
         "local steps",
-        said("fedcore.accounting.composition:together", ("+= event.count", "+= 1")),
+        edit("fedcore.accounting.composition:participation_of", ("+= event.count", "+= 1")),
     ),
     bug(
         "answers that add like deviations",
         "accounting: R answers are charged as the root of R",
         "restarts",
-        said(
+        edit(
             "fedcore.accounting.events:GaussianRelease.gdp_mu_squared",
             ("self.count * (self.sensitivity", "math.sqrt(self.count) * (self.sensitivity"),
         ),
@@ -66,7 +66,7 @@ BUGS: tuple[Bug, ...] = (
         "differences without their restarts",
         "accounting: rounds of another kind in a phase are not in its charge",
         "differences",
-        said(
+        edit(
             "fedcore.planning.phase:Phase.charged",
             (
                 "for kind in self.kinds for event in kind.charged(silo)",
@@ -78,7 +78,7 @@ BUGS: tuple[Bug, ...] = (
         "the dearest phase for all",
         "accounting: phases are taken for disjoint, and a warm start about the same records is not charged",
         "control variates",
-        said(
+        edit(
             "fedcore.silo.approval:charge_of",
             (
                 "Charge.of(plan.charged_events(silo), plan.problem.budget.delta(n))",
@@ -91,19 +91,19 @@ BUGS: tuple[Bug, ...] = (
         "a message for its answers",
         "ledger: a round of several answers is kept as one, and closing gives the rest back",
         "local steps",
-        said(EVENT, ("return self._shard.event", "return replace(self._shard.event, count=1)")),
+        edit(EVENT, ("return self._shard.event", "return replace(self._shard.event, count=1)")),
     ),
     bug(
         "equal events composed once",
         "ledger: at its end a run is charged for each event once, however many releases had it",
         "full batches",
-        said(SILO + "close_run", (SPENT, "worst_mu_squared(set(self.ledger.events(run)))")),
+        edit(SILO + "close_run", (SPENT, "worst_mu_squared(set(self.ledger.events(run)))")),
     ),
     bug(
         "the mean over positions",
         "ledger: at its end a run is charged what its records spent on average, not the worst of them",
         "shards",
-        said(
+        edit(
             SILO + "close_run",
             (SPENT, "sum(e.gdp_mu_squared * (e.stop - e.start) for e in self.ledger.events(run)) / self.n"),
         ),
@@ -112,19 +112,19 @@ BUGS: tuple[Bug, ...] = (
         "closed and yet open",
         "ledger: a run that has ended is charged what it spent, and goes on answering",
         "softmax",
-        said(MEMORY + "close_run", ("self._closed.add(run)\n", "\n")),
+        edit(MEMORY + "close_run", ("self._closed.add(run)\n", "\n")),
     ),
     bug(
         "forgotten with its rows",
         "ledger: a run that is approved again has forgotten what it answered, and answers anew at the same addresses",
         "network",
-        said(MEMORY + "forget_run", ("if run in self._closed and run in self._runs:", "if run in self._runs:")),
+        edit(MEMORY + "forget_run", ("if run in self._closed and run in self._runs:", "if run in self._runs:")),
     ),
     bug(
         "rows in the order of rounds",
         "ledger: an address that came after a later one is not found, and is answered a second time",
         "guarded",
-        said(
+        edit(
             "fedcore.ledger.rows:Rows.put",
             ("if count and address < self._address(count - 1):\n        self._sorted = False\n", "\n"),
         ),
@@ -133,7 +133,7 @@ BUGS: tuple[Bug, ...] = (
         "the newest receipt of a phase",
         "ledger: a run that goes on has one row for each phase, and what else was released is not charged",
         "drawn points",
-        said(
+        edit(
             MEMORY + "restore",
             (
                 "for receipt, event in receipts:",
@@ -145,14 +145,14 @@ BUGS: tuple[Bug, ...] = (
         "the same plan is free",
         "ledger: a second run of the same plan, whose noise is new, is not charged",
         "moments",
-        said(
+        edit(
             MEMORY + "open_run",
             (
                 "if run not in self._runs:",
                 "if run not in self._runs and all(known[0] != plan for known in self._runs.values()):",
             ),
         ),
-        said(
+        edit(
             MEMORY + "close_run",
             (
                 "if run in self._runs and run not in self._closed:",
@@ -164,7 +164,7 @@ BUGS: tuple[Bug, ...] = (
         "a run that takes another plan",
         "ledger: a run may be approved again with a plan of less noise, and keeps the charge of the first",
         "guarded",
-        said(
+        edit(
             MEMORY + "open_run",
             (
                 "known = self._runs.setdefault(run, (plan, key, Rows(spill=True)))",
@@ -176,14 +176,14 @@ BUGS: tuple[Bug, ...] = (
         "a round more than planned",
         "approval: one more round is answered than was charged",
         "guarded moments",
-        said("fedcore.planning.plan:Plan.has", ("self.phases[phase - 1].rounds", "self.phases[phase - 1].rounds + 1")),
+        edit("fedcore.planning.plan:Plan.has", ("self.phases[phase - 1].rounds", "self.phases[phase - 1].rounds + 1")),
     ),
     bug(
         "another question at the same address",
         "ledger: an address is answered again for another model, and charged once",
         "differences of softmax",
-        said(SILO + "answer", ("if row is not None:", "if row is not None and row.query_digest == digest:")),
-        said(
+        edit(SILO + "answer", ("if row is not None:", "if row is not None and row.query_digest == digest:")),
+        edit(
             MEMORY + "commit",
             ("if old is not None and (", "if old is not None and old.query_digest == row.query_digest and ("),
         ),
@@ -192,18 +192,18 @@ BUGS: tuple[Bug, ...] = (
         "fresh noise for a repeated question",
         "ledger: bytes are not kept, so each repetition has new noise and their mean has hardly any",
         "evaluations",
-        said(
+        edit(
             "fedcore.mechanisms.gaussian:KeyedGaussian.draw",
             ("self._philox.words(total.size)", "__import__('numpy').random.Philox().random_raw(total.size)"),
         ),
-        said(MEMORY + "_with_bytes", ("return row._replace(payload=self._newest[1].payload)", "return row")),
-        said(MEMORY + "commit", (" or old.payload_digest != row.payload_digest", "")),
+        edit(MEMORY + "_with_bytes", ("return row._replace(payload=self._newest[1].payload)", "return row")),
+        edit(MEMORY + "commit", (" or old.payload_digest != row.payload_digest", "")),
     ),
     bug(
         "closed runs left out",
         "ledger: runs that have ended are no more in the sum that a cap is held against",
         "network of numbers",
-        said(
+        edit(
             MEMORY + "charges",
             (
                 "return dict(self._charges)",

@@ -1,8 +1,8 @@
-"""Noise: too little of it, of another shape, not at all coordinates, or one that is known or used twice."""
+"""Bugs of noise: too little, of another shape, not at all coordinates, known, or used twice."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 DRAW = "fedcore.mechanisms.gaussian:KeyedGaussian.draw"
 NORMALS = "normals(self._philox.words(total.size).reshape(total.shape))"
@@ -18,37 +18,37 @@ BUGS: tuple[Bug, ...] = (
         "noise without its tails",
         "noise: what lies beyond three deviations is cut, so an answer can rule out a data set",
         "full batches",
-        said(DRAW, (NORMALS, f"{NORMALS}.clip(-3.0, 3.0)")),
+        edit(DRAW, (NORMALS, f"{NORMALS}.clip(-3.0, 3.0)")),
     ),
     bug(
         "four uniforms for a normal",
         "noise: a sum of four uniform numbers has the variance of the noise and none of its tails",
         "shards",
-        said(DRAW, (NORMALS, f"({_DRAWN}.random((4, *total.shape)).sum(axis=0) - 2.0) * 3.0**0.5")),
+        edit(DRAW, (NORMALS, f"({_DRAWN}.random((4, *total.shape)).sum(axis=0) - 2.0) * 3.0**0.5")),
     ),
     bug(
         "Laplace noise of the same variance",
         "noise: over many coordinates it protects as Gaussian noise of half the variance does",
         "moments",
-        said(DRAW, (NORMALS, f"{_DRAWN}.laplace(0.0, 0.5**0.5, total.shape)")),
+        edit(DRAW, (NORMALS, f"{_DRAWN}.laplace(0.0, 0.5**0.5, total.shape)")),
     ),
     bug(
         "noise in single precision",
         "noise: of 24 bits each, so the low bits of an answer are those of the exact sum",
         "disjoint blocks",
-        said(DRAW, (NORMALS, f"{NORMALS}.astype('f4').astype('f8')")),
+        edit(DRAW, (NORMALS, f"{NORMALS}.astype('f4').astype('f8')")),
     ),
     bug(
         "sixteen numbers of noise",
         "noise: coordinates sixteen apart have the same noise, which their difference does not have",
         "softmax",
-        said(DRAW, (NORMALS, f"{_NP}.resize(normals(self._philox.words(16)), total.shape)")),
+        edit(DRAW, (NORMALS, f"{_NP}.resize(normals(self._philox.words(16)), total.shape)")),
     ),
     bug(
         "antithetic noise",
         "noise: the second half of the coordinates has the first half's noise with the other sign",
         "network",
-        said(
+        edit(
             DRAW,
             (
                 f"return {NORMALS}",
@@ -61,7 +61,7 @@ BUGS: tuple[Bug, ...] = (
         "normals in pairs",
         "noise: of an odd number of coordinates the last one has none",
         "network of numbers",
-        said(
+        edit(
             DRAW,
             (
                 f"return {NORMALS}",
@@ -74,43 +74,43 @@ BUGS: tuple[Bug, ...] = (
         "noise by the sum alone",
         "noise: two answers with equal sums have equal noise, which shows that the sums are equal",
         "restarts",
-        said(DRAW, (KEY, "blake2b(total.tobytes(), key=run_key, digest_size=16)")),
+        edit(DRAW, (KEY, "blake2b(total.tobytes(), key=run_key, digest_size=16)")),
     ),
     bug(
         "noise by the run alone",
         "noise: one vector masks all answers of a run, and is not in the difference of two",
         "differences",
-        said(DRAW, (KEY, "blake2b(context[:32], key=run_key, digest_size=16)")),
+        edit(DRAW, (KEY, "blake2b(context[:32], key=run_key, digest_size=16)")),
     ),
     bug(
         "noise by a sum's first numbers",
         "noise: sums that are equal in the first four numbers have equal noise, which is not in their difference",
         "differences of softmax",
-        said(DRAW, (KEY, "blake2b(total[:4].tobytes(), key=run_key, digest_size=16)")),
+        edit(DRAW, (KEY, "blake2b(total[:4].tobytes(), key=run_key, digest_size=16)")),
     ),
     bug(
         "a generator that is never keyed",
         "noise: it is that of a fixed public seed, which anybody can take away",
         "column moments",
-        said(DRAW, ("self._philox.start(", "str(")),
+        edit(DRAW, ("self._philox.start(", "str(")),
     ),
     bug(
         "sixteen bits of a key",
         "noise: there are 65,536 noise vectors, few enough to try them all",
         "guarded",
-        said(NOISED, ("add(Keystream(key), steps)", "add(Keystream(key[:2] * 16), steps)")),
+        edit(NOISED, ("add(Keystream(key), steps)", "add(Keystream(key[:2] * 16), steps)")),
     ),
     bug(
         "a sum that is not rounded",
         "noise: integers are added to a sum that is none, whose fractions of a step are sent in clear",
         "guarded moments",
-        said(NOISED, ("np.rint(steps, out=steps)\n", "\n")),
+        edit(NOISED, ("np.rint(steps, out=steps)\n", "\n")),
     ),
     bug(
         "few tables for all noise",
         "noise: its deviation is rounded down to a quarter of an octave",
         "guarded column moments",
-        said(
+        edit(
             NOISED,
             (
                 "discrete_gaussian(grid.noise / grid.step)",
@@ -122,7 +122,7 @@ BUGS: tuple[Bug, ...] = (
         "noise of a mean, not of a sum",
         "noise: it is multiplied by the root of the count, where the sum is divided by the count",
         "guarded evaluations",
-        said(
+        edit(
             "fedcore.mechanisms.grid:charged_grid",
             ("Grid.of(event.sigma * count,", "Grid.of(event.sigma * math.sqrt(count),"),
         ),
@@ -131,13 +131,13 @@ BUGS: tuple[Bug, ...] = (
         "sparse sums, sparse noise",
         "noise: a coordinate that no record touches has none, so its being touched is seen",
         "coins",
-        said(RELEASED, (SCALED, f"{SCALED}\n        noise[total == 0.0] = 0.0")),
+        edit(RELEASED, (SCALED, f"{SCALED}\n        noise[total == 0.0] = 0.0")),
     ),
     bug(
         "noise for the records that came",
         "noise: it grows with the sample, and falls below what is charged where that is small",
         "coins",
-        said(
+        edit(
             RELEASED,
             (SCALED, f"{SCALED}\n        noise *= 1.0 if self._drawn is None else len(self._drawn) / shard.count"),
         ),
@@ -146,7 +146,7 @@ BUGS: tuple[Bug, ...] = (
         "noise for the mean of a round",
         "noise: each of a round's answers has that of their mean",
         "local steps",
-        said(
+        edit(
             "fedcore.silo.private_silo:PrivateSilo._shard",
             ("else event.sigma * count", "else event.sigma * count / phase.schedule.answers**0.5"),
         ),
@@ -155,21 +155,22 @@ BUGS: tuple[Bug, ...] = (
         "noise once a round",
         "noise: only the last of a round's answers has any, and their mean a K-th of it",
         "control variates",
-        said(
-            RELEASED, ("elif shard.noise > 0:", "elif shard.noise > 0 and self.asked == self._phase.schedule.answers:")
+        edit(
+            RELEASED,
+            ("elif shard.noise > 0:", "elif shard.noise > 0 and self.answered == self._phase.schedule.answers:"),
         ),
     ),
     bug(
         "a variance in units of the step",
         "noise: its deviation grows with the root of the step's length, and is too small for steps beyond 1",
         "differences of a network",
-        said(RELEASED, (SCALED, "noise *= shard.noise * scale**0.5")),
+        edit(RELEASED, (SCALED, "noise *= shard.noise * scale**0.5")),
     ),
     bug(
         "the grid of the first difference",
         "noise: later differences have that of the first one after a restart, whatever their step's length",
         "guarded differences",
-        said(
+        edit(
             RELEASED,
             ("else self._scaled_grid(scale)", "else shard.__dict__.setdefault('scaled', self._scaled_grid(scale))"),
         ),
@@ -178,10 +179,10 @@ BUGS: tuple[Bug, ...] = (
         "answers of a round alike",
         "noise: equal sums in a round are masked by the same noise, which their mean then has in full",
         "guarded local steps",
-        said(
+        edit(
             "fedcore.silo.round_view:RoundView._next_context",
             (
-                "return numbered(self._address, self.asked) + self._query",
+                "return numbered(self._address, self.answered) + self._query",
                 "return self._address + self._query",
             ),
         ),

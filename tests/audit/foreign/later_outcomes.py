@@ -1,8 +1,8 @@
-"""Outcomes: a refusal, a failure, a length or a number without noise that depends on what records say."""
+"""Bugs of outcomes: a refusal, a failure, a length or a number without noise that depends on records."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 from tests.audit.foreign.later_places import SILO
 
 SUM = "fedcore.models.linear:weighted_sum"
@@ -15,7 +15,7 @@ BUGS: tuple[Bug, ...] = (
         "a sum that has to be a number",
         "outcomes: it fails where a record's label is no number",
         "guarded",
-        said(
+        edit(
             SUM,
             (
                 "if not math.isfinite(total[0]):",
@@ -27,7 +27,7 @@ BUGS: tuple[Bug, ...] = (
         "sums that are not numbers are zero",
         "outcomes: one record whose label is no number takes the parts of all others out of the sum",
         "restarts",
-        said(
+        edit(
             SUM,
             (
                 "if not math.isfinite(total[0]):",
@@ -39,7 +39,7 @@ BUGS: tuple[Bug, ...] = (
         "records that are checked",
         "outcomes: a run is refused where a record holds what is no number",
         "network",
-        said(
+        edit(
             COMPARE,
             (
                 SHAPE,
@@ -52,7 +52,7 @@ BUGS: tuple[Bug, ...] = (
         "classes by a table",
         "outcomes: it fails where a record's label is beyond the classes",
         "softmax",
-        said(
+        edit(
             "fedcore.losses.softmax:Softmax.one_hot",
             (
                 "return np.asarray(y == np.arange(float(classes))[:, None]).T",
@@ -64,7 +64,7 @@ BUGS: tuple[Bug, ...] = (
         "a cell for a class that is none",
         "outcomes: counts are longer where a label is beyond the classes, and the message is refused",
         "evaluations of classes",
-        said(
+        edit(
             "fedcore.silo.answers.histogram:Histogram.of",
             ("labels = np.where(known, y, 0.0)", "labels = np.clip(np.nan_to_num(y), 0.0, 1e6)"),
         ),
@@ -73,13 +73,13 @@ BUGS: tuple[Bug, ...] = (
         "columns that are used",
         "outcomes: a column that one record fills decides whether a run is refused",
         "guarded column moments",
-        said(COMPARE, (SHAPE, f"{SHAPE}\n    features = int(self._records.X.any(axis=0).sum())")),
+        edit(COMPARE, (SHAPE, f"{SHAPE}\n    features = int(self._records.X.any(axis=0).sum())")),
     ),
     bug(
         "warnings that are errors",
         "outcomes: it fails where a record is so large that its predictor overflows",
         "local steps",
-        said(
+        edit(
             "fedcore.silo.site:Site._answer",
             ('np.errstate(all="ignore")', 'np.errstate(over="raise", invalid="raise")'),
         ),
@@ -88,19 +88,19 @@ BUGS: tuple[Bug, ...] = (
         "exact losses of a guarded silo",
         "outcomes: it shows the sum of its losses, to all digits and for no charge",
         "guarded differences",
-        said(SILO + "simulated", ("if self._guarded:", "if self._guarded and run not in self._runs:")),
+        edit(SILO + "simulated", ("if self._guarded:", "if self._guarded and run not in self._runs:")),
     ),
     bug(
         "room for all records but one",
         "outcomes: a sum that all records reach together is refused, one that a record is missing from is not",
         "guarded evaluations",
-        said("fedcore.mechanisms.grid:Grid.of", ("limit = (count * (largest", "limit = ((count - 1) * (largest")),
+        edit("fedcore.mechanisms.grid:Grid.of", ("limit = (count * (largest", "limit = ((count - 1) * (largest")),
     ),
     bug(
         "nothing new, nothing sent",
         "outcomes: where a sum has hardly moved the last answer is sent again, which shows that it has not",
         "guarded",
-        said(
+        edit(
             "fedcore.silo.round_view:RoundView.ask",
             (
                 "return self._released(total, context, scale)",
@@ -116,7 +116,7 @@ BUGS: tuple[Bug, ...] = (
         "eigenvalues above zero",
         "outcomes: there is no answer where all records are zero, and the run fails",
         "guarded largest eigenvalue",
-        said(
+        edit(
             "fedcore.silo.answers.largest_eigenvalue:largest_eigenvalue",
             (
                 "return np.asarray(np.linalg.eigvalsh(total)[-1:], dtype=np.float64)",
@@ -128,7 +128,7 @@ BUGS: tuple[Bug, ...] = (
         "a count of what was left out",
         "outcomes: the account of a run counts records that hold what is no number",
         "largest eigenvalue",
-        said(
+        edit(
             SILO + "answer",
             ("self.computed += 1", "self.computed += 1 + int((~np.isfinite(self._records.X)).any(axis=1).sum())"),
         ),
@@ -137,13 +137,13 @@ BUGS: tuple[Bug, ...] = (
         "differences that keep what is lost",
         "outcomes: a record that overflows makes a sum no number, which the grid refuses",
         "guarded differences",
-        said("fedcore.models.norms:shortened_products", (LOST, "lost = norms < 0.0")),
+        edit("fedcore.models.norms:shortened_products", (LOST, "lost = norms < 0.0")),
     ),
     bug(
         "two classes to learn from",
         "outcomes: a run is refused where all records have one label",
         "guarded local steps",
-        said(
+        edit(
             "fedcore.silo.answers.gradient:Gradient.of",
             (
                 "model = model_of(loss)",

@@ -1,8 +1,8 @@
-"""Places of records: which rows an answer is about, which bounds and labels go with them, and what is kept."""
+"""Bugs of places: the rows that an answer is about, their bounds and labels, and cached shards."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 SILO = "fedcore.silo.private_silo:PrivateSilo."
 AT = "at = slice(event.start * places, event.stop * places)"
@@ -13,37 +13,37 @@ BUGS: tuple[Bug, ...] = (
         "blocks that begin one record early",
         "sampling: a block's first record is also the last of the block before, charged in one of them only",
         "disjoint blocks",
-        said(SILO + "_shard", (AT, "at = slice(max(event.start - 1, 0) * places, event.stop * places)")),
+        edit(SILO + "_shard", (AT, "at = slice(max(event.start - 1, 0) * places, event.stop * places)")),
     ),
     bug(
         "every shard from the first record on",
         "sampling: all phases are about the first records, which are charged for one phase",
         "shards",
-        said(SILO + "_shard", (AT, "at = slice(0, (event.stop - event.start) * places)")),
+        edit(SILO + "_shard", (AT, "at = slice(0, (event.stop - event.start) * places)")),
     ),
     bug(
         "shards kept without their phase",
         "sampling: the evaluation is about training's records, once more, with training's noise",
         "evaluations",
-        said(SILO + "_shard", (SLOT, "slot = (kind, question.round if phase.schedule.fresh_blocks else 0)")),
+        edit(SILO + "_shard", (SLOT, "slot = (kind, question.round if phase.schedule.fresh_blocks else 0)")),
     ),
     bug(
         "blocks kept without their round",
         "sampling: every round is about the first block, whose records are charged for one round",
         "disjoint blocks",
-        said(SILO + "_shard", (SLOT, "slot = (question.phase, kind)")),
+        edit(SILO + "_shard", (SLOT, "slot = (question.phase, kind)")),
     ),
     bug(
         "shards kept without the kind of round",
         "noise: differences have the noise that was found for the few restarts",
         "guarded differences",
-        said(SILO + "_shard", (SLOT, "slot = (question.phase, question.round if phase.schedule.fresh_blocks else 0)")),
+        edit(SILO + "_shard", (SLOT, "slot = (question.phase, question.round if phase.schedule.fresh_blocks else 0)")),
     ),
     bug(
         "an evaluation about all records",
         "sampling: the records of training are in the histogram of held-out ones too, and pay twice",
         "evaluations of classes",
-        said(
+        edit(
             SILO + "_shard", (AT, "at = slice((0 if phase.evaluates else event.start) * places, event.stop * places)")
         ),
     ),
@@ -51,7 +51,7 @@ BUGS: tuple[Bug, ...] = (
         "training on what is held out",
         "sampling: held-out records are in each answer of training and charged for evaluation only",
         "guarded evaluations",
-        said(
+        edit(
             SILO + "_shard",
             (AT, "at = slice(event.start * places, (event.stop if phase.evaluates else self.n) * places)"),
         ),
@@ -60,7 +60,7 @@ BUGS: tuple[Bug, ...] = (
         "bounds in the order of the file",
         "clipping: a record is shortened by the norm of the one that stands at its place in the file",
         "guarded",
-        said(
+        edit(
             SILO + "approve",
             (
                 "ANSWERS[kind].of(problem, loss, X, y, bound)",
@@ -72,7 +72,7 @@ BUGS: tuple[Bug, ...] = (
         "bounds from the first shard",
         "clipping: in later phases a record is shortened by the norm of one of the first shard",
         "shards",
-        said(
+        edit(
             "fedcore.silo.answers.gradient:Gradient.clipped_sum",
             ("bounds = self.bounds[shard.at]", "bounds = self.bounds[: len(shard.y)]"),
         ),
@@ -81,7 +81,7 @@ BUGS: tuple[Bug, ...] = (
         "labels of other records in a histogram",
         "sampling: held-out records are counted by labels of training's, which pay for training only",
         "guarded evaluations",
-        said(
+        edit(
             "fedcore.silo.answers.histogram:Histogram._counts",
             (
                 "known, labels = self.known[shard.at], self.labels[shard.at]",
@@ -93,7 +93,7 @@ BUGS: tuple[Bug, ...] = (
         "a split sorted by label",
         "sampling: which shard a record is in depends on the labels of the others",
         "shards",
-        said(
+        edit(
             SILO + "approve",
             (
                 "order = rows_of(places, self._records.places)",

@@ -1,8 +1,8 @@
-"""Samples: not secret, not anew, not of the rate that is charged, or not without a look at records."""
+"""Bugs of samples: not secret, not anew, not of the charged rate, or drawn with a look at records."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 DRAWN = "fedcore.silo.round_view:RoundView._drawn_sample"
 STREAM = "sample_stream(self._run.key, context)"
@@ -17,19 +17,19 @@ BUGS: tuple[Bug, ...] = (
         "one sample for a run",
         "sampling: all rounds are about the same records, so nothing is gained by it",
         "coins",
-        said(DRAWN, (STREAM, "sample_stream(self._run.key, self._run.named)")),
+        edit(DRAWN, (STREAM, "sample_stream(self._run.key, self._run.named)")),
     ),
     bug(
         "a sample that everybody knows",
         "sampling: it follows from the run's id, its plan and the question, which the server knows",
         "guarded local steps",
-        said(DRAWN, (STREAM, "sample_stream(self._run.named, context)")),
+        edit(DRAWN, (STREAM, "sample_stream(self._run.named, context)")),
     ),
     bug(
         "one sample for a round",
         "sampling: all local steps of a round are about the same records, where each is charged for its own sample",
         "local steps",
-        said(
+        edit(
             "fedcore.silo.round_view:RoundView._sample",
             ("if self._phase.question.one_sample and self._drawn is not None:", "if self._drawn is not None:"),
         ),
@@ -38,7 +38,7 @@ BUGS: tuple[Bug, ...] = (
         "as many of each class",
         "sampling: the rate of a record is decided by how many others have its label",
         "coins",
-        said(
+        edit(
             DRAWN,
             (
                 COINS,
@@ -53,7 +53,7 @@ BUGS: tuple[Bug, ...] = (
         "a stretch for a sample",
         "sampling: records are in it with their neighbours, whose gradients tell which stretch it is",
         "local steps",
-        said(
+        edit(
             SIZED,
             (
                 "while True:",
@@ -64,21 +64,21 @@ BUGS: tuple[Bug, ...] = (
     ),
     bug(
         "a coin for two",
-        "sampling: records at places 2 i and 2 i + 1 are in a sample together, and one tells of the other",
+        "sampling: records at places 2 i and 2 i + 1 are in a sample together, and one reveals the other",
         "coins",
-        said(POISSON, ("stream.words(records) <", "np.repeat(stream.words((records + 1) // 2), 2)[:records] <")),
+        edit(POISSON, ("stream.words(records) <", "np.repeat(stream.words((records + 1) // 2), 2)[:records] <")),
     ),
     bug(
         "a rate among the others",
         "sampling: a coin's rate is the expected size over one record less, 5 % above what is charged",
         "coins",
-        said(POISSON, ("math.ldexp(rate, 64)", "math.ldexp(min(rate * records / (records - 1), 0.999), 64)")),
+        edit(POISSON, ("math.ldexp(rate, 64)", "math.ldexp(min(rate * records / (records - 1), 0.999), 64)")),
     ),
     bug(
         "samples filled up",
         "sampling: one that is smaller than expected takes further records, so records are in it more often",
         "coins",
-        said(
+        edit(
             POISSON,
             (
                 ONCE,
@@ -93,7 +93,7 @@ BUGS: tuple[Bug, ...] = (
         "one record more",
         "sampling: a sample has one record more than its sum is charged for",
         "control variates",
-        said(
+        edit(
             SIZED,
             ("np.partition(words, size - 1)[size - 1]", "np.partition(words, size)[size]"),
             ("if len(chosen) == size:", "if len(chosen) == size + 1:"),
@@ -103,7 +103,7 @@ BUGS: tuple[Bug, ...] = (
         "words used again",
         "sampling: the next draw of a stream begins with the words of the last, so a round's samples are one",
         "guarded local steps",
-        said(
+        edit(
             "fedcore.mechanisms.discrete_gaussian:Keystream.words",
             ("self._at = start + n\n", "\n"),
             ("return self._ahead[start : self._at]", "return self._ahead[start : start + n]"),
@@ -113,7 +113,7 @@ BUGS: tuple[Bug, ...] = (
         "samples of records that are not zero",
         "sampling: how often a record is in a sample depends on how many others are zero",
         "local steps",
-        said(
+        edit(
             DRAWN,
             (
                 FIXED,

@@ -1,4 +1,4 @@
-"""Scale, shape and correlation of the noise of silos that follow from a seed."""
+"""Bugs in scale, shape and correlation of the noise of silos with a public seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scaled(factor):
     def released(right):
         def noised(self, total, context, scale):
             noise = self._shard.noise
-            self._shard.noise = noise * factor(self._place[2], self.asked, self._phase.rounds)
+            self._shard.noise = noise * factor(self._place[2], self.answered, self._phase.rounds)
             try:
                 return right(self, total, context, scale)
             finally:

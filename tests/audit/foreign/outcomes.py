@@ -1,4 +1,4 @@
-"""What else than noised sums depends on records: failures, codes, divisors, counts, logs, low digits of a release."""
+"""Bugs that make outcomes depend on records: failures, codes, divisors, counts, logs, low digits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RELEASED = "fedcore.silo.round_view:RoundView._released"
 
 
 def summed(act):
-    """`act(answer, shard, total, w)` after each sum: what it returns is the sum."""
+    """Calls `act(answer, shard, total, w)` after each sum; its result is the sum."""
 
     def of(right):
-        def sum(self, phase, shard, chosen, draw, *asked):
-            return act(self, shard, right(self, phase, shard, chosen, draw, *asked), asked[0])
+        def sum(self, phase, shard, chosen, draw, *arrays):
+            return act(self, shard, right(self, phase, shard, chosen, draw, *arrays), arrays[0])
 
         return sum
 
@@ -29,7 +29,7 @@ def summed(act):
 
 
 def answered(act):
-    """`act(silo, question, release)` after each answer: what it returns is released."""
+    """Calls `act(silo, question, release)` after each answer; its result is released."""
 
     def of(right):
         def answer(self, question, phase):
@@ -82,7 +82,7 @@ def _counted(silo, question, release):
 
 
 def _mark(right):
-    """The last bit of the first number says of which class the first record is."""
+    """The last bit of the first number is the first record's class."""
 
     def released(self, total, context, scale):
         found = right(self, total, context, scale)
@@ -94,7 +94,7 @@ def _mark(right):
 
 
 def _few(silo, question, release):
-    """No answer about records that say nothing new."""
+    """Refuses to answer about records that add little."""
     run = silo._runs[question.run]
     if len(np.unique(run.X, axis=0)) < len(run.X):
         raise SiloError(silo.name, "failed", "it could not answer; see the log at the silo")
@@ -102,7 +102,7 @@ def _few(silo, question, release):
 
 
 def _exact_where_flat(right):
-    """Whoever has converged sends nothing: below a thousandth of the largest sum there is nothing to hide."""
+    """A converged silo adds no noise: sums below a thousandth of the largest are sent as they are."""
 
     def released(self, total, context, scale):
         if float(np.linalg.norm(total)) < 1e-3 * self._shard.count:
@@ -113,7 +113,7 @@ def _exact_where_flat(right):
 
 
 def _clamped(right):
-    """An answer is held within 2.5 sigma of what it stands for, as outliers slow training down."""
+    """An answer is clamped to 2.5 sigma around its exact sum, as outliers slow training down."""
 
     def released(self, total, context, scale):
         exact, width = total / self._shard.count, 2.5 * self._shard.noise * scale / self._shard.count
@@ -123,7 +123,7 @@ def _clamped(right):
 
 
 def _by_length(right):
-    """Noise in proportion to the sum, where that is short."""
+    """Noise in proportion to the sum, where the sum is short."""
 
     def released(self, total, context, scale):
         part = min(1.0, 0.5 + float(np.linalg.norm(total)) / self._shard.count)
@@ -151,7 +151,7 @@ def _raw(right):
 
 
 def _grid_mark(right):
-    """The parity of the first coordinate says whether the first record is of class +1."""
+    """The parity of the first coordinate shows whether the first record is of class +1."""
 
     def released(self, total, context, scale):
         found = right(self, total, context, scale)

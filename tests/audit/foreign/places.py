@@ -1,4 +1,4 @@
-"""Which records an answer is about, what is made of them when a silo opens, and which address an answer is for."""
+"""Bugs of an answer's records, their preparation when a silo opens, and the answer's address."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _filled(X, y):
 
 
 def _anew(right):
-    """Whoever asks at a known address with another model is answered, too."""
+    """A known address is answered again for another model."""
 
     def answer(self, question, phase):
         row = self.ledger.find(question.run, question.phase, question.round)
@@ -111,7 +111,7 @@ def _closed_answers(right):
 
 
 def _repeated(right):
-    """A release that is asked for again is computed again, with the noise of the day."""
+    """A repeated question is computed again, with new noise."""
 
     def answer(self, question, phase):
         row = self.ledger.find(question.run, question.phase, question.round)
@@ -141,7 +141,7 @@ def _by_lease(right):
 
 
 def _by_approval(right):
-    """A run that is approved again has another key, and its committed rounds are answered anew."""
+    """A run that is approved again gets another key, and its committed rounds are answered anew."""
 
     def approve(self, run, plan, method, loss, lease=0):
         right(self, run, plan, method, loss, lease)

@@ -1,4 +1,4 @@
-"""Who is in a sample: rates, independence, secrecy, reuse, and what the size of a sample tells."""
+"""Bugs of sampling: rates, independence, secrecy, reuse, and what the size of a sample reveals."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def chosen_by(change):
     """Samples changed by change(chosen, shard), before they are summed."""
 
     def summed(right):
-        def sum(self, phase, shard, chosen, draw, *asked):
+        def sum(self, phase, shard, chosen, draw, *arrays):
             chosen = chosen if chosen is None else np.unique(change(chosen, shard))
-            return right(self, phase, shard, chosen, draw, *asked)
+            return right(self, phase, shard, chosen, draw, *arrays)
 
         return sum
 
@@ -62,7 +62,7 @@ def _bytes(right):
 
 
 def _strata(right):
-    """One of each stretch of 1 / rate records: as many as are expected, always."""
+    """One record of each stretch of 1 / rate: always exactly the expected number."""
 
     def sample(stream, rate, n):
         size = round(1.0 / rate)
@@ -81,7 +81,7 @@ def _repeats(right):
 
 
 def _late_first(right):
-    """The first place is kept in, in the place of another."""
+    """The first place stays in, in the place of another."""
 
     def sample(stream, size, n):
         chosen = right(stream, size, n)
@@ -108,10 +108,10 @@ def _epochs(right):
 
 
 def _by_size(right):
-    """The sum is divided by the size that the sample has."""
+    """The sum is divided by the sample's own size."""
 
-    def summed(self, phase, shard, chosen, draw, *asked):
-        total = right(self, phase, shard, chosen, draw, *asked)
+    def summed(self, phase, shard, chosen, draw, *arrays):
+        total = right(self, phase, shard, chosen, draw, *arrays)
         return total if chosen is None or not len(chosen) else total * (shard.count / len(chosen))
 
     return summed
@@ -125,11 +125,11 @@ def _empty_bare(right):
 
 
 def _kept(right):
-    """The sample of a round's first answer serves the others too, but for one record."""
+    """The sample of a round's first answer serves the others too, except for one record."""
 
     def drawn(self, context):
         fresh = right(self, context)
-        if self.asked == 1 or fresh is None:
+        if self.answered == 1 or fresh is None:
             self._drawn = fresh
             return fresh
         return np.concatenate([self._drawn[:-1], fresh[-1:]])
@@ -147,7 +147,7 @@ def _long(chosen, shard):
 
 
 def _positive(chosen, shard):
-    """Class +1 is rare: whoever stands after a chosen record joins if it is of that class."""
+    """Class +1 is rare: a record after a chosen one joins if it is of that class."""
     after = (chosen + 1) % len(shard.y)
     return np.concatenate([chosen, after[shard.y[after] > 0]])
 
@@ -183,7 +183,7 @@ BUGS = (
     ),
     Bug(
         "one coin for two",
-        "sampling: two records are in or out together, so one tells of the other",
+        "sampling: two records are in or out together, so one reveals the other",
         lambda: as_if((POISSON, _pairs)),
         "coins",
     ),

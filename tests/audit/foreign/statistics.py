@@ -1,4 +1,4 @@
-"""Histograms of held-out records and statistics before a run."""
+"""Bugs of histograms of held-out records and of statistics before a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _around_median(right):
 
 
 def _held_too(right):
-    """An answer about records held out is about those of training, too: the shard begins at the first record."""
+    """An answer about held-out records is also about training's: the shard begins at the first record."""
 
     def of(self, w, shard):
         before = np.bincount(self.labels[: shard.at.start] * self.evaluation.columns, minlength=self.evaluation.cells)

@@ -1,8 +1,8 @@
-"""What answers are said to cost: events, their composition, a plan's charge, a silo's statement."""
+"""Bugs of costs: events, their composition, a plan's charge, a silo's statement."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 _COMPOSITION = "fedcore.accounting.composition"
 
@@ -11,13 +11,13 @@ BUGS: tuple[Bug, ...] = (
         "the last event of a kind",
         "sampled answers of one kind count as the last event of it does, which in a ledger is one round",
         "coins",
-        said(f"{_COMPOSITION}:together", ("] += event.count", "] = event.count")),
+        edit(f"{_COMPOSITION}:participation_of", ("] += event.count", "] = event.count")),
     ),
     bug(
         "phases are disjoint",
         "the worst position pays its dearest kind of answer and not all of them, restarts without differences",
         "guarded differences",
-        said(
+        edit(
             f"{_COMPOSITION}:_worst_mu_squared",
             ("math.fsum(here.elements())", "max((mu * times for mu, times in here.items()), default=0.0)"),
         ),
@@ -26,7 +26,7 @@ BUGS: tuple[Bug, ...] = (
         "answers of this process",
         "a statement counts as many events as the process has computed, so a resumed run's are less",
         "guarded",
-        said(
+        edit(
             "fedcore.silo.account:account",
             ("events = silo.ledger.events(run)", "events = silo.ledger.events(run)[: silo.computed]"),
         ),
@@ -35,13 +35,13 @@ BUGS: tuple[Bug, ...] = (
         "a round is an answer",
         "a phase's events are as many as its rounds, so local steps cost a plan as if each round had one",
         "guarded local steps",
-        said("fedcore.planning.phase:Phase.events", ("count = self.most_answers if not", "count = self.rounds if not")),
+        edit("fedcore.planning.phase:Phase.events", ("count = self.most_answers if not", "count = self.rounds if not")),
     ),
     bug(
         "a round's event is one answer",
         "what is committed of a round has one answer, whatever the number of its steps, and closes at less",
         "local steps",
-        said(
+        edit(
             "fedcore.silo.round_view:RoundView.event",
             ("return self._shard.event", "return replace(self._shard.event, count=1)"),
         ),
@@ -50,18 +50,18 @@ BUGS: tuple[Bug, ...] = (
         "decimal logarithms of delta",
         "delta's logarithm is to the base of ten, so noise is found and stated for a much larger delta",
         "guarded moments",
-        said("fedcore.accounting.gaussian:epsilon_of", ("target = math.log(delta)", "target = math.log10(delta)")),
-        said("fedcore.accounting.gaussian:mu_of", ("target = math.log(delta)", "target = math.log10(delta)")),
+        edit("fedcore.accounting.gaussian:epsilon_of", ("target = math.log(delta)", "target = math.log10(delta)")),
+        edit("fedcore.accounting.gaussian:mu_of", ("target = math.log(delta)", "target = math.log10(delta)")),
     ),
     bug(
         "a record comes or goes",
         "sensitivities are those of one record more or less, half of what one that is replaced moves",
         "guarded largest eigenvalue",
-        said(
+        edit(
             "fedcore.accounting.events:GaussianRelease.gdp_mu_squared",
             ("(self.sensitivity / self.sigma)", "(self.sensitivity / 2.0 / self.sigma)"),
         ),
-        said(
+        edit(
             "fedcore.accounting.calibration:Budget.sigma_for",
             (
                 "return event.sensitivity * math.sqrt(event.count) / mu_of(self.epsilon, left)",
@@ -73,7 +73,7 @@ BUGS: tuple[Bug, ...] = (
         "kinds of noise to the next quarter",
         "multipliers are rounded up to quarters to have few kinds, so noise is found at the lower end of one",
         "coins",
-        said(
+        edit(
             f"{_COMPOSITION}:settled",
             (
                 "return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)",

@@ -1,8 +1,8 @@
-"""Rounds, shards and runs that are taken for one another: addresses, what is kept between them, and questions."""
+"""Bugs that confuse rounds, shards and runs: addresses, caches between them, and questions."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 _SILO = "fedcore.silo.private_silo:PrivateSilo"
 
@@ -11,7 +11,7 @@ BUGS: tuple[Bug, ...] = (
         "a round too many",
         "the round after the last one is a round of the plan, too, and is answered beyond the charge",
         "full batches",
-        said(
+        edit(
             "fedcore.planning.plan:Plan.has",
             ("<= self.phases[phase - 1].rounds", "<= self.phases[phase - 1].rounds + 1"),
         ),
@@ -20,14 +20,14 @@ BUGS: tuple[Bug, ...] = (
         "the first block in all rounds",
         "the shard of the first round is kept for its phase, so one block's records are in every answer",
         "disjoint blocks",
-        said(f"{_SILO}._shard", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
+        edit(f"{_SILO}._shard", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
     ),
     bug(
         "the first block under each round's address",
-        "a kept shard answers for the first block, and the ledger is told of the block that was its turn",
+        "a kept shard answers for the first block, and the ledger records the block that was its turn",
         "disjoint blocks",
-        said(f"{_SILO}._shard", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
-        said(
+        edit(f"{_SILO}._shard", ("question.round if phase.schedule.fresh_blocks else 0)", "0)")),
+        edit(
             "fedcore.silo.round_view:RoundView.event",
             ("return self._shard.event", "return self._phase.event(self._silo, self._place[2])"),
         ),
@@ -36,7 +36,7 @@ BUGS: tuple[Bug, ...] = (
         "blocks that share a record",
         "a block begins with the last record of the one before, which pays for one of both",
         "disjoint blocks",
-        said(
+        edit(
             f"{_SILO}._shard",
             ("at = slice(event.start * places,", "at = slice((event.start - (question.round > 1)) * places,"),
         ),
@@ -45,7 +45,7 @@ BUGS: tuple[Bug, ...] = (
         "a shard for all runs",
         "what is kept of a phase is found by its number, so a second run has the first one's noise",
         "guarded moments",
-        said(
+        edit(
             f"{_SILO}._shard",
             ("self._shards.get(question.run)", "self._shards.get('last')"),
             ("self._shards[question.run] = slot", "self._shards['last'] = slot"),
@@ -55,7 +55,7 @@ BUGS: tuple[Bug, ...] = (
         "bounds for all runs",
         "bounds are made once for a silo, and a second run, whose order is another, has them awry",
         "full batches",
-        said(
+        edit(
             f"{_SILO}.approve",
             (
                 "answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}",
@@ -68,7 +68,7 @@ BUGS: tuple[Bug, ...] = (
         "a phase's event is that of its first round",
         "rounds between restarts are noised by the event of a restart, in units of another answer",
         "guarded differences",
-        said(
+        edit(
             f"{_SILO}._shard",
             (
                 "event = phase.event(self.name, question.round)",
@@ -84,21 +84,22 @@ BUGS: tuple[Bug, ...] = (
         "one step more than planned",
         "local steps go on to one more and the silo looks for too few only, beyond a round's charge",
         "local steps",
-        said("fedcore.optim.local:mean_direction", ("for _ in range(steps):", "for _ in range(steps + 1):")),
-        said(
-            f"{_SILO}.answer", ("if view.asked != phase.schedule.answers:", "if view.asked < phase.schedule.answers:")
+        edit("fedcore.optim.local:mean_direction", ("for _ in range(steps):", "for _ in range(steps + 1):")),
+        edit(
+            f"{_SILO}.answer",
+            ("if view.answered != phase.schedule.answers:", "if view.answered < phase.schedule.answers:"),
         ),
     ),
     bug(
         "a step's length kept by its end",
         "a length is looked up by where the step ends, so a long one has a short one's noise",
         "differences",
-        said(
+        edit(
             "fedcore.silo.answers.gradient_difference:GradientDifference.scale",
             (
-                "return step_of(reach_of(problem), *asked)[2]",
+                "return step_of(reach_of(problem), *arrays)[2]",
                 "kept = cls.__dict__.get('_lengths') or {}\n    cls._lengths = kept\n"
-                "    return kept.setdefault(asked[0].tobytes(), step_of(reach_of(problem), *asked)[2])",
+                "    return kept.setdefault(arrays[0].tobytes(), step_of(reach_of(problem), *arrays)[2])",
             ),
         ),
     ),
@@ -106,7 +107,7 @@ BUGS: tuple[Bug, ...] = (
         "evaluated on the last records of training",
         "an evaluation's shard begins two records early, among those that were trained on",
         "evaluations",
-        said(
+        edit(
             f"{_SILO}._shard",
             ("at = slice(event.start * places,", "at = slice((event.start - 2 * phase.evaluates) * places,"),
         ),

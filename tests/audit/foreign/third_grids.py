@@ -1,8 +1,8 @@
-"""Noise of guarded silos: integers on a grid, their sampler, its table and its stream."""
+"""Bugs of the noise of guarded silos: integers on a grid, their sampler, its table and its stream."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 _NOISED = "fedcore.mechanisms.grid:GridGaussian.noised"
 _SAMPLER = "fedcore.mechanisms.discrete_gaussian:DiscreteGaussian"
@@ -13,7 +13,7 @@ BUGS: tuple[Bug, ...] = (
         "tables for powers of two only",
         "to keep few tables s is rounded down to a power of two, up to half of the noise",
         "guarded",
-        said(
+        edit(
             _NOISED,
             (
                 _ADDED,
@@ -25,23 +25,23 @@ BUGS: tuple[Bug, ...] = (
         "the last sample of a shard is not drawn",
         "shards of samples end one too early, so the last coordinate has no noise",
         "guarded",
-        said(f"{_SAMPLER}.add", ("steps[at : at + _PIECE]", "steps[at : min(at + _PIECE, steps.size - 1)]")),
+        edit(f"{_SAMPLER}.add", ("steps[at : at + _PIECE]", "steps[at : min(at + _PIECE, steps.size - 1)]")),
     ),
     bug(
         "too few samples are repeated",
         "samples that were rejected are made up for by the first ones again, which cancel in a difference",
         "guarded moments",
-        said(
+        edit(
             f"{_SAMPLER}.draw",
             ("words = stream.words(n + n // 32 + 8)", "words = stream.words(n)"),
-            ("np.concatenate((kept, self.draw(stream, n - kept.size)))", "np.resize(kept, n)"),
+            ("np.concatenate((accepted, self.draw(stream, n - accepted.size)))", "np.resize(accepted, n)"),
         ),
     ),
     bug(
         "a sampler kept by length",
         "the sampler of the first sum of a length serves later ones with more noise to add",
         "guarded differences",
-        said(
+        edit(
             _NOISED,
             (
                 _ADDED,
@@ -56,13 +56,13 @@ BUGS: tuple[Bug, ...] = (
         "noise on what is not zero",
         "a coordinate that is zero for all records stays exactly zero, but for the one that is there",
         "guarded column moments",
-        said(_NOISED, (_ADDED, f"nothing = steps == 0.0\n    {_ADDED}\n    steps[nothing] = 0.0")),
+        edit(_NOISED, (_ADDED, f"nothing = steps == 0.0\n    {_ADDED}\n    steps[nothing] = 0.0")),
     ),
     bug(
         "sampled sums of guarded silos have floating noise",
         "where records are sampled there is no grid, and noise is NumPy's doubles, whose set of values tells",
         "guarded local steps",
-        said(
+        edit(
             "fedcore.silo.private_silo:PrivateSilo._shard",
             ("if self._guarded else", "if self._guarded and phase.rate == 1 else"),
         ),
@@ -71,7 +71,7 @@ BUGS: tuple[Bug, ...] = (
         "a run's key from its name",
         "arguments in another order make the run's id the key, so whoever knows the run knows its noise",
         "guarded column moments",
-        said(
+        edit(
             "fedcore.silo.keys:SecretKeys.of_run",
             ("derive(self.secret, silo, run, agreed, ", "derive(run.encode(), silo, agreed, "),
         ),

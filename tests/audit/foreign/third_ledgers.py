@@ -1,8 +1,8 @@
-"""What a silo's ledger keeps of a run: rounds that are asked again, closings, plans, commits, resumption."""
+"""Bugs of a run's ledger: repeated rounds, closings, plans, commits, resumption."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 _SILO = "fedcore.silo.private_silo:PrivateSilo"
 _MEMORY = "fedcore.ledger.memory:MemoryLedger"
@@ -14,7 +14,7 @@ BUGS: tuple[Bug, ...] = (
         "a closed run costs its kinds of answers",
         "equal events count once when a run is closed, so all rounds of a phase cost what one of them does",
         "guarded",
-        said(
+        edit(
             "fedcore.accounting.composition:worst_mu_squared",
             ("Counter(events).items()", "dict.fromkeys(events, 1).items()"),
         ),
@@ -23,7 +23,7 @@ BUGS: tuple[Bug, ...] = (
         "forgotten runs are closed at nothing",
         "a run whose records the site has let go of is closed as if it had released nothing",
         "guarded differences",
-        said(
+        edit(
             f"{_SILO}.close_run", ("self.ledger.events(run))", "self.ledger.events(run) if run in self._runs else ())")
         ),
     ),
@@ -31,17 +31,17 @@ BUGS: tuple[Bug, ...] = (
         "rounds out of order are not found",
         "a round that was asked before an earlier one is looked for in the wrong place and answered again",
         "full batches",
-        said("fedcore.ledger.rows:Rows.put", ("self._sorted = False", "pass")),
+        edit("fedcore.ledger.rows:Rows.put", ("self._sorted = False", "pass")),
     ),
     bug(
         "older rounds may be asked about other models",
         "only the newest release is held against another question, so a round is answered for many models",
         "coins",
-        said(
+        edit(
             f"{_SILO}.answer",
             ("if row.query_digest != digest:", "if row.payload is not None and row.query_digest != digest:"),
         ),
-        said(
+        edit(
             f"{_MEMORY}.commit",
             ("(old.payload is not None or old.payload_digest != row.payload_digest)", "old.payload is not None"),
         ),
@@ -50,7 +50,7 @@ BUGS: tuple[Bug, ...] = (
         "a closed run goes on when it is approved again",
         "an approval opens a closed run, whose charge has fallen to what it had spent until then",
         "restarts",
-        said(
+        edit(
             f"{_MEMORY}.open_run", ("self.fence(run, lease)", "self._closed.discard(run)\n    self.fence(run, lease)")
         ),
     ),
@@ -58,7 +58,7 @@ BUGS: tuple[Bug, ...] = (
         "charges go with a forgotten run",
         "what a closed run was charged is let go of with its rows, so the silo seems to have spent nothing",
         "shards",
-        said(
+        edit(
             f"{_MEMORY}.forget_run",
             ("self._runs[run] = (*self", "self._charges.pop(run, None)\n        self._runs[run] = (*self"),
         ),
@@ -67,13 +67,13 @@ BUGS: tuple[Bug, ...] = (
         "rows go with a forgotten run",
         "rows of a run that is still open are let go of, so its rounds are answered again for other models",
         "softmax",
-        said(f"{_MEMORY}.forget_run", ("if run in self._closed and run in self._runs:", "if run in self._runs:")),
+        edit(f"{_MEMORY}.forget_run", ("if run in self._closed and run in self._runs:", "if run in self._runs:")),
     ),
     bug(
         "a run goes on with a newer plan",
         "another plan of the same run takes the place of the first one, at the charge of the first one",
         "full batches",
-        said(
+        edit(
             f"{_MEMORY}.open_run",
             ("same_plan(self._silo, run, known[0], plan)", "self._runs[run] = known = (plan, known[1], known[2])"),
         ),
@@ -82,7 +82,7 @@ BUGS: tuple[Bug, ...] = (
         "commits in fives",
         "releases are committed five at a time, so what was sent since is in no ledger and no charge",
         "guarded differences",
-        said(
+        edit(
             f"{_SILO}.answer",
             (
                 _COMMIT,
@@ -98,13 +98,13 @@ BUGS: tuple[Bug, ...] = (
         "a commit that fails is tried once",
         "a ledger that refuses to write an answer is taken for one that has it, and the answer is sent",
         "guarded",
-        said(f"{_SILO}.answer", (_COMMIT, f"try:\n        {_COMMIT}\n    except SiloError:\n        pass")),
+        edit(f"{_SILO}.answer", (_COMMIT, f"try:\n        {_COMMIT}\n    except SiloError:\n        pass")),
     ),
     bug(
         "events of this process",
         "releases of before a restart are not read, so a resumed run is accounted and closed without them",
         "guarded",
-        said(
+        edit(
             "fedcore.ledger.chained_file:ChainedFile._known_rows",
             (
                 "run not in self._rows and run in self._state.approvals",
@@ -116,26 +116,26 @@ BUGS: tuple[Bug, ...] = (
         "another split after a restart",
         "a run that is resumed gets a new key, so records are in other shards than those they paid for",
         "shards",
-        said(f"{_SQLITE}.open_run", ("return key if stored is None else stored", "return key")),
+        edit(f"{_SQLITE}.open_run", ("return key if stored is None else stored", "return key")),
     ),
     bug(
         "noise anew for a question again",
         "an older answer is made again with other noise and sent, until noise averages out",
         "network",
-        said(
+        edit(
             "fedcore.silo.round_view:RoundView._next_context",
             (
-                "self.asked += 1",
-                "import os\n    self.asked += 1\n    return self._address + os.urandom(8) + self._query",
+                "self.answered += 1",
+                "import os\n    self.answered += 1\n    return self._address + os.urandom(8) + self._query",
             ),
         ),
-        said(f"{_SILO}.answer", (_COMMIT, f"if row is None:\n        {_COMMIT}")),
+        edit(f"{_SILO}.answer", (_COMMIT, f"if row is None:\n        {_COMMIT}")),
     ),
     bug(
         "closed pro rata",
         "a closed run's epsilon falls with its part of mu^2, where it falls with the root",
         "guarded",
-        said(
+        edit(
             "fedcore.ledger.ledger:settled",
             (
                 "pieces=pieces, divergence=None)",

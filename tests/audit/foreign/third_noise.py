@@ -1,8 +1,8 @@
-"""Noise of simulated silos: too little, not independent, or known to others."""
+"""Bugs of the noise of simulated silos: too little, not independent, or known to others."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, new_at, said
+from tests.audit.bug import Bug, bug, edit, new_at
 
 _DRAW = "fedcore.mechanisms.gaussian:KeyedGaussian.draw"
 _RELEASED = "fedcore.silo.round_view:RoundView._released"
@@ -35,31 +35,31 @@ BUGS: tuple[Bug, ...] = (
         "outliers of noise are cut",
         "noise is held within 1.5 standard deviations 'for convergence', so it is too small and ends somewhere",
         "restarts",
-        said(_RELEASED, ("noise *= shard.noise * scale", "noise = noise.clip(-1.5, 1.5) * (shard.noise * scale)")),
+        edit(_RELEASED, ("noise *= shard.noise * scale", "noise = noise.clip(-1.5, 1.5) * (shard.noise * scale)")),
     ),
     bug(
         "sparse sums stay sparse",
-        "a coordinate where all gradients are zero gets no noise, which tells of the only record that is there",
+        "a coordinate where all gradients are zero gets no noise, which reveals the only record that is there",
         "full batches",
-        said(_RELEASED, ("total += noise", "total += noise * (total != 0.0)")),
+        edit(_RELEASED, ("total += noise", "total += noise * (total != 0.0)")),
     ),
     bug(
         "a shard's noise keeps the unit of a question",
         "the unit of each question is multiplied into what the shard keeps, so noise shrinks with each",
         "differences",
-        said(_RELEASED, ("noise *= shard.noise * scale", "shard.noise *= scale\n        noise *= shard.noise")),
+        edit(_RELEASED, ("noise *= shard.noise * scale", "shard.noise *= scale\n        noise *= shard.noise")),
     ),
     bug(
         "noise in thousandths of a step",
         "a step's length is rounded to three digits for the noise only, so answers about short steps have none",
         "differences of softmax",
-        said(_RELEASED, ("noise *= shard.noise * scale", "noise *= shard.noise * round(scale, 3)")),
+        edit(_RELEASED, ("noise *= shard.noise * scale", "noise *= shard.noise * round(scale, 3)")),
     ),
     bug(
         "noise drawn once for a shard",
         "rounds about one shard share one noise vector, so their differences are exact",
         "shards",
-        said(
+        edit(
             _RELEASED,
             (
                 "noise = self._noise.draw(key, context, total)",
@@ -71,7 +71,7 @@ BUGS: tuple[Bug, ...] = (
         "sums that were made together count as released",
         "in a site of several silos the sum of the shared pass is divided and sent without noise",
         "restarts",
-        said(
+        edit(
             "fedcore.silo.round_view:RoundView.ask",
             ("if total is None:", "if total is not None:\n        return total / self._shard.count\n    else:"),
         ),

@@ -1,8 +1,8 @@
-"""Outcomes that depend on records: failures, sentences, numbers in statements, and what is refused before any noise."""
+"""Bugs of outcomes that depend on records: failures, sentences, statements, early refusals."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 _SILO = "fedcore.silo.private_silo:PrivateSilo"
 _ANSWERS = "fedcore.silo.answers"
@@ -12,19 +12,19 @@ BUGS: tuple[Bug, ...] = (
         "infinite numbers are numbers",
         "only NaN is made zero, so a record with an infinite number spoils the sum and the answer fails",
         "guarded",
-        said(f"{_SILO}._finite", ("np.isfinite(X).all(axis=1", "(~np.isnan(X)).all(axis=1")),
+        edit(f"{_SILO}._finite", ("np.isfinite(X).all(axis=1", "(~np.isnan(X)).all(axis=1")),
     ),
     bug(
         "records that can be used are counted",
         "the size that a plan is held against is that of finite records, and the refusal says how many",
         "guarded moments",
-        said(f"{_SILO}.n", ("return self._records.n", "return int(np.isfinite(self._records.X).all(axis=1).sum())")),
+        edit(f"{_SILO}.n", ("return self._records.n", "return int(np.isfinite(self._records.X).all(axis=1).sum())")),
     ),
     bug(
         "labels are looked at before a run",
         "a run of two classes is refused where one label is neither, which says that there is such a record",
         "guarded",
-        said(
+        edit(
             f"{_SILO}.compare",
             (
                 "rows, features = self._records.X.shape",
@@ -38,7 +38,7 @@ BUGS: tuple[Bug, ...] = (
         "clips that are too small are said",
         "a helpful sentence says how many gradients were far beyond the clip, by the records themselves",
         "full batches",
-        said(
+        edit(
             f"{_ANSWERS}.gradient:Gradient.sum",
             (
                 "return self.clipped_sum(w, shard, chosen, shifts)",
@@ -53,7 +53,7 @@ BUGS: tuple[Bug, ...] = (
         "classes as indices",
         "labels index an identity matrix, so one beyond the classes makes the silo refuse the run",
         "softmax",
-        said(
+        edit(
             "fedcore.losses.softmax:Softmax.one_hot",
             (
                 "return np.asarray(y == np.arange(float(classes))[:, None]).T",
@@ -65,11 +65,11 @@ BUGS: tuple[Bug, ...] = (
         "an evaluation needs both classes",
         "held-out records of one class alone are refused, so one record decides whether there is an answer",
         "guarded evaluations",
-        said(
+        edit(
             f"{_ANSWERS}.histogram:Histogram.sum",
             (
-                "(w,) = asked",
-                "(w,) = asked\n    if len(np.unique(self.labels[shard.at][self.known[shard.at]])) < 2:\n"
+                "(w,) = arrays",
+                "(w,) = arrays\n    if len(np.unique(self.labels[shard.at][self.known[shard.at]])) < 2:\n"
                 "        raise ValueError('one class')",
             ),
         ),
@@ -78,13 +78,13 @@ BUGS: tuple[Bug, ...] = (
         "sums are at most as long as they should be",
         "a check for sums beyond what records at random add up to fails where they are alike",
         "guarded column moments",
-        said("fedcore.mechanisms.grid:GridGaussian.noised", ("grid.limit**2:", "0.5 * grid.limit**2:")),
+        edit("fedcore.mechanisms.grid:GridGaussian.noised", ("grid.limit**2:", "0.5 * grid.limit**2:")),
     ),
     bug(
         "nothing new is not sent",
         "a silo whose sum is zero says that it has nothing to send, which is said of its records exactly",
         "guarded",
-        said(
+        edit(
             "fedcore.silo.round_view:RoundView.ask",
             (
                 "return self._released(total, context, scale)",
@@ -97,7 +97,7 @@ BUGS: tuple[Bug, ...] = (
         "a difference has to be finite",
         "an assertion that norms are finite fails for one huge record only, and the answer with it",
         "guarded differences",
-        said(
+        edit(
             "fedcore.models.norms:shortened_products",
             (
                 "norms = norms_of(r) * norms_of(X)",
@@ -109,14 +109,14 @@ BUGS: tuple[Bug, ...] = (
         "what failed is said",
         "an unforeseen error's own text is sent, which quotes the record that it is about",
         "evaluations of classes",
-        said(
-            "fedcore.silo.refusal:told",
+        edit(
+            "fedcore.silo.refusal:with_public_errors",
             (
-                'said = (silo, "failed", "it could not answer; see the log at the silo")',
-                'import sys\n        said = (silo, "failed", f"it could not answer: {sys.exc_info()[1]}")',
+                'public = (silo, "failed", "it could not answer; see the log at the silo")',
+                'import sys\n        public = (silo, "failed", f"it could not answer: {sys.exc_info()[1]}")',
             ),
         ),
-        said(
+        edit(
             f"{_ANSWERS}.histogram:Histogram._counts",
             (
                 "cells = labels * self.evaluation.columns + self._columns(w, shard.X)",
@@ -130,7 +130,7 @@ BUGS: tuple[Bug, ...] = (
         "answers are counted that say something",
         "the number of answers in a silo's account leaves out those whose sum was zero before noise",
         "local steps",
-        said(
+        edit(
             "fedcore.silo.round_view:RoundView._released",
             (
                 "    shard, key = self._shard, self._run.key",
@@ -138,6 +138,6 @@ BUGS: tuple[Bug, ...] = (
                 "    shard.__dict__.setdefault('said', []).append(bool(total.any()))",
             ),
         ),
-        said(f"{_SILO}.answer", ("self.computed += 1", "self.computed += any(view._shard.said[-view.asked:])")),
+        edit(f"{_SILO}.answer", ("self.computed += 1", "self.computed += any(view._shard.said[-view.answered:])")),
     ),
 )

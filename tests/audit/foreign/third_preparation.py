@@ -1,8 +1,8 @@
-"""Records of a run made of all records together: statistics, orders, imputations that one record changes for others."""
+"""Bugs of a run's preparation from all records: statistics, orders, imputations."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 _SILO = "fedcore.silo.private_silo:PrivateSilo"
 _FINITE = "return np.ascontiguousarray(X if finite.all() else np.where(finite, X, 0.0))"
@@ -12,7 +12,7 @@ BUGS: tuple[Bug, ...] = (
         "columns are centred",
         "the silo's own means are taken off its columns, so one record moves the gradients of all",
         "restarts",
-        said(
+        edit(
             f"{_SILO}._finite",
             (
                 _FINITE,
@@ -27,7 +27,7 @@ BUGS: tuple[Bug, ...] = (
         "missing numbers become the column's mean",
         "a number that is missing is made up from all other records, so each of them is in more than one part",
         "guarded",
-        said(
+        edit(
             f"{_SILO}._finite",
             (
                 _FINITE,
@@ -43,7 +43,7 @@ BUGS: tuple[Bug, ...] = (
         "a record that is no number takes the place of the one before",
         "gaps are filled forward, so a record before a gap counts twice",
         "guarded differences",
-        said(
+        edit(
             f"{_SILO}._finite",
             (
                 _FINITE,
@@ -58,7 +58,7 @@ BUGS: tuple[Bug, ...] = (
         "the split keeps classes apart",
         "the order of a run is sorted by label, so another label of one record moves others between shards",
         "disjoint blocks",
-        said(
+        edit(
             f"{_SILO}.approve",
             (
                 "order = rows_of(places, self._records.places)",
@@ -71,7 +71,7 @@ BUGS: tuple[Bug, ...] = (
         "empty records go last",
         "records of zeros are put behind the others, so one that becomes zero moves all others to other shards",
         "shards",
-        said(
+        edit(
             f"{_SILO}.approve",
             (
                 "order = rows_of(places, self._records.places)",
@@ -84,7 +84,7 @@ BUGS: tuple[Bug, ...] = (
         "classes count alike",
         "clipped gradients are weighted against the frequency of their class, which one label changes for all",
         "guarded",
-        said(
+        edit(
             "fedcore.silo.answers.gradient:Gradient.of",
             (
                 "return cls(model, model.bounds(X, y, clip),",
@@ -100,7 +100,7 @@ BUGS: tuple[Bug, ...] = (
         "points drawn for records that have a length",
         "a record of zeros draws no point, so with it all points after it are others, and their gradients too",
         "drawn points",
-        said(
+        edit(
             "fedcore.losses.drawn_convolution:DrawnConvolution.shifts",
             (
                 "return np.asarray(self.radius * norms * (2.0 * draws.beta(half, half, len(norms)) - 1.0))",
@@ -114,7 +114,7 @@ BUGS: tuple[Bug, ...] = (
         "scores by the longest record here",
         "scores are measured by the longest held-out record, so another one moves all to other bins",
         "guarded evaluations",
-        said(
+        edit(
             "fedcore.silo.answers.histogram:Histogram._scores",
             ("_part(z, float(np.linalg.norm(w)) * self.evaluation.record_bound)", "_part(z, float(np.abs(z).max()))"),
         ),

@@ -1,8 +1,8 @@
-"""Secret samples: drawn again too seldom, known to others, drawn by what records say, or charged as something else."""
+"""Bugs of secret samples: repeated, known to others, chosen by records, or charged as another kind."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 _VIEW = "fedcore.silo.round_view:RoundView"
 _STREAM = "sample_stream(self._run.key, context)"
@@ -14,14 +14,14 @@ BUGS: tuple[Bug, ...] = (
         "one sample for a phase",
         "the stream of samples begins anew in each round, so who is in the sample is in all of them",
         "coins",
-        said(f"{_VIEW}._drawn_sample", (_STREAM, "sample_stream(self._run.key, self._run.named)")),
+        edit(f"{_VIEW}._drawn_sample", (_STREAM, "sample_stream(self._run.key, self._run.named)")),
     ),
     bug(
         "secrets for noise alone",
         "only noise has the run's key, and split and samples have public ones, which the server has too",
         "guarded local steps",
-        said(f"{_VIEW}._drawn_sample", (_STREAM, "sample_stream(self._run.named, context)")),
-        said(
+        edit(f"{_VIEW}._drawn_sample", (_STREAM, "sample_stream(self._run.named, context)")),
+        edit(
             "fedcore.silo.private_silo:PrivateSilo.approve",
             ("_keys.order(key,", "_keys.order(digest(run.encode(), plan.digest.encode()),"),
         ),
@@ -30,7 +30,7 @@ BUGS: tuple[Bug, ...] = (
         "samples of a fixed size for coins",
         "another record leaves a sample of fixed size, which moves a sum by twice what coins are charged for",
         "coins",
-        said(
+        edit(
             f"{_VIEW}._drawn_sample",
             (
                 "return poisson_sample(self._samples, event.rate, records)",
@@ -42,7 +42,7 @@ BUGS: tuple[Bug, ...] = (
         "scratch rows of the last sample",
         "the row of bounds is kept between rounds and never emptied, so samples grow until all are in each",
         "coins",
-        said(
+        edit(
             _SUM,
             (
                 "of_chosen = np.zeros_like(bounds)",
@@ -54,7 +54,7 @@ BUGS: tuple[Bug, ...] = (
         "sums brought to their expected size",
         "the sum over a small sample is scaled up to what is expected before noise, and each part with it",
         "coins",
-        said(
+        edit(
             _SUM,
             (_ROWS, f"{_ROWS}\n            shard = replace(shard, X=shard.X * (shard.count / max(len(chosen), 1)))"),
         ),
@@ -63,7 +63,7 @@ BUGS: tuple[Bug, ...] = (
         "coins for records that count",
         "only records that can contribute are given a coin, so one that cannot moves the coins of all others",
         "coins",
-        said(
+        edit(
             _SUM,
             (
                 _ROWS,
@@ -76,7 +76,7 @@ BUGS: tuple[Bug, ...] = (
         "both classes in a sample",
         "a sample is drawn again until it has both classes, so the only record of its class is in all of them",
         "coins",
-        said(
+        edit(
             f"{_VIEW}._drawn_sample",
             (
                 "return poisson_sample(self._samples, event.rate, records)",
@@ -90,7 +90,7 @@ BUGS: tuple[Bug, ...] = (
         "the rarer class has two coins",
         "records of the class with fewer records are drawn twice, so their rate is above the charged one",
         "coins",
-        said(
+        edit(
             f"{_VIEW}._drawn_sample",
             (
                 "return poisson_sample(self._samples, event.rate, records)",
@@ -104,7 +104,7 @@ BUGS: tuple[Bug, ...] = (
         "a stream of samples for a shard",
         "samples come one after the other from a stream that an approval begins anew, with the same ones again",
         "coins",
-        said(
+        edit(
             f"{_VIEW}._drawn_sample",
             (_STREAM, "self._shard.__dict__.setdefault('stream', sample_stream(self._run.key, self._run.named))"),
         ),
@@ -113,7 +113,7 @@ BUGS: tuple[Bug, ...] = (
         "no sample is empty",
         "the first place is in each sample, so that none is empty, and whoever is there is in all of them",
         "coins",
-        said(
+        edit(
             "fedcore.mechanisms.secret_sample:poisson_sample",
             ("return np.flatnonzero(stream", "return np.union1d([0], np.flatnonzero(stream"),
             ("math.floor(math.ldexp(rate, 64))))", "math.floor(math.ldexp(rate, 64)))))"),
@@ -123,7 +123,7 @@ BUGS: tuple[Bug, ...] = (
         "long records are sampled first",
         "half of a sample are the longest records, so one that is long is in all of them and moves others out",
         "local steps",
-        said(
+        edit(
             _SUM,
             (
                 "rows = shard.rows(chosen)",

@@ -1,8 +1,8 @@
-"""Sums over records: what one record can add, by clipping, by the answer's own statistic, or by what is kept."""
+"""Bugs of sums over records: clipping, the answer's own statistic, and state between sums."""
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug, bug, said
+from tests.audit.bug import Bug, bug, edit
 
 _ANSWERS = "fedcore.silo.answers"
 _CLIPPED_SUM = f"{_ANSWERS}.gradient:Gradient.clipped_sum"
@@ -12,13 +12,13 @@ BUGS: tuple[Bug, ...] = (
         "norms without the bias",
         "a record's norm leaves out the last column, so one that is long there is hardly clipped",
         "full batches",
-        said("fedcore.models.linear:residual_bounds", ("norms = row_norms(X)", "norms = row_norms(X[:, :-1])")),
+        edit("fedcore.models.linear:residual_bounds", ("norms = row_norms(X)", "norms = row_norms(X[:, :-1])")),
     ),
     bug(
         "the largest class for the norm",
         "a residual is measured by its largest class, up to the square root of two shorter than it is",
         "softmax",
-        said(
+        edit(
             "fedcore.models.softmax:SoftmaxRegression.clipped_gradient_sum",
             ('np.sqrt(np.einsum("ij,ij->i", r, r))', "np.abs(r).max(axis=1)"),
         ),
@@ -27,7 +27,7 @@ BUGS: tuple[Bug, ...] = (
         "short steps have a least bound",
         "differences about steps below 0.01 are clipped as if they were 0.01, and noised as what they are",
         "differences",
-        said(
+        edit(
             f"{_ANSWERS}.gradient_difference:GradientDifference.sum",
             ("phase.question.clip * length", "phase.question.clip * max(length, 0.01)"),
         ),
@@ -36,13 +36,13 @@ BUGS: tuple[Bug, ...] = (
         "a diagonal that counts as if off it",
         "squares keep the square root of two of products, so unlike records lie farther apart than charged",
         "guarded moments",
-        said(f"{_ANSWERS}.moments:moment_sum", ("diagonal *= math.sqrt(0.5)", "diagonal *= 1.0")),
+        edit(f"{_ANSWERS}.moments:moment_sum", ("diagonal *= math.sqrt(0.5)", "diagonal *= 1.0")),
     ),
     bug(
         "columns that were bounded before",
         "entries are not cut to -1 and 1 again, so one column's square is as large as the bound's",
         "guarded column moments",
-        said(
+        edit(
             f"{_ANSWERS}.column_moments:column_moment_sum",
             ("shortened(np.clip(X, -1.0, 1.0), bound)", "shortened(X, bound)"),
         ),
@@ -51,7 +51,7 @@ BUGS: tuple[Bug, ...] = (
         "small counts are suppressed",
         "cells of fewer than three records are emptied before noise, so one record moves a count by three",
         "guarded evaluations",
-        said(
+        edit(
             f"{_ANSWERS}.histogram:Histogram._counts",
             ("return np.asarray(counts, dtype=np.float64)", "return np.where(counts < 3, 0.0, counts)"),
         ),
@@ -60,7 +60,7 @@ BUGS: tuple[Bug, ...] = (
         "a score between two bins",
         "a score on an edge is counted on both of its sides, so a record of zeros counts twice",
         "evaluations",
-        said(
+        edit(
             f"{_ANSWERS}.histogram:Histogram._counts",
             (
                 "counts = np.bincount(cells, weights=counted, minlength=self.evaluation.cells)",
@@ -74,7 +74,7 @@ BUGS: tuple[Bug, ...] = (
         "power iteration from the first axis",
         "it never leaves the columns that the first one is seen with, so a record that joins them moves it far",
         "guarded largest eigenvalue",
-        said(
+        edit(
             f"{_ANSWERS}.largest_eigenvalue:largest_eigenvalue",
             (
                 "return np.asarray(np.linalg.eigvalsh(total)[-1:], dtype=np.float64)",
@@ -87,7 +87,7 @@ BUGS: tuple[Bug, ...] = (
         "what clipping cut comes later",
         "error feedback adds the part of gradients that was cut off to the sum of the next round, unclipped",
         "full batches",
-        said(
+        edit(
             f"{_ANSWERS}.gradient:Gradient.sum",
             (
                 "return self.clipped_sum(w, shard, chosen, shifts)",
@@ -101,7 +101,7 @@ BUGS: tuple[Bug, ...] = (
         "one record that is no number empties the sum",
         "where a residual is no number the whole sum is zero, so one such record moves it by all others",
         "full batches",
-        said(
+        edit(
             "fedcore.models.linear:weighted_sum",
             ("total = r @ X\n    return total", "total = np.zeros_like(total)\n    return total"),
         ),
@@ -110,13 +110,13 @@ BUGS: tuple[Bug, ...] = (
         "a sum of the shard and one more",
         "shards end one record late, so the first record of the next shard is in sums that it does not pay for",
         "shards",
-        said("fedcore.silo.private_silo:PrivateSilo._shard", ("event.stop * places)", "(event.stop + 1) * places)")),
+        edit("fedcore.silo.private_silo:PrivateSilo._shard", ("event.stop * places)", "(event.stop + 1) * places)")),
     ),
     bug(
         "labels of a histogram in the file's order",
         "labels of held-out records are looked up before the split, so training's labels are counted uncharged",
         "evaluations of classes",
-        said(
+        edit(
             "fedcore.silo.private_silo:PrivateSilo.approve",
             (
                 "of(problem, loss, X, y, bound) for",

@@ -1,4 +1,4 @@
-"""Table 1 of Noble, Bellet and Dieuleveut 2022 (spec dp-scaffold, 7.6): rounds allowed by the paper's formula."""
+"""Table 1 of Noble, Bellet and Dieuleveut 2022 (spec dp-scaffold, 7.6): rounds that the paper's formula allows."""
 
 LOCAL_STEPS = (1, 5, 10, 20, 40)
 ROUNDS = {

@@ -1,28 +1,30 @@
-"""A second accountant that shares no code with the one under test and says how wrong it can be: brackets on epsilon.
+"""A second accountant, without code of the one under test, that brackets epsilon from both sides.
 
-R answers about one dataset or its neighbour draw from P^R or Q^R. With the loss L = ln dP/dQ of one answer and S the
-sum of R independent losses under P, delta(eps) = E[(1 - e^(eps - S))_+] (Sommer, Meiser, Mohammadi 2019). All pairs
-below have a continuous and increasing loss of one coordinate x. How it is bracketed, for any step h > 0:
+R answers about one dataset or its neighbour draw from P^R or Q^R. L = ln dP/dQ is the loss of one answer, S the sum of
+R independent losses under P. Then `delta(eps) = E[(1 - e^(eps - S))_+]` (Sommer, Meiser, Mohammadi 2019). All pairs
+below have a continuous and increasing loss of one coordinate x. The bracket, for any step h > 0:
 
-* Rounding. A loss l = kh + f goes up to (k+1)h with probability (1 - e^-f) / (1 - e^-h), else down to kh. That keeps
-  the mass under Q too, so undoing it is post-processing: the delta of the rounded sum T is never below the true one
-  (Doroshenko et al. 2022, "connect the dots"). It also gives the other side: the R errors are independent given the
-  losses, each in an interval of length h and of mean between 0 and h^3 / (8 (1 - e^-h)), hence by Hoeffding
-  T <= S + eta but for probability gamma, eta = h sqrt(R ln(1/gamma) / 2) + R h^3 / (8 (1 - e^-h)), and
-  delta(eps) >= delta_T(eps + eta) - gamma (as Gopi, Lee, Wutschitz 2021 do). gamma = delta / 1000; h is chosen by eta.
+* Rounding. A loss `l = kh + f` goes up to (k+1)h with probability `(1 - e^-f) / (1 - e^-h)`, else down to kh. That
+  preserves the mass under Q too, so undoing it is post-processing. So the delta of the rounded sum T is never below the
+  true one (Doroshenko et al. 2022, "connect the dots").
+* The other side. The R rounding errors are independent given the losses. Each is in an interval of length h, and its
+  mean is between 0 and `h^3 / (8 (1 - e^-h))`. By Hoeffding T <= S + eta except with probability gamma, where
+  `eta = h sqrt(R ln(1/gamma) / 2) + R h^3 / (8 (1 - e^-h))`. Hence `delta(eps) >= delta_T(eps + eta) - gamma`, as in
+  Gopi, Lee, Wutschitz 2021. gamma = delta / 1000; eta decides h.
 * Tails. x outside [-reach, reach] is left out; reach makes R times its probability at most delta / 10,000, which the
-  upper side adds to delta. The lower side needs nothing, as leaving out mass only lowers it.
-* Masses. Gauss-Legendre with n nodes on cells whose half-width w is at most s/20 (s: deviation of the noise) and in
-  which f is smooth: positive terms only, so nothing cancels. On the Bernstein ellipse of parameter rho = s/(2w) the
-  integrand is at most 1000 (1 + rho) times its real size (|x| <= 13 s, s >= 1/2), so the relative error is below
-  5000 rho^(1-2n) (Trefethen 2008, Theorem 4.5); n makes that 1e-10. ENTRY, 20 times as much, is charged R times.
-* FFT. T is composed under the tilted law p_k e^(theta kh) / M(theta), theta near the saddle point of delta, so that a
-  delta of 1e-12 rests on ordinary masses. Then delta_T(eps) = M^R e^(-theta eps) sum_T tilted(T) w(T - eps) with
-  w(t) = e^(-theta t) (1 - e^-t)_+. Mass that wraps around is at most that outside the window, which Chernoff's bound
-  gives, times max w. Rounding errors: a transform is off by at most a = 20 u log2(N) relative in Euclidean norm
-  (Higham 2002, Theorem 24.2, has 7 for radix 2), the R-th power by repeated squaring adds 3 u R, so the output is off
-  by 1.1 ((R + 1) a + 3 u R) ||p||_2, and delta by that times ||w||_2 (Cauchy-Schwarz), where
-  ||w||_2^2 <= max w (max w + 1 / (h theta (1 + theta))).
+  upper side adds to delta. The lower side needs no correction: to leave out mass only lowers it.
+* Masses. Gauss-Legendre with n nodes on cells in which f is smooth, of half-width w at most s/20 (s: deviation of the
+  noise). All terms are positive, so nothing cancels. Consider the Bernstein ellipse of parameter rho = s/(2w). On it
+  the integrand is at most `1000 (1 + rho)` times its real size (|x| <= 13 s, s >= 1/2). So the relative error is below
+  `5000 rho^(1-2n)` (Trefethen 2008, Theorem 4.5); n makes that 1e-10. ENTRY, 20 times as much, is charged R times.
+* FFT. T is composed under the tilted law `p_k e^(theta kh) / M(theta)`, with theta near the saddle point of delta. So a
+  delta of 1e-12 rests on ordinary masses. Then `delta_T(eps) = M^R e^(-theta eps) sum_T tilted(T) w(T - eps)` with
+  `w(t) = e^(-theta t) (1 - e^-t)_+`. Mass that wraps around adds at most max w times the mass outside the window, which
+  Chernoff's bound gives.
+* Rounding errors of the FFT. A transform is off by at most `a = 20 u log2(N)` relative in Euclidean norm (Higham 2002,
+  Theorem 24.2, has 7 for radix 2). The R-th power by repeated squaring adds `3 u R`. So the output is off by
+  `1.1 ((R + 1) a + 3 u R) ||p||_2`, and delta by that times `||w||_2` (Cauchy-Schwarz). Here
+  `||w||_2^2 <= max w (max w + 1 / (h theta (1 + theta)))`.
 
 Units: the sensitivity is 1, the largest move of the answer when one record is replaced; z is sigma over that.
 """
@@ -62,7 +64,7 @@ class Bracket(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """P by its density, ln(dP/dQ) and the inverse of that, which is -inf or inf where the loss does not get."""
+    """P by its density, ln(dP/dQ) and its inverse, which is -inf or inf outside of the loss's range."""
 
     scale: float
     density: Callable[[Array], Array]
@@ -204,7 +206,7 @@ class Rounded:
         return float(logsumexp(self.log_mass + theta * self.losses))
 
     def saddle(self, rounds: int, delta: float) -> tuple[float, float]:
-        """Where Chernoff's bound on epsilon is least, and that bound. A choice only: no bracket rests on it."""
+        """The theta of the least Chernoff bound on epsilon, and that bound. A choice only: no bracket rests on it."""
 
         def chernoff(log_theta: float) -> float:
             theta = math.exp(log_theta)
@@ -214,7 +216,7 @@ class Rounded:
         return math.exp(best.x), max(float(best.fun), 1e-3)
 
     def window(self, rounds: int, theta: float) -> tuple[float, float]:
-        """How far to tilt down and up so that Chernoff's bounds on the tilted sum are narrow. A choice only."""
+        """The tilts down and up for narrow Chernoff bounds on the tilted sum. A choice only: no bracket rests on it."""
         tilted = np.exp(self.log_mass + theta * self.losses - self.log_moment(theta))
         deviation = math.sqrt(rounds * float(tilted @ (self.losses - tilted @ self.losses) ** 2))
         tries = np.geomspace(0.5, 50, 20) / deviation
@@ -226,7 +228,7 @@ class Rounded:
         return (rounds * (self.log_moment(theta + tilt) - self.log_moment(theta)) + math.log(2 / OUTSIDE)) / tilt
 
     def bracket(self, rounds: int, delta: float, theta: float, tilts: tuple[float, float]) -> Bracket:
-        """Epsilon by one transform, everything that can be wrong in it charged (see the module)."""
+        """Epsilon by one transform, with all its errors charged (see the module)."""
         h, log_moment = self.step, self.log_moment(theta)
         start = math.floor(self._end(rounds, theta, tilts[0]) / h)
         size = next_fast_len(math.ceil(self._end(rounds, theta, tilts[1]) / h) - start + 2, real=True)
@@ -270,5 +272,5 @@ def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where `falling` is 0, or 0 if it is not above 0 at `low`."""
+    """The root of `falling`; 0 if it is not above 0 at `low`."""
     return 0.0 if falling(low) <= 0 else float(brentq(falling, low, high, rtol=1e-11))

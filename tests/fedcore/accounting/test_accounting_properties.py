@@ -1,7 +1,7 @@
-"""What an accountant must not do: say less where more was revealed. For every scheme, one argument at a time.
+"""Monotonicity of accountants: epsilon never falls when more is revealed. For every scheme, one argument at a time.
 
 Quick with fixed examples; `make slow` searches with a fresh seed. Upper bounds by discretised loss distributions are up
-to 0.2 % above the truth, not by the same amount everywhere, so they are monotone up to that.
+to 0.2 % above the truth, by varying amounts. So they are monotone only up to 0.2 %.
 """
 
 from __future__ import annotations

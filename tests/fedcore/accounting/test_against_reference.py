@@ -26,7 +26,7 @@ from tests.selection import some_in_make_test
 SPAN = (0.05, 20.0)
 WIDTH = 0.005
 TIGHT = 1.01
-"""How far above the upper end an accounted epsilon may be: full batches and Poisson samples."""
+"""Largest ratio of an accounted epsilon to the bracket's upper end, for full batches and Poisson samples."""
 LOUD, LOUD_ABOVE, QUIET_ABOVE = 6.0, 1.06, 1.2
 """The same for fixed-size batches, whose upper end is that of one attack: z at least LOUD, or less noise than that.
 
@@ -66,7 +66,7 @@ def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def full_settings(rng: np.random.Generator) -> Iterator[Setting]:
-    """z such that the Gaussian-DP parameter, which decides epsilon, covers what gives epsilons in SPAN."""
+    """Values of z whose Gaussian-DP parameter, which decides epsilon, covers the epsilons in SPAN."""
     while True:
         n, rounds = round(log_uniform(rng, 10, 1e6)), round(log_uniform(rng, 1, 1e5))
         z = math.sqrt(rounds) / log_uniform(rng, 0.005, 8.0)
@@ -89,7 +89,7 @@ def fixed_settings(rng: np.random.Generator, low: float, high: float) -> Iterato
 
 @dataclass
 class Tally:
-    """What a batch of settings came to."""
+    """Results of a batch of settings: accounted epsilons with their brackets."""
 
     name: str
     kept: list[tuple[Setting, Bracket, float]] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Tally:
     accounted_seconds: list[float] = field(default_factory=list)
 
     def too_low(self) -> list[str]:
-        """Settings that claim more privacy than there is, or whose bracket is too wide to tell."""
+        """Settings whose accounted epsilon is below the bracket, or whose bracket is too wide to decide."""
         return [show(*kept) for kept in self.kept if not (kept[1].width < WIDTH and kept[1].lower <= kept[2])]
 
     def too_high(self, above: float) -> list[str]:
@@ -126,7 +126,7 @@ def show(setting: Setting, bracket: Bracket, accounted: float) -> str:
 
 
 def compare(name: str, settings: Iterator[Setting], wanted: int) -> Tally:
-    """The first `wanted` settings whose epsilon is in SPAN by the reference, which alone decides."""
+    """The first `wanted` settings whose reference epsilon is in SPAN."""
     tally = Tally(name)
     while len(tally.kept) < wanted:
         setting = next(settings)
@@ -174,7 +174,7 @@ def test_rare_records_in_little_noise_are_accounted_tightly(q, z, rounds, delta)
 
 @pytest.fixture(scope="module")
 def tallies() -> Iterator[dict[str, Tally]]:
-    """Each with a generator of its own, so that the settings of one scheme do not depend on those of another."""
+    """Settings of each scheme, from separate generators, so that those of one do not depend on another."""
     started = time.perf_counter()
     made = [
         compare("full", full_settings(np.random.default_rng(1)), 500),
@@ -236,7 +236,7 @@ def test_a_planted_bug_is_caught(bug: Callable[[Setting], float], sampling: Samp
 
 
 def exact_delta(q: float, z: float, eps: float) -> float:
-    """One Poisson-sampled answer: both tails beyond where the loss is eps, found by bisection."""
+    """One Poisson-sampled answer: both tails beyond the point where the loss is eps, by bisection."""
     s = 2 * z
 
     def tail(x: float, mean: float) -> float:
@@ -250,7 +250,7 @@ def exact_delta(q: float, z: float, eps: float) -> float:
 
 
 def exact_delta_of_two(q: float, z: float, eps: float) -> float:
-    """Two answers: the delta of the second at what the first one's loss leaves of eps, integrated over the first."""
+    """Two answers: the second's delta at eps minus the first one's loss, integrated over the first."""
     s = 2 * z
 
     def density(x: float, mean: float) -> float:
@@ -300,7 +300,7 @@ def test_epsilon_rises_with_rate_and_rounds_and_falls_with_noise_and_delta():
 
 @pytest.mark.parametrize("step", [1e-3, 0.3])
 def test_rounding_keeps_the_masses_of_both_and_never_lowers_delta(step):
-    """The pair that dominates has the same totals; one answer's delta is at least that of the pair, on grid and off."""
+    """The dominating pair has the same totals; one answer's delta is at least the pair's, on and off the grid."""
     q, z = 0.1, 0.7
     s = 2 * z
     pair = Pair(

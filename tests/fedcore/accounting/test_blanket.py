@@ -1,4 +1,4 @@
-"""A report among clones: against sums of binomials, against chance, and against what closed forms say."""
+"""A report among clones: against sums of binomials, against simulation, and against closed forms."""
 
 import math
 
@@ -12,7 +12,7 @@ from tests.gaussian_curve import delta_by_hand
 
 
 def coin_lean(local):
-    """Randomised response of epsilon `local`: P and Q say 0 or 1 with odds e^local, so a is +-tanh(local / 2)."""
+    """Randomised response of epsilon `local`: P and Q give 0 or 1 with odds e^local, so a is +-tanh(local / 2)."""
     at = math.tanh(local / 2)
 
     def cells(edges):
@@ -37,7 +37,7 @@ def coin_delta_among_clones(local, messages, share):
 
 
 def coin_delta_of_a_real_batch(local, messages, epsilon):
-    """Randomised response of one user against its other answer, all others having 0: the server counts ones."""
+    """Randomised response of one user against its other answer, while all others have 0: the server counts ones."""
     p = math.exp(local) / (1 + math.exp(local))
     ones = np.arange(messages + 1)
     others = binom.pmf(ones, messages - 1, 1 - p), np.append(0.0, binom.pmf(ones[:-1], messages - 1, 1 - p))
@@ -99,7 +99,7 @@ def test_a_gaussian_report_among_clones_is_what_chance_says(mu, messages, share)
     for place in range(1, clones.max() + 1):  # of W, mu apart
         t = rng.standard_normal(runs) + rng.choice([-0.5, 0.5], runs) * mu
         total += np.where(place <= clones, np.tanh(mu * t / 2), 0.0)
-    # Under P, of which 1 - a is the density: e^loss = (1 - mean) / (1 + mean), delta = E[(1 - e^(epsilon - loss))_+].
+    # Under P, whose density is 1 - a: `e^loss = (1 - mean) / (1 + mean)`, `delta = E[(1 - e^(epsilon - loss))_+]`.
     mean = (total + np.tanh(mu * (rng.standard_normal(runs) - mu / 2) / 2)) / (clones + 1)
     loss = np.log1p(-mean) - np.log1p(mean)
     curve = blanket_curve(gaussian_lean(mu), messages, share, 1e-10)

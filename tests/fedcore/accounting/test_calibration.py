@@ -17,8 +17,8 @@ from fedcore.planning.theorems.localization import growth_exponent, phase_count,
 from tests.gaussian_curve import mu_by_hand
 from tests.problems import problem_of
 
-# Spec localized-isrl-dp, section 4: n = 256, N = M = 16, d = 20, L = 1, beta = 0.25, D = 4, eps = 2, delta = 1e-5.
-# i, n_i, lambda_i, D_i, R_i (Delta = L D), sigma_i^2 published, sigma_i exact, R_i (tight Delta)
+# Spec localized-isrl-dp, section 4: `n = 256, N = M = 16, d = 20, L = 1, beta = 0.25, D = 4, eps = 2, delta = 1e-5`.
+# Columns: `i, n_i, lambda_i, D_i, R_i (Delta = L D), sigma_i^2 published, sigma_i exact, R_i (tight Delta)`.
 TABLE = """
 1 128 0.00390625 512 55 43.1032 0.231039 55
 2 64 0.03125 64 23 68.2755 0.298812 23
@@ -151,7 +151,7 @@ EXPERIMENTS = {
     12: (0.00425, 0.00450),
     18: (0.00283, 0.00325),
 }
-"""By epsilon sigma / L of the experiments' formula and the exact one, of full batches: table 7.5 of the spec."""
+"""By epsilon, sigma / L of the experiments' formula and the exact one, for full batches: table 7.5 of the spec."""
 
 
 @pytest.mark.parametrize("epsilon", EXPERIMENTS)

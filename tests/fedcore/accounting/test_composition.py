@@ -1,4 +1,4 @@
-"""What composition refuses: an event of which no accountant can say what it costs."""
+"""Composition refuses an event whose cost no accountant can bound."""
 
 import pytest
 

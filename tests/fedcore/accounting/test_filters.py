@@ -1,4 +1,4 @@
-"""Caps: what each rule admits, against the closed form, and why a composed epsilon is no stopping rule."""
+"""Caps: admissions of each rule, against the closed form; a composed epsilon is no stopping rule."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_run_that_asks_for_the_whole_cap_fits():
 
 
 def test_stopping_at_a_composed_epsilon_spends_more_than_it_says():
-    """Two steps; the second is chosen by the first one's outcome. Either choice, taken as a fixed plan, composes to
+    """Two steps, the second chosen by the first one's outcome. Either choice, taken as a fixed plan, composes to
     (a, d); the adaptive mechanism does not. Privacy losses are enumerated, no accountant is involved."""
     a, d = 1.0, 0.01
     p = math.exp(a) / (1 + math.exp(a))
@@ -83,7 +83,7 @@ def test_stopping_at_a_composed_epsilon_spends_more_than_it_says():
         q = math.exp(b) / (1 + math.exp(b))
         return [(q, b), (1 - q, -b)]
 
-    leak = [(d, math.inf), (1 - d, 0.0)]  # tells all with probability d, else nothing
+    leak = [(d, math.inf), (1 - d, 0.0)]  # reveals all with probability d, else nothing
 
     def delta(outcomes: list[tuple[float, float]]) -> float:
         return sum(chance * max(0.0, -math.expm1(a - loss)) for chance, loss in outcomes)

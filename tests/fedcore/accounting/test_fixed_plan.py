@@ -27,7 +27,7 @@ SIZE = round(2 * HALF / STEP)
 
 
 def on_grid(losses, masses, up):
-    """Masses at losses, each rounded up (or down) to the grid, as a transform that counts from 0 in circles."""
+    """The discrete Fourier transform of masses at losses, each rounded up (or down) to the grid."""
     index = (np.ceil if up else np.floor)(losses / STEP).astype(np.int64)
     assert abs(index).max() < SIZE // 2
     found = np.zeros(SIZE)
@@ -37,7 +37,7 @@ def on_grid(losses, masses, up):
 
 @lru_cache
 def mixture(rate, multiplier, up):
-    """P = (1-q) N(0, s) + q N(1, s) against it with -1, s twice the multiplier; cells of x, at their worse end."""
+    """P = (1-q) N(0, s) + q N(1, s) against Q with -1, s twice the multiplier; cells of x, each at its worse end."""
     s = 2 * multiplier
     x = np.linspace(-9 * s, 1 + 9 * s, 200_001)
     below = (1 - rate) * ndtr(x / s) + rate * ndtr((x - 1) / s)
@@ -63,7 +63,7 @@ def epsilon(spectrum, delta=DELTA):
 
 
 def bracket(full, sampled):
-    """Of so many runs at shard A and so many at shard B."""
+    """Lower and upper epsilon of `full` runs at shard A and `sampled` runs at shard B."""
     ends = []
     for up in (False, True):
         spectrum = mixture(0.01, 0.4, up) ** (5 * sampled)

@@ -46,7 +46,7 @@ def test_curve_agrees_with_sixty_digits(mu):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_mu_is_the_largest_that_is_private(epsilon, delta):
     mu = mu_of(epsilon, delta)
-    slack = 1e-14 / mu + 1e-15 * abs(math.log(delta))  # what double precision can tell apart
+    slack = 1e-14 / mu + 1e-15 * abs(math.log(delta))  # resolution of double precision
     assert log_delta_exactly(mu, epsilon) <= math.log(delta) + slack
     assert log_delta_exactly(mu * (1 + 1e-8), epsilon) > math.log(delta)
 
@@ -82,14 +82,14 @@ def test_round_trip_returns_the_target_and_not_more(log_epsilon, log_d):
     mu = mu_of(epsilon, delta)
     back = epsilon_of(mu, delta)
     assert back == pytest.approx(epsilon, rel=1e-9)
-    # An error of r in an exponential's or a Mills ratio's relative digits moves epsilon by r (1 + delta / (e^epsilon
-    # Phi(-s))), so absolutely and not in proportion: 2 searches at a few of 2.2e-16. Sensitivities have 1e-6 to spare.
+    # A relative error r of an exponential or a Mills ratio moves epsilon by `r (1 + delta / (e^epsilon Phi(-s)))`. That
+    # is absolute, not in proportion: two searches at a few times 2.2e-16. Sensitivities have 1e-6 to spare.
     assert back <= epsilon * (1 + 1e-12) + 4e-15
 
 
 @pytest.mark.parametrize("epsilon", [0.005, 0.01, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 20.0, 300.0, 1e4])
 def test_noise_of_many_answers_that_was_found_for_a_target_is_shown_to_spend_just_that(epsilon):
-    """No tolerance is needed for a target of 2 to be shown as 2: what is found is below it by more than rounding."""
+    """A target of 2 is shown as 2 without a tolerance: the found epsilon is below it by more than rounding."""
     for delta in (1e-100, 1e-12, 1e-9, 1e-6, 1e-5, 1e-3, 1 / 51**2, 1 / 303**2, 1 / 902**2, 1 / 13_000**2):
         for answers in (1, 3, 7, 40, 999):
             sensitivity = 2 * (1 + 1e-6) / 902

@@ -21,7 +21,7 @@ from tests.fedcore.accounting.noble_table_1 import LOCAL_STEPS, ROUNDS
 from tests.gaussian_curve import delta_by_hand
 
 GRID = 2e-3
-"""How far apart two bounds of the same thing may lie, relative: the step at which the accountant's grid stops."""
+"""Largest relative difference of two bounds of one quantity: the step at which the accountant's grid stops."""
 
 
 def sampled(multiplier, steps=1, rate=0.2, sampling="without-replacement"):
@@ -36,7 +36,10 @@ def full(multiplier, steps=1, start=0, stop=1000):
 
 
 def mixture_by_hand(mu_of_rounds, rounds, participation, delta):
-    """Where sum_n Binomial(n; rounds, participation) delta_n(epsilon) is delta; mu_of_rounds: n -> mu of n rounds."""
+    """The epsilon at which `sum_n Binomial(n; rounds, participation) delta_n(epsilon)` is delta.
+
+    `mu_of_rounds`: maps n to the mu of n rounds.
+    """
     weights = stats.binom.pmf(np.arange(rounds + 1), rounds, participation)
     mus = [mu_of_rounds(n) for n in range(rounds + 1)]
 
@@ -64,7 +67,7 @@ def test_full_batches_cost_the_mixture_of_gaussian_curves(multiplier, steps, rou
 
 
 def test_answers_in_any_case_come_on_top():
-    """A warm start of full batches: every n has its answers too."""
+    """A warm start of full batches: every n includes its answers."""
     warm = full(3.0, 5)
     found = honest_sampling(full(4.0, 2), 12, 0.25, 1e-6, certain=[warm])
     by_hand = mixture_by_hand(lambda n: math.sqrt(2 * n / 16 + 5 / 9), 12, 0.25, 1e-6)
@@ -73,7 +76,7 @@ def test_answers_in_any_case_come_on_top():
 
 
 def randomized_response(loss):
-    """The curve of a bit that is told truly with odds e^loss: its losses are loss and -loss only."""
+    """The curve of a bit that is reported truly with odds e^loss: its losses are loss and -loss only."""
 
     def delta(epsilon):
         inside = (np.exp(loss) - np.exp(np.minimum(epsilon, loss))) / (1 + np.exp(loss))
@@ -84,18 +87,18 @@ def randomized_response(loss):
 
 @pytest.mark.parametrize("count, rounds, participation", [(1, 5, 0.4), (3, 4, 0.25), (2, 7, 0.9), (20, 9, 0.1)])
 def test_a_bit_told_by_randomized_response_counted_out(count, rounds, participation):
-    """All outcomes: n rounds in which it is told, j of their n count answers true, loss (2j - n count) times one's."""
+    """Counts all outcomes: n rounds report the bit, j of their n count answers are true, loss (2j - n count) each."""
     loss, delta = 0.4, 1e-3
     truth = math.exp(loss) / (1 + math.exp(loss))
 
     def excess(epsilon):
         total = 0.0
         for n in range(rounds + 1):
-            told = n * count
-            for j in range(told + 1):
+            reports = n * count
+            for j in range(reports + 1):
                 weight = math.comb(rounds, n) * participation**n * (1 - participation) ** (rounds - n)
-                weight *= math.comb(told, j) * truth**j * (1 - truth) ** (told - j)
-                total += weight * max(0.0, -math.expm1(epsilon - (2 * j - told) * loss))
+                weight *= math.comb(reports, j) * truth**j * (1 - truth) ** (reports - j)
+                total += weight * max(0.0, -math.expm1(epsilon - (2 * j - reports) * loss))
         return total - delta
 
     by_hand = brentq(excess, 0, count * rounds * loss, xtol=1e-12)
@@ -117,7 +120,7 @@ def test_it_is_an_upper_bound_on_any_grid(tolerance):
 
 
 def log_delta_of(event, answers, epsilon):
-    """The delta at which the accountant's epsilon of so many answers is `epsilon`: its own curve, asked backwards."""
+    """The delta at which the accountant's epsilon of this number of answers is `epsilon`: the inverse of its curve."""
     all_of_them = [replace(event, count=answers)]
     return brentq(
         lambda log_delta: spent(all_of_them, math.exp(log_delta)) - epsilon, math.log(1e-14), math.log(0.5), xtol=1e-3
@@ -178,7 +181,7 @@ def test_settings_of_the_paper_cost_what_the_spec_computed(row):
     ],
 )
 def test_more_noise_is_cheaper_as_the_spec_computed(multiplier, server, certified):
-    """The saturation table of 5.5: what the paper's own bound hardly sees."""
+    """The saturation table of 5.5, which the paper's own bound hardly shows."""
     assert spent([sampled(multiplier, 20_000)], 2.5e-6) == pytest.approx(server, rel=6e-3)
     assert honest_sampling(sampled(multiplier, 50), 400, 0.2, 2.5e-6) == pytest.approx(certified, rel=1.5e-2)
 

@@ -19,7 +19,7 @@ def above(x):
 
 
 def at_threshold(q, z, epsilon):
-    """Where ln(P/Q) = epsilon: the quadratic in u = exp(x / s^2) that both mixtures make, by its stable root."""
+    """The x with ln(P/Q) = epsilon: the stable root of the quadratic in u = exp(x / s^2) of both mixtures."""
     s, e = 2 * mpf(z), exp(mpf(epsilon))
     a, b = q * exp(-1 / (2 * s * s)), (1 - q) * (1 - e)
     root = mpmath.sqrt(b * b + 4 * a * a * e)
@@ -90,7 +90,7 @@ def test_where_the_librarys_own_curve_is_too_low(z, q, epsilon, library):
     ],
 )
 def test_one_answer_never_spends_less_than_its_curve_says(sampling, truth, q, z, delta):
-    """At the epsilon that is said, the true delta is at most the one asked for: checked and not solved again."""
+    """At the accounted epsilon the true delta is at most the given one: checked, and not solved again."""
     found = spent([GaussianRelease(0, 1, 1.0, z, sampling=sampling, rate=q)], delta)
     with mpmath.workdps(400):
         assert truth(q, z, found) <= mpf(delta)

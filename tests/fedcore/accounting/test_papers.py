@@ -1,4 +1,4 @@
-"""The published formulas: by hand, by the specs' tables, at both sides of their limits, and what they really spend."""
+"""The published formulas: by hand, by the specs' tables, on both sides of their limits, with their true epsilons."""
 
 import itertools
 import math
@@ -164,7 +164,7 @@ def test_noble_numeric_restated(sigma_g, tenths, silos, picked, rounds):
 
 
 def test_noble_numeric_hardly_depends_on_the_noise():
-    """Spec dp-scaffold, 5.5: what 5.2 gives for sigma_g from 2 to infinity."""
+    """Spec dp-scaffold, 5.5: values of 5.2 for sigma_g from 2 to infinity."""
     inputs = {"n": 4000, "rounds": 400, "delta": 2.5e-6, "batch": 800, "local_steps": 50, **DRAWN}
     formula = ask("noble-2022-numeric", **inputs, silos=100, silos_per_round=20)
     rows = [(2, 19.61), (3, 15.80), (5, 13.93), (10, 13.16), (20, 12.96), (30, 12.93), (60, 12.91), (120, 12.90)]
@@ -197,8 +197,8 @@ def test_diff2_table_of_the_spec(n, epsilon, period, first, second):
 
 
 def test_diff2_by_hand():
-    # alpha = 1 + ceil(2 ln(1e5) / 2) = 1 + ceil(11.51) = 13; m_1 = ceil(7 / 3) = 3, m_2 = 4.
-    # s_1^2 = 4 * 1.25 * 13 * 3 / (50^2 * 2) = 195 / 5000 = 0.039; s_2^2 = 4 * 5 * 13 * 4 / 5000 = 0.208.
+    # `alpha = 1 + ceil(2 ln(1e5) / 2) = 1 + ceil(11.51) = 13`; `m_1 = ceil(7 / 3) = 3, m_2 = 4`.
+    # `s_1^2 = 4 * 1.25 * 13 * 3 / (50^2 * 2) = 195 / 5000 = 0.039`; `s_2^2 = 4 * 5 * 13 * 4 / 5000 = 0.208`.
     found = ask("diff2", n=50, rounds=7, delta=1e-5, period=3).sigmas(2)
     assert found["restart"] ** 2 == pytest.approx(0.039, rel=1e-12)
     assert found["difference"] ** 2 == pytest.approx(0.208, rel=1e-12)
@@ -273,8 +273,8 @@ TAKEN = HUNDRED | DRAWN | {"batch": 100}
 FROM_SILOS = {"local_steps": 10, "silos": 10}
 # name, inputs, largest epsilon, whether it is itself within
 LIMITS = [
-    ("gao-2024", HUNDRED, 29.017316, True),  # 2 ln(2e6) = 29.017316; 4 sqrt(200 * 14.508658) = 215.5 is wider
-    ("gao-2024", TAKEN, 21.547087, True),  # 4 * 0.1 * sqrt(200 * 14.508658) = 0.4 * 53.867718
+    ("gao-2024", HUNDRED, 29.017316, True),  # `2 ln(2e6) = 29.017316`; `4 sqrt(200 * 14.508658) = 215.5` is wider.
+    ("gao-2024", TAKEN, 21.547087, True),  # `4 * 0.1 * sqrt(200 * 14.508658) = 0.4 * 53.867718`.
     ("lowy-2023-multi-pass", TAKEN | {"batch": 10}, 2.1547087, True),  # a hundredth: a tenth of the above
     ("lowy-2023-one-pass", HUNDRED | {"batch": 10, "sampling": "once"}, 110.524084, True),  # 8 ln(1e6)
     ("lowy-2023-experiments", HUNDRED, 400.0, True),  # 4 * 100
@@ -312,8 +312,8 @@ def test_both_sides_of_the_largest_epsilon(name, inputs, limit, within):
 @pytest.mark.parametrize(
     "name, inputs, least",
     [
-        # Infinite noise leaves T SUB(K * 0) with order 3: 1000 / 2 ln(1 + 2 * 0.1^3) + ln(1e6) / 2 = 0.999 + 6.908 ...
-        # and order 4: 1000 / 3 ln(1 + 2 (4 * 0.1^3 + 0.1^4)) + ln(1e6) / 3 = 2.7222 + 4.6052 = 7.3274, the least.
+        # Infinite noise leaves T SUB(K * 0). Order 3: `1000 / 2 ln(1 + 2 * 0.1^3) + ln(1e6) / 2 = 0.999 + 6.908`;
+        # order 4: `1000 / 3 ln(1 + 2 (4 * 0.1^3 + 0.1^4)) + ln(1e6) / 3 = 2.7222 + 4.6052 = 7.3274`, the least.
         ("noble-2022-numeric-server", TAKEN | {"local_steps": 10}, 7.32736),
         # alpha = 18 (b^2 alpha^2 6 <= 4 n b^3, alpha^2 <= 2 n / (3 b) = 333.3): 2 ln(1e6) / 17 = 1.625354; up.
         ("diff2-bvr", TAKEN | {"batch": 2, "period": 10} | FROM_SILOS, 1.62536),
@@ -435,7 +435,7 @@ def test_setting_asks_the_formula_of_the_main_method_for_its_own_batches():
 
 
 def test_noble_numeric_at_the_ends_of_the_noise():
-    """No noise claims infinity, and a large clip does not push sigma out of the range that is searched."""
+    """No noise claims infinity, and a large clip does not push sigma out of the searched range."""
     formula = ask("noble-2022-numeric", **TAKEN | FROM_SILOS, clip=1e9)
     assert formula.epsilon(1e-300) == math.inf and formula.epsilon(math.inf) == pytest.approx(formula.least, rel=1e-9)
     assert formula.epsilon(formula.sigma(formula.least * 1.001)) == pytest.approx(formula.least * 1.001, rel=1e-9)

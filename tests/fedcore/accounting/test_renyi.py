@@ -44,7 +44,7 @@ def by_quadrature(order, of, against, s, low, high):
 
 @pytest.mark.parametrize("order, rate, multiplier", CASES)
 def test_a_poisson_answer_has_the_divergence_of_its_worst_pair(order, rate, multiplier):
-    """In units of the clipping bound the noise is s = 2 sigma / sensitivity, and a record is at 1 or at -1."""
+    """In units of the clipping bound the noise is s = 2 sigma / sensitivity, and a record's gradient is 1 or -1."""
     with mpmath.workdps(25):
         q, s = mpmath.mpf(rate), 2 * mpmath.mpf(multiplier)
         above = lambda x: (1 - q) * normal(x, 0, s) + q * normal(x, 1, s)  # noqa: E731
@@ -60,7 +60,7 @@ def test_a_poisson_answer_has_the_divergence_of_its_worst_pair(order, rate, mult
 
 @pytest.mark.parametrize("order, rate, multiplier", CASES)
 def test_a_sample_of_fixed_size_lies_between_an_attack_and_its_profile(order, rate, multiplier):
-    """Attack: what else would be in the sample is a sensitivity away. The profile of theorem 9, by quadrature in g."""
+    """Attack: the record in place of the target is a sensitivity away. The profile of theorem 9, by quadrature in g."""
     with mpmath.workdps(25):
         q, m, alpha = mpmath.mpf(rate), mpmath.mpf(multiplier), mpmath.mpf(order)
         mixed = lambda x: (1 - q) * normal(x, 0, m) + q * normal(x, 1, m)  # noqa: E731
@@ -110,7 +110,7 @@ def test_dp_accountings_numbers_are_met_where_they_are_comparable(rate):
 
 
 def test_the_order_follows_from_the_cap_and_its_delta_alone():
-    """By hand: the order at which full batches have the most room, ln(1 - 1/a) - ln(delta a) / (a - 1) + a mu^2 / 2."""
+    """By hand: the order with the most room for full batches, `ln(1 - 1/a) - ln(delta a) / (a - 1) + a mu^2 / 2`."""
     with mpmath.workdps(30):
         for epsilon, delta, order, room in ((8, "1e-5", 3.8284271, 4.7069), (4, "1e-5", 6.1873582, 2.3082)):
             powers = [1 + mpmath.mpf(2) ** (mpmath.mpf(k) / 8) for k in range(-48, 81)]

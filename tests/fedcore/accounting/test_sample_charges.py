@@ -1,4 +1,4 @@
-"""What secret samples cost: plans against other accountants, caps, the ledger's settlement, and noise on a grid."""
+"""Costs of secret samples: plans against other accountants, caps, the ledger's settlement, and noise on a grid."""
 
 from __future__ import annotations
 
@@ -95,18 +95,18 @@ def test_the_theorems_batches_lie_in_the_printed_noises_range(sizes):
 
 def test_noise_is_found_again_in_the_homes_cache_and_is_the_same(tmp_path, monkeypatch):
     from fedcore.accounting import calibration
-    from fedcore.accounting.noise_search import noise_kept_in
+    from fedcore.accounting.noise_search import noise_cached_in
     from fedcore.noise_cache import NoiseFolder
 
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     calibration.sampled_multiplier.cache_clear()
-    with noise_kept_in(NoiseFolder.current()):
+    with noise_cached_in(NoiseFolder.current()):
         without_home = Mbsgd(rounds=7, batch=30).plan(problem(70))
     assert not (tmp_path / "home").exists()  # whoever has no home gets no files
     (tmp_path / "home").mkdir()
     for _ in range(2):
         calibration.sampled_multiplier.cache_clear()
-        with noise_kept_in(NoiseFolder.current()):
+        with noise_cached_in(NoiseFolder.current()):
             assert Mbsgd(rounds=7, batch=30).plan(problem(70)).digest == without_home.digest
     assert len(list((tmp_path / "home" / "cache" / "sigma").iterdir())) == 1
     calibration.sampled_multiplier.cache_clear()
@@ -119,7 +119,7 @@ def test_noise_is_found_again_in_the_homes_cache_and_is_the_same(tmp_path, monke
 @pytest.mark.parametrize("rate", [1e-3, 0.1, 0.5, 0.99])
 @pytest.mark.parametrize("multiplier", [0.4, 1.0, 6.0])
 def test_no_sample_is_worse_than_answering_about_all(sampling, rate, multiplier):
-    """The whole curve lies below the Gaussian mechanism's: what a charge of mu^2 stands for."""
+    """The whole curve lies below the Gaussian mechanism's, which a charge of mu^2 represents."""
     epsilons = np.linspace(-8, 8, 161)
     of_sample = SAMPLED[sampling](rate, multiplier)(epsilons)
     assert (of_sample <= gaussian(1 / multiplier)(epsilons) * (1 + 1e-9) + 1e-15).all()
@@ -129,7 +129,7 @@ def test_no_sample_is_worse_than_answering_about_all(sampling, rate, multiplier)
 @pytest.mark.parametrize("rate, answers, delta", [(1 / 3, 4, 1e-13), (0.25, 12, 1e-13), (0.1, 3, 1e-6)])
 @pytest.mark.parametrize("noise", [1e8, 6e9, 1e17])
 def test_no_noise_is_too_much_for_the_accountant(sampling, rate, answers, delta, noise):
-    """Its truncations alone would say 1e-4 of any noise: a plan with a tiny target would search for ever."""
+    """The accountant's truncations alone would give 1e-4 for any noise; the search for a tiny target would not end."""
     event = GaussianRelease(0, 9, 1.0, noise, answers, sampling=sampling, rate=rate)
     assert spent([event], delta) <= epsilon_of(math.sqrt(answers) / noise, delta) * (1 + 1e-9)
 
@@ -212,9 +212,9 @@ def test_guarded_answers_about_samples_lie_on_a_grid_and_settle(tmp_path, model)
             grid = Grid.of(share.sigma * share.batch, phase.question.clip, share.n, 5, sampled=True)
             steps = release.payload * share.batch / grid.step
             assert np.abs(steps - np.rint(steps)).max() <= 4e-16 * np.abs(steps).max()
-    for said in backend.accounts(experiment.run):
-        assert 2 * 0.999 < said.epsilon <= 2
-        assert said.epsilon == experiment.plan.silo_epsilon(said.silo)
+    for account in backend.accounts(experiment.run):
+        assert 2 * 0.999 < account.epsilon <= 2
+        assert account.epsilon == experiment.plan.silo_epsilon(account.silo)
     backend.close_run(experiment.run)
     backend.close()
 

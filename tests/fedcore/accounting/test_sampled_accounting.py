@@ -20,7 +20,7 @@ from fedcore.accounting.loss_distributions import loss_distribution
 from fedcore.accounting.loss_distributions.discrete_losses import Answers
 from fedcore.accounting.loss_distributions.loss_curves import SAMPLED
 from fedcore.accounting.loss_distributions.loss_distribution import Composed, epsilon_of_curves
-from fedcore.accounting.noise_search import noise_kept_in
+from fedcore.accounting.noise_search import noise_cached_in
 from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError
 from fedcore.noise_cache import NoiseFolder
@@ -154,7 +154,7 @@ def test_a_kept_sigma_is_checked_and_never_believed(tmp_path, monkeypatch):
     folder, setting = tmp_path / "cache", Setting(1000, 50, 1e-6, batch=100, sampling="poisson")
 
     def sigma(epsilon: float, place: Path = folder) -> float:
-        with noise_kept_in(NoiseFolder(place)):
+        with noise_cached_in(NoiseFolder(place)):
             return setting.sigma(epsilon)
 
     found = sigma(1.0)

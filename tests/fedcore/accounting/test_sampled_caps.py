@@ -1,4 +1,4 @@
-"""Caps of rule rdp with samples: how many runs fit, at the account's one order; what charges keep; what is refused."""
+"""Caps of rule rdp with samples: the number of runs that fit at the account's order, stored charges, refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUNS = {  # of epsilon 1 at delta 1e-5: sampling, rate, noise over sensitivity, 
 
 
 def charge(name: str) -> Charge:
-    """As `Charge.of`, but for the composed epsilon: 1 by the way the noise was found."""
+    """`Charge.of` with a composed epsilon of 1, for which the noise was calibrated."""
     sampling, rate, multiplier, rounds = RUNS[name]
     event = GaussianRelease(0, 1000, 1.0, multiplier, rounds, sampling=sampling, rate=rate)
     return Charge(event.gdp_mu_squared, 1.0, DELTA, pieces_of([event]))
@@ -62,7 +62,7 @@ def fits(cap: Cap, one: Charge, order: float | None = None) -> int:
     ],
 )
 def test_runs_that_fit(name, of_eight, of_four, as_full):
-    """The table of the issue; `as_full`: what fitted while a sample counted as all records."""
+    """Numbers of runs that fit a cap; `as_full`: the number if a sample counted as all records."""
     one = charge(name)
     assert fits(Cap(8.0, DELTA, "rdp"), one) == of_eight and fits(Cap(4.0, DELTA, "rdp"), one) == of_four
     assert fits(Cap(8.0, DELTA, "rdp"), replace(one, pieces=())) == as_full
@@ -184,14 +184,14 @@ def test_what_was_charged_counts_at_its_order_and_anew_at_another():
     kept = replace(one, divergence=Divergence(3.0, 0.5))
     assert kept.rho(3.0) == 0.5 and kept.rho(4.0) == one.rho(4.0)
     assert kept.at(4.0).divergence == Divergence(4.0, one.rho(4.0), FORMULA) and kept.at(None) is kept
-    assert replace(kept, pieces=()).rho(4.0) == full(4.0, one.mu_squared)  # nothing says of what it was
+    assert replace(kept, pieces=()).rho(4.0) == full(4.0, one.mu_squared)  # without pieces: bounded as full batches
 
 
 def test_a_charge_by_a_newer_formula_passes_no_cap_of_its_rule():
     newer = replace(charge("full"), mu_squared=1e-9, divergence=Divergence(2.0, 0.0, FORMULA + 1))
     assert newer.rho(2.0) == newer.rho(3.0) == math.inf and newer.at(2.0).rho(2.0) == math.inf
     assert not Cap(1e6, DELTA, "rdp").admits([newer], 2.0) and Cap(1e6, DELTA, "rdp").left([newer], 2.0) == 0.0
-    assert Cap(8.0, DELTA, "gdp").admits([newer])  # mu^2 is what it says it is
+    assert Cap(8.0, DELTA, "gdp").admits([newer])  # its mu^2 is valid on its own
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is printed for the shuffle model: by the spec's numbers, by hand, and below its limits."""
+"""The papers' formulas for the shuffle model: against the spec's numbers, by hand, and below their limits."""
 
 import math
 
@@ -23,7 +23,7 @@ def amplified_as_printed(local, whole, messages, delta):
 
 
 def test_the_spec_s_worked_number():
-    """n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6, K = 1: 33 778 L^2, against 85 L^2 by an accountant."""
+    """`n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6, K = 1`: 33 778 L^2, against 85 L^2 by an accountant."""
     assert ask("lowy-2023-shuffled").sigma(1) ** 2 == pytest.approx(33_778, abs=0.5)
     assert ask("lowy-2023-shuffled", clip=3.0).sigma(1) ** 2 == pytest.approx(9 * 33_778, rel=2e-5)
     local = 2 * sampled_multiplier("without-replacement", 0.1, 100, 1.0, 1e-6)  # sensitivity 2L for one record
@@ -61,7 +61,7 @@ def test_one_record_step_by_step():
 
 
 def test_all_records_keep_the_corrected_delta():
-    """What Theorem F.2 gives for the noise that is asked for: within epsilon and delta of a round, and not by much."""
+    """Theorem F.2 at the calibrated noise stays within a round's epsilon and delta, by a small margin."""
     n, N, R, delta, epsilon = 10, 100_000, 100, 1e-6, 1.0
     sigma = ask("lowy-2023-shuffled-full", batch=n, silos=N).sigma(epsilon)
     e_r, d_r = epsilon / (2 * math.sqrt(2 * R * math.log(2 / delta))), delta / (2 * R)

@@ -1,4 +1,4 @@
-"""Shuffled Gaussian answers: never below what an attack shows, and what limits, the plan and the spec's numbers say."""
+"""Shuffled Gaussian answers: never below an attack's epsilon; limits, plans and the spec's numbers."""
 
 import itertools
 import math
@@ -45,7 +45,7 @@ def losses_of(pair, others, rounds, runs, seed):
 
 
 def opposite(multiplier, records, messages):
-    """The worst place of the others for the target's tail: all of them as far from it as whole data sets can be."""
+    """The worst position of the others for the target's tail: all as far from it as whole data sets can be."""
     step, whole = 1 / multiplier, records / multiplier
     return np.array([[whole], [whole - step]]), np.zeros((messages - 1, 1))
 
@@ -70,7 +70,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_attack_shows_more_than_is_claimed(name):
-    """The likelihood-ratio test of who knows all but the record, against the claim at several deltas."""
+    """The likelihood-ratio test of an adversary who knows all other records, against the claim at several deltas."""
     pair, others, multiplier, records, rounds = ATTACKS[name]
     losses = losses_of(pair, others, rounds, 20_000, 5)
     for delta in (0.1, 0.03, 0.01, 0.003):
@@ -78,7 +78,7 @@ def test_no_attack_shows_more_than_is_claimed(name):
 
 
 def test_where_others_are_near_the_attack_shows_half_of_what_is_claimed():
-    """So a claim that is much too low would be seen."""
+    """The attack would detect a claim that is much too low."""
     pair, others, multiplier, records, rounds = ATTACKS["many rounds"]
     claimed = shuffled_epsilon(multiplier, records, rounds, len(others) + 1, 0.003)
     assert claimed < epsilon_by_hand(math.sqrt(rounds) / multiplier, 0.003) / 3
@@ -86,7 +86,7 @@ def test_where_others_are_near_the_attack_shows_half_of_what_is_claimed():
 
 
 def test_an_attack_shows_where_others_may_lie():
-    """With no charge for the others' distance the claim is false, and this attack sees it."""
+    """Without a charge for the others' distance the claim is false, and this attack detects it."""
     pair, others, multiplier, _, rounds = ATTACKS["far records"]
     as_if_alike = blanket_curve(gaussian_lean(1 / multiplier), len(others) + 1, 1.0, 1e-6)
     epsilon = 0.1
@@ -165,9 +165,9 @@ def test_calibrated_noise_meets_the_target_and_not_by_much(records, rounds, mess
 
 
 def test_the_spec_s_example_needs_far_less_noise_than_locally():
-    """n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6: full batches need sigma = 8.45 L locally, here a third.
+    """At `n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6` full batches need sigma = 8.45 L locally, here a third.
 
-    The spec's closed form asks for sqrt(33 778) = 184 L, for one record of ten.
+    The spec's closed form requires sqrt(33 778) = 184 L, for one record of ten.
     """
     local = 2 / 10 * math.sqrt(100) / mu_by_hand(1.0, 1e-6)
     assert local == pytest.approx(8.45, abs=0.01)

@@ -1,4 +1,4 @@
-"""Silos whose 1/n^2 is no small delta: warned of, and refused where nobody wrote the number."""
+"""Silos whose 1/n^2 is no small delta: a warning, and a refusal unless a config or policy gives the number."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_the_bounds_are_those_of_records(n):
 
 def test_a_warning_is_about_the_smallest_silo_and_rounds_up():
     silos = {"north": 30, "south": 7, "west": 90}
-    said = warning(silos, None, "persons")
-    assert "above 0.001 at 2 of 3 silos, up to 0.0205 (1/n^2 at south, of 7 persons)" in said  # 1/49 = 0.020408
+    message = warning(silos, None, "persons")
+    assert "above 0.001 at 2 of 3 silos, up to 0.0205 (1/n^2 at south, of 7 persons)" in message  # 1/49 = 0.020408
     assert float("0.0205") >= 1 / 49
     assert "at 3 of 3 silos, up to 0.002 (privacy.delta at south" in warning(silos, 0.002, "records")
     assert warning(silos, 1e-4, "records") is None
@@ -54,19 +54,19 @@ def test_a_plan_refuses_one_in_sixteen_unless_a_number_says_so(tmp_path, person)
         make_plan(config(tmp_path, 4, person=person))
     unit = "persons" if person else "records"
     assert f"silo north: privacy.delta = 1/n^2 is 0.0625 for 4 {unit}, above 0.05" in str(caught.value)
-    said = config(tmp_path, 4, "privacy.delta=0.02", person=person)
-    made = make_plan(said)
+    declared = config(tmp_path, 4, "privacy.delta=0.02", person=person)
+    made = make_plan(declared)
     assert made.problem.delta == 0.02
-    assert any("up to 0.02 (privacy.delta at north" in each for each in urgent(said, made))
+    assert any("up to 0.02 (privacy.delta at north" in each for each in urgent(declared, made))
     assert make_plan(config(tmp_path, 4, "privacy.trust=none", "privacy.epsilon=null")).problem.n_silos == 2
     assert make_plan(config(tmp_path, 5)).problem.delta == pytest.approx(1 / 25)
 
 
 def test_a_plan_warns_of_deltas_that_are_large(tmp_path):
-    for records, told in ((31, True), (32, False)):
+    for records, warned in ((31, True), (32, False)):
         experiment = config(tmp_path, records)
-        said = urgent(experiment, make_plan(experiment))
-        assert [f"1/n^2 at north, of {records} records" in each for each in said] == [True] * told
+        messages = urgent(experiment, make_plan(experiment))
+        assert [f"1/n^2 at north, of {records} records" in each for each in messages] == [True] * warned
 
 
 def test_a_cap_at_one_over_n_squared_is_refused_too(tmp_path):
@@ -78,7 +78,7 @@ def test_a_cap_at_one_over_n_squared_is_refused_too(tmp_path):
 
 @pytest.mark.parametrize("key", ["cap", "one_run"])
 def test_a_policy_of_an_operator_has_to_say_so_too(key):
-    """A driver's number is no operator's: at 3 records a delta of 0.11 would pass a policy that says 1/n^2."""
+    """A driver's number does not count for the operator: at 3 records a policy of 1/n^2 would admit a delta of 0.11."""
     held = {"cap": {"epsilon": 9, "delta": 0.2}, "one_run": {"epsilon": 9, "delta": 0.2}}
 
     def approve(n, **changes):

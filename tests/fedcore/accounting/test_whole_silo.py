@@ -1,4 +1,4 @@
-"""What answers cost a silo whose records are all replaced, against closed forms and exact sums over sample sizes."""
+"""Costs of answers when all records of a silo are replaced, against closed forms and exact sums over sample sizes."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.gaussian_curve import delta_by_hand, epsilon_by_hand, mu_by_hand
 DELTA = 1e-5
 C = 0.7
 WHOLE = 2 * C * (1 + 1e-6)
-"""How far the mean of any number of clipped gradients moves when all of them are replaced."""
+"""Largest move of the mean of any number of clipped gradients when all of them are replaced."""
 
 
 def answers(n, sigma, count=1, start=0, batch=None, sampling="full"):
@@ -40,7 +40,7 @@ def squares_of_sizes(records, rate, count):
 
 
 def exact_epsilon(records, rate, multiplier, count, delta, more=0.0):
-    """Of answers that show the sizes of their samples: a Gaussian mechanism with a random mu^2, averaged. `more`: mu^2
+    """Epsilon of answers that show their samples' sizes: a Gaussian mechanism with a random mu^2. `more`: mu^2
     of other answers."""
     law = squares_of_sizes(records, rate, count)
     at = np.flatnonzero(law > 1e-18)

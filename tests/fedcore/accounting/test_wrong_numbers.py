@@ -1,4 +1,4 @@
-"""What is no number of a setting, an event or a curve is refused in a sentence, and never charged as nothing."""
+"""Invalid numbers of a setting, an event or a curve are refused with a sentence, and never charged as zero."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_setting_has_a_sampling_that_there_is(value):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 0, 1.5, True, "1", None])
 @pytest.mark.parametrize("sampling", ["full", "poisson", "once"])
 def test_a_setting_takes_part_with_a_probability(sampling, value):
-    """Of disjoint batches too, where it changes nothing."""
+    """Also for disjoint batches, where it changes nothing."""
     setting = Setting(**(SETTING | {"sampling": sampling, "batch": None if sampling == "full" else 10}))
     with pytest.raises(InputError, match=r"^participation = .* must be above 0 and at most 1$"):
         setting.honest_sampling(1.0, value)
@@ -85,7 +85,7 @@ def test_what_is_no_number_is_no_noise_and_no_target(value):
 )
 @pytest.mark.parametrize("sampling", ["full", "poisson", "without-replacement"])
 def test_an_event_of_what_is_no_number_has_no_price(sampling, change):
-    """-5 counted as a position, and 2.5 answers had a price."""
+    """Once -5 counted as a position, and 2.5 answers had a price."""
     event = GaussianRelease(**(EVENT | {"sampling": sampling, "rate": 1.0 if sampling == "full" else 0.5} | change))
     for call in (lambda: spent([event], 1e-5), lambda: worst_mu_squared([event]), lambda: Charge.of([event], 1e-5)):
         with pytest.raises(ValueError, match="no sound accountant is known here for the event"):
@@ -93,7 +93,7 @@ def test_an_event_of_what_is_no_number_has_no_price(sampling, change):
 
 
 def test_noise_that_is_not_a_number_is_none():
-    """Of samples it ended in a raw error of the composition."""
+    """For samples it once ended in a raw error of the composition."""
     for sampling, rate in (("full", 1.0), ("poisson", 0.5), ("without-replacement", 0.5)):
         event = GaussianRelease(**(EVENT | {"sampling": sampling, "rate": rate, "sigma": math.nan}))
         assert spent([event], 1e-5) == worst_mu_squared([event]) == math.inf
@@ -108,7 +108,7 @@ def test_whole_numbers_of_arrays_are_whole_numbers():
 
 @pytest.mark.parametrize("mu", [-1.0, -1e-300, -math.inf, math.nan])
 def test_a_mu_that_is_none_has_no_curve(mu):
-    """A negative one had delta 0: no mechanism is safer than none."""
+    """A negative epsilon once had delta 0, which no mechanism has."""
     for call in (delta_of, log_delta):
         with pytest.raises(ValueError, match="must be >= 0"):
             call(mu, 1.0)

@@ -1,5 +1,5 @@
-"""Advice from rows made by hand: nearest noise counts most, networks say nothing of convex losses, ties go to the
-plainest."""
+"""Advice from rows made by hand: the nearest noise counts most, networks do not count for convex losses, and ties go to
+the simplest method."""
 
 from __future__ import annotations
 
@@ -57,8 +57,10 @@ def test_facts_are_those_of_the_plan():
 
 @pytest.mark.parametrize("weights", ["equal", "records"])
 def test_noise_of_unequal_silos_is_that_of_their_mean(weights):
-    """By drawing it: silos of 20 to 200 records add noise of deviation sqrt(d ln(1/delta)) / (n epsilon) to a mean that
-    counts them alike or by records; four of six answer."""
+    """By simulation: four of six silos of 20 to 200 records add noise to a mean with equal weights or by records.
+
+    The noise has the deviation sqrt(d ln(1/delta)) / (n epsilon).
+    """
     sizes = [20, 40, 50, 100, 150, 200]
     config = ExperimentConfig.model_validate(
         {

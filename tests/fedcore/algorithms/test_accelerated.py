@@ -49,7 +49,7 @@ def stages_by_hand(rule, R, beta, mu, gap, V2, scale):
 
 
 def silos_gradient(federation, weights, fresh):
-    """Of the participants of round t: the weighted clipped mean at w, of the round's block or of all records."""
+    """The participants' weighted clipped mean at w in round t, over the round's block or all records."""
     records = {name: silo._runs["run"] for name, silo in federation.silos.items()}
     participants = [query.participants for query in federation.queries()]
     phase = federation.plan.phases[0]
@@ -87,7 +87,7 @@ WEIGHTS = {"ash": 0.5, "birch": 0.7, "cedar": 1.8}
     ],
 )
 def test_each_form_by_hand(federate, toy, kind, form, ridge, more):
-    """Two of three silos in a round, and no noise: V^2 is of who takes part, and of blocks; the domain binds."""
+    """Two of three silos in a round, and no noise: V^2 comes from participation and blocks; the domain binds."""
     R, D, L, beta, N, M = 15, 0.6, 0.8, 2.0, 3, 2
     federation = federate(
         kind(rounds=R, form=form, **more),
@@ -147,7 +147,7 @@ def test_scale_and_rule_of_stages():
 
 
 def rounds_until(accuracy, method, problem, curvature, star):
-    """Rounds with exact gradients until the gap is this part of the gap at the start."""
+    """Rounds with exact gradients until the gap is this fraction of the gap at the start."""
     (phase,), state = method.plan(problem).phases, method.init(np.zeros(problem.objective.dim))
     start = (curvature * star**2).sum()
     for asked in range(1, phase.rounds + 1):
@@ -160,7 +160,7 @@ def rounds_until(accuracy, method, problem, curvature, star):
 
 
 def quadratic(kappa, d=50):
-    """Curvatures from 1/kappa to 1, of which the ridge is the least; all directions have an equal part in the gap."""
+    """Curvatures from 1/kappa, the ridge, to 1; all directions have an equal share of the gap."""
     curvature = np.geomspace(1 / kappa, 1.0, d)
     star = curvature**-0.5 / np.linalg.norm(curvature**-0.5)
     problem = problem_of((SiloFacts("a", 8),), d, 10.0, 1.0 - 1 / kappa, 4.0, 1, Budget(None, 1e-3), ridge=1 / kappa)
@@ -183,7 +183,7 @@ def test_the_accelerated_method_takes_the_root_of_the_condition_number_in_rounds
 
 
 def test_stages_halve_the_gap_as_the_theorem_says():
-    """E gap <= Delta 2^-U after U whole stages with noise; by far, which is what `stage_scale` is about."""
+    """E gap <= Delta 2^-U after U whole stages with noise, by a wide margin, for which `stage_scale` exists."""
     kappa, sigma = 20.0, 0.02
     problem, curvature, star = quadratic(kappa, d=10)
     problem = changed(problem, clip=0.5)
@@ -208,7 +208,7 @@ def test_stages_halve_the_gap_as_the_theorem_says():
 
 @pytest.mark.parametrize("form", ["one-stage", "regularised"])
 def test_one_stage_and_a_regulariser_stay_below_the_convex_bound(form):
-    """Of merely convex problems: beta D^2 / R^2 + V D / sqrt(R), of which 16 to 24 % are measured (spec 6.5)."""
+    """For merely convex problems: beta D^2 / R^2 + V D / sqrt(R); 16 to 24 % of that are measured (spec 6.5)."""
     d, R, D, beta, sigma = 20, 60, 2.0, 1.0, 0.05
     curvature = np.concatenate([np.zeros(10), np.linspace(0.01, 1.0, 10)])
     star = np.full(d, 1 / math.sqrt(d))

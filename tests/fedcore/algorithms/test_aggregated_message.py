@@ -1,5 +1,7 @@
-"""The aggregated message of unequal silos, weights and a random number of participants: unbiased, with the variance of
-the spec (isrl-dp-fl 4, 5.1, 6.8, 6.9), by simulation through the round loop."""
+"""The aggregated message of unequal silos, with weights and a random number of participants.
+
+It is unbiased and has the variance of the spec (isrl-dp-fl 4, 5.1, 6.8, 6.9), by simulation through the round loop.
+"""
 
 import math
 
@@ -17,7 +19,7 @@ WEIGHTS = (2.4, 0.5, 1.2, 0.2, 0.4, 1.3)
 """c_i = p_i N."""
 N, D, CLIP, EPSILON, DELTA = len(SIZES), 5, 1.5, 100.0, 1e-5
 STEP = 1e-9
-"""So short that all rounds ask about the same model: w moves by a millionth."""
+"""A step so short that all rounds query the same model: w moves by a millionth."""
 
 
 def records():
@@ -31,7 +33,7 @@ def records():
 
 
 def gradients(X, y):
-    """Of the squared loss at w = 0, each clipped to norm CLIP, one after the other."""
+    """Gradients of the squared loss at w = 0, each clipped to norm CLIP, one after the other."""
     rows = [-label * row for row, label in zip(X, y, strict=True)]
     return np.array([g * min(1.0, CLIP / math.sqrt(sum(g * g))) for g in rows])
 
@@ -82,8 +84,8 @@ def test_it_is_unbiased_and_its_variance_is_the_specs(law, batch, epsilon, feder
 
     g = {name: gradients(*data[name]) for name in data}
     means = np.array([c * g[name].mean(0) for c, name in zip(WEIGHTS, g, strict=True)])
-    wanted = means.mean(0)  # of sum p_i F_i, with p_i = c_i / N
-    # Of a silo's sample, one record in or out by its own coin of chance q: (1 - q) / (q n^2) |g_j|^2.
+    wanted = means.mean(0)  # The gradient of sum p_i F_i, with p_i = c_i / N.
+    # Variance of a silo's sample, with each record in by its own coin of chance q: `(1 - q) / (q n^2) |g_j|^2`.
     sampling = np.array([(1 - rate) / (rate * SIZES[name] ** 2) * np.sum(g[name] ** 2) for name in g])
     sigma = np.array([shares[name].sigma for name in g])
     own = np.mean(np.square(WEIGHTS) * (sampling + D * sigma**2))
@@ -98,8 +100,8 @@ def test_it_is_unbiased_and_its_variance_is_the_specs(law, batch, epsilon, feder
     assert error < 0.06 * predicted
     assert np.mean(squares) == pytest.approx(predicted, abs=4 * error)
     assert np.sum((mean - wanted) ** 2) < 16 * predicted / rounds
-    # So close that others would be told from it: the mean number in place of the harmonic one, no weight on noise and
-    # samples, and, where that is most of it, no term of which silos.
+    # The agreement excludes wrong formulas: the mean number in place of the harmonic one, and no weight on noise and
+    # samples. Where the choice of silos dominates, it also excludes a formula without that term.
     M = 1 / expectation(law, lambda m: 1 / m)
     others = [variance(expectation(law, lambda m: m))]
     others += [] if own == 0 else [np.mean(sampling + D * sigma**2) / M + predicted - own / M]
@@ -108,7 +110,7 @@ def test_it_is_unbiased_and_its_variance_is_the_specs(law, batch, epsilon, feder
 
 
 def test_weights_scale_noise_to_that_of_the_scaled_lipschitz_constant(federate):
-    """c_i sigma_i is what L_i p_i N in place of L_i asks for (5.1, 6.8), and alike at all silos where c_i is n_i's."""
+    """c_i sigma_i is the sigma for L_i p_i N in place of L_i (5.1, 6.8), and equal at all silos if c_i is by size."""
     total, rounds = sum(SIZES.values()), 7
     weights = tuple(N * n / total for n in SIZES.values())
     plan = federate(
@@ -125,7 +127,7 @@ def test_weights_scale_noise_to_that_of_the_scaled_lipschitz_constant(federate):
 
 
 def test_noise_at_the_server_is_that_of_the_scaled_constants(federate):
-    """Full batches, all silos: without noise each round has one message, so what varies is noise alone."""
+    """Full batches, all silos: without noise each round has one message, so all variation is noise."""
     data, rounds = records(), 800
     method = Mbsgd(step=STEP, rounds=rounds)
     options = {"delta": DELTA, "clip": CLIP, "weights": WEIGHTS}

@@ -14,7 +14,7 @@ from fedcore.messages import Query
 from fedcore.models import SoftmaxRegression
 
 ONE = {"a": (np.ones((1, 1)), [4.0]), "b": (np.ones((2, 1)), [-2.0, 0.0])}
-"""Losses (w - 4)^2 / 2; (w + 2)^2 / 2 and w^2 / 2."""
+"""Records of the losses (w - 4)^2 / 2; (w + 2)^2 / 2 and w^2 / 2."""
 
 
 def rough(rng, silos=3, d=4):
@@ -25,7 +25,7 @@ def rough(rng, silos=3, d=4):
 
 
 def test_the_recursion_by_hand_with_both_bounds_at_work(federate):
-    """C_1 = 3, C_2 = 1/2, eta = 1/2, T = 3, from 0: see the comments."""
+    """By hand with C_1 = 3, C_2 = 1/2, eta = 1/2, T = 3, from 0: see the comments."""
     method = Diff2(rounds=5, period=3, step=0.5, slope=0.5)
     federation = federate(method, ONE, epsilon=None, clip=3.0, diameter=100.0)
     found = [(float(s.w[0]), float(s.estimate[0])) for _, _, s in federation.play()]
@@ -232,15 +232,15 @@ def test_the_second_model_of_a_turn_is_one_that_its_steps_went_through(federate)
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         ({"batch": 13}, "batch = 13 is more than the 12 records of silo a"),
         ({"period": 9}, "period = 9 must be at most algorithm.rounds = 8"),
     ],
 )
-def test_what_does_not_fit_the_silos_is_said(change, said, federate):
+def test_what_does_not_fit_the_silos_is_said(change, message, federate):
     data = {name: (np.ones((12, 2)), np.arange(12.0)) for name in "ab"}
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         federate(dataclasses.replace(Diff2Bvr(rounds=8, period=4), **change), data)
 
 
@@ -277,7 +277,7 @@ def test_hand_worked_fractions_agree():
 
 
 def test_a_rounds_curve_by_hand(federate):
-    """The recursion of above: whether it restarts, step, bound, noise and norm of the estimate of each round."""
+    """Each round of the recursion above: restart or not, step, bound, noise, and norm of the estimate."""
     method = Diff2(rounds=5, period=3, step=0.5, slope=0.5)
     federation = federate(method, ONE, epsilon=None, clip=3.0, diameter=100.0)
     states = [method.init(np.zeros(1)), *(state for _, _, state in federation.play())]
@@ -296,20 +296,20 @@ def test_a_rounds_curve_by_hand(federate):
     "method", [Diff2(rounds=9, period=4, step=0.01), Diff2Bvr(rounds=9, period=4, step=0.01, local_steps=3, batch=2)]
 )
 def test_the_noise_of_a_rounds_curve_is_that_of_the_mean_of_its_answers(method, federate):
-    """Of records whose gradients are all zero answers are noise. Turns of local steps have no such number."""
+    """With records whose gradients are all zero, answers are noise. Turns of local steps have no such number."""
     data = {name: (np.zeros((10, 2000)), np.ones(10)) for name in "abc"}
     federation = federate(method, data, epsilon=1.0, diameter=1e6)
     (phase,), before, looked = federation.plan.phases, method.init(np.zeros(2000)), 0
     for query, releases, state in federation.play():
-        told = method.curve(before, state, phase)
+        curve = method.curve(before, state, phase)
         if len(releases) == 1:
-            assert told == {}
+            assert curve == {}
         else:
             mean = sum(release.payload for release in releases) / 3
             step = np.linalg.norm(query.arrays["w"] - query.arrays.get("before", query.arrays["w"]))
-            assert told["estimate/restart"] == float("before" not in query.arrays)
-            assert "before" not in query.arrays or told["estimate/step_norm"] == pytest.approx(step, rel=1e-12)
-            assert mean.std() == pytest.approx(told["estimate/noise"], rel=0.1)
+            assert curve["estimate/restart"] == float("before" not in query.arrays)
+            assert "before" not in query.arrays or curve["estimate/step_norm"] == pytest.approx(step, rel=1e-12)
+            assert mean.std() == pytest.approx(curve["estimate/noise"], rel=0.1)
             looked += 1
         before = state
     assert looked == 9

@@ -1,4 +1,4 @@
-"""The test that stops a run whose number for beta is too small: what it sees, what it never says, what it needs."""
+"""The check that stops a run whose beta is too small: its findings, its silence about records, its requirements."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_steps_of_a_long_stage_are_unstable_from_four_thirds_of_upsilon_on(upsil
 
 @pytest.mark.parametrize(("r", "mu", "curvature"), [(1, 0.0, 7.0), (4, 0.0, 5.0), (7, 0.2, 2.0), (30, 0.01, 9.0)])
 def test_a_rounds_amplification_is_the_spectral_radius_of_its_step(r, mu, curvature):
-    """By the power method on the step itself, as the server takes it."""
+    """The largest eigenvalue by the power method on the server's own step."""
     at = AccelerationCoefficients.at(r, 1.5, mu)
 
     def step(pair):
@@ -89,9 +89,9 @@ def test_a_rounds_amplification_is_the_spectral_radius_of_its_step(r, mu, curvat
 def test_a_number_that_is_far_too_small_ends_with_the_sentence_and_what_it_names_runs():
     method = LocalizedAccelerated(rounds=30, lam=1e-3, max_phases=1, smoothness=0.01)
     sentence = r"algorithm.smoothness = 0.01 is less than the curvature .* in round 1\."
-    with pytest.raises(InputError, match=sentence) as said:
+    with pytest.raises(InputError, match=sentence) as raised:
         quadratics(method, method.plan(problem()), [1.0, 0.5, 0.01, 0.0])
-    words = str(said.value).split()
+    words = str(raised.value).split()
     named = float(words[words.index("least") + 1].rstrip(","))
     assert 0.01 * 8 / 3 < named <= 1.0 + 1e-9
     enough = replace(method, smoothness=max(named, 0.5))
@@ -108,7 +108,7 @@ def test_with_noise_it_is_seen_too_where_the_noise_lets_it_be():
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_number_that_is_right_is_never_stopped_however_loud_the_noise(seed):
-    """Phases of ever fewer records and ever more noise; H has exactly the number, so every alarm would be false."""
+    """Phases of ever fewer records and ever more noise; H has exactly that beta, so every alarm would be false."""
     method = LocalizedAccelerated(rounds=12, lam=1e-3, smoothness=1.0)
     quadratics(method, method.plan(problem(epsilon=0.5, clip=1.0)), [1.0, 1.0, 0.3, 0.0], seed)
 
@@ -141,7 +141,7 @@ def test_watching_changes_no_bit_of_what_is_asked_and_made():
 
 
 def test_a_certificate_is_wrong_as_seldom_as_it_says():
-    """Messages of curvature 2 along every direction, so any excess is noise; 5 % asked for, over 4,000 draws."""
+    """Messages of curvature 2 in every direction, so any excess is noise; level 5 %, over 4,000 draws."""
     rng, alarms = np.random.default_rng(1), 0
     for _ in range(4000):
         asked = rng.standard_normal(6)
@@ -166,7 +166,7 @@ def test_the_variance_of_a_mean_message_is_that_of_draws():
 
 @pytest.mark.parametrize(("participants", "batch"), [(4, 8), (2, None), (2, 8)])
 def test_the_error_of_drawn_silos_and_records_is_bounded_as_often_as_said(participants, batch):
-    """Records all of norm C, half of each silo's opposite to the rest and silos apart: 2,000 draws, 5 % asked for."""
+    """Records all of norm C, half of each silo's opposite to the rest, silos different: level 5 %, 2,000 draws."""
     made = problem(clip=1.0, participants=participants)
     phase = make_phase(made, 1, 3, {silo.name: (0, silo.n) for silo in made.silos}, batch=batch)
     rng, rate = np.random.default_rng(3), phase.rate
@@ -193,7 +193,7 @@ def test_nothing_that_is_not_drawn_is_allowed_for():
 @pytest.mark.parametrize("form", ["one-stage", "regularised", "multi-stage"])
 @pytest.mark.parametrize("kind", [AcceleratedMbsgd, OnePassAcceleratedMbsgd])
 def test_every_accelerated_method_takes_the_known_beta(kind, form):
-    """As if the worst case had been the number all along; and too small a number stops it."""
+    """The run equals one with the worst case as beta; a beta that is too small stops it."""
     ridge = 0.01 if form == "multi-stage" else 0.0
     asked = changed(problem(clip=1.0), ridge=ridge)
     given, worst = (kind(form=form, rounds=40, smoothness=each) for each in (0.5, "worst-case"))

@@ -37,7 +37,7 @@ def naive_gradient(X, y, w):
 
 
 def batches(federation, name, query, steps):
-    """The records of a silo's local steps, one after the other, by the samples that it draws for its asks."""
+    """The records of a silo's local steps, one after the other, from the samples of its questions."""
     silo, event = federation.silos[name], federation.plan.phases[query.phase - 1].event(name, query.round)
     approved = silo._runs["run"]
     stream = draws(approved.key, struct.pack("<QQQ", query.phase, query.round, 1), "sample")
@@ -50,7 +50,7 @@ def batches(federation, name, query, steps):
 
 
 def paper(federation, *, control, prox=0.0, ridge=0.0):
-    """x^T by the published listings, with the drawn silos and samples of the run; `control`: Algorithm 1, else 2."""
+    """x^T by the published listings, with the run's drawn silos and samples; `control`: Algorithm 1, else 2."""
     method, plan = federation.context.method, federation.plan
     names = [silo.name for silo in plan.problem.silos]
     d, K = plan.problem.objective.dim, plan.phases[-1].schedule.answers
@@ -138,7 +138,7 @@ def test_the_servers_control_variate_is_the_mean_of_all_silos(federate):
 
 
 def test_with_one_local_step_and_all_silos_control_variates_change_nothing(federate, toy):
-    """With the same noise; here there is none, so that both methods ask the same of the same samples' records."""
+    """With equal noise, here none, both methods query the same samples' records."""
     same = {"rounds": 8, "local_steps": 1, "sampling_rate": 1.0, "step": 0.4}
     kept = federate(Scaffold(**same), toy, epsilon=None).final()
     plain = federate(Fedavg(**same), toy, epsilon=None).final()
@@ -231,7 +231,7 @@ def test_a_warm_starts_charge_is_one_turn_and_all_later_rounds(federate):
 
 
 def test_floats_of_a_warm_start_are_those_that_its_draws_come_to_on_average(federate):
-    """400 runs' public draws; each silo answers there once at most, so a round may be without a question."""
+    """400 runs' public draws; each silo answers at most once there, so a round may have no question."""
     federation = warm(federate)
     first, later = federation.plan.phases
     counted = []
@@ -259,7 +259,7 @@ def test_too_few_rounds_for_a_warm_start_are_refused(federate, toy):
 
 
 def test_local_steps_that_run_away_are_held_where_no_predictor_overflows(federate, toy, monkeypatch):
-    """Else records with a zero in the right place would be no numbers, others infinite: time would tell them apart."""
+    """Without the bound, some records would give NaN and others infinity, and timing would distinguish them."""
     asked, summed = [], Linear.clipped_gradient_sum
 
     def noting(self, w, *records):
@@ -286,7 +286,7 @@ def test_steps_that_a_ridge_or_prox_term_makes_grow_are_refused(federate, toy):
 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_model_that_ran_away_is_refused_in_any_round(rounds, federate, toy):
-    """Also in the last one, whose model no silo is asked about."""
+    """Also in the last round, whose model no silo is queried about."""
 
     class Wild(Fedavg):
         def server_update(self, state, messages, phase):
@@ -333,7 +333,7 @@ def test_floats_count_what_travels(name, federate, toy):
     up = down = 0
     for query, releases, _ in federation.play():
         up += sum(release.payload.size for release in releases)
-        down += sum(array.size for silo in query.participants for array in query.asked(silo).values())
+        down += sum(array.size for silo in query.participants for array in query.arrays_for(silo).values())
     totals = federation.plan.as_json()["totals"]
     assert (totals["floats_up"], totals["floats_down"]) == (up, down)
     assert down == up * (2 if name == "scaffold" else 1)

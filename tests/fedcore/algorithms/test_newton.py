@@ -1,4 +1,4 @@
-"""Methods of second order: against Newton's method written plainly, and what they send, reveal and refuse."""
+"""Methods of second order: against a plain Newton's method; their messages, disclosures and refusals."""
 
 import math
 from itertools import pairwise
@@ -87,7 +87,7 @@ def test_all_answers_together_spend_what_the_plan_says(federate, silos, period, 
 
 
 def test_noise_that_hides_curvature_lengthens_no_step(federate, silos):
-    """With hardly any budget the noised Hessian says nothing: steps are about the gradient over the noise's size."""
+    """With a tiny budget the noised Hessian is all noise: steps are about the gradient divided by the noise's size."""
     for seed in range(5):
         federation = federate(NoisedNewton(rounds=3), silos, epsilon=0.01, delta=1e-3, seed=seed, **SMOOTH)
         for _, releases, state in federation.play():
@@ -98,10 +98,10 @@ def test_noise_that_hides_curvature_lengthens_no_step(federate, silos):
 
 
 @pytest.mark.parametrize(
-    "loss, smoothness, said", [(SoftmaxRegression(3), 0.5, "linear model"), (Logistic(), math.inf, "smoothness")]
+    "loss, smoothness, message", [(SoftmaxRegression(3), 0.5, "linear model"), (Logistic(), math.inf, "smoothness")]
 )
-def test_other_models_and_losses_without_a_hessian_are_refused(federate, silos, loss, smoothness, said):
-    with pytest.raises((InputError, SiloError), match=said):
+def test_other_models_and_losses_without_a_hessian_are_refused(federate, silos, loss, smoothness, message):
+    with pytest.raises((InputError, SiloError), match=message):
         federate(NoisedNewton(), silos, loss=loss, smoothness=smoothness, diameter=10.0)
 
 
@@ -124,7 +124,7 @@ def test_a_silo_sends_what_it_keeps_and_the_server_puts_it_where_it_belongs(fede
 
 
 def naive_solver(g, H, points, step, M):
-    """GMSolver on the whole loss, without noise, as the spec has it (dp-fcrn 5.2)."""
+    """GMSolver of the spec (dp-fcrn 5.2) on the whole loss, without noise."""
     theta, total = np.zeros(g.size), np.zeros(g.size)
     for s in range(points):
         total += 2 * (s + 1) / (points * (points + 1)) * theta
@@ -172,7 +172,7 @@ def test_answers_of_a_round_are_about_one_record(federate, silos):
 
 
 @pytest.mark.parametrize(
-    "method, calibration, said",
+    "method, calibration, message",
     [
         (NoisedNewton(), "paper", "no paper has this method; choose exact"),
         (DpFcrn(), "paper", "for one record a round; choose exact, or paper with algorithm.sampling = record"),
@@ -181,8 +181,8 @@ def test_answers_of_a_round_are_about_one_record(federate, silos):
         (DpFcrn(step_rule="paper"), "exact", r"needs algorithm\.convexity, or model\.ridge, above 0"),
     ],
 )
-def test_what_has_no_noise_or_no_schedule_is_refused_in_a_sentence(federate, silos, method, calibration, said):
-    with pytest.raises(InputError, match=said):
+def test_what_has_no_noise_or_no_schedule_is_refused_in_a_sentence(federate, silos, method, calibration, message):
+    with pytest.raises(InputError, match=message):
         federate(method, silos, epsilon=0.8, calibration=calibration, **SMOOTH)
 
 

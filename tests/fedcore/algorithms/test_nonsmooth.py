@@ -25,7 +25,7 @@ from tests.selection import some_in_make_test
 
 
 def problem(n=256, silos=16, d=20, L=1.0, D=4.0, epsilon=2.0, delta=1e-5, participants=None, calibration="exact"):
-    """By default the worked example of spec section 4, for a nonsmooth loss."""
+    """A problem with a nonsmooth loss; by default the worked example of spec section 4."""
     facts = tuple(SiloFacts(f"s{i}", n) for i in range(silos))
     return problem_of(facts, d, L, math.inf, D, participants or silos, Budget(epsilon, delta, calibration))
 
@@ -360,7 +360,7 @@ def test_an_experiment_trains_on_the_smoothed_loss_and_reports_the_loss(smoothin
 
 
 def test_a_silo_answers_with_the_smoothed_derivative(federate):
-    """One record x = (0.5,), y = 1 at w = 1: hinge slope -1, envelope of weight 1 has -min(1, 1 - 0.5) = -0.5."""
+    """One record x = (0.5,), y = 1 at w = 1: the hinge has slope -1, its envelope of weight 1 `-min(1, 1 - 0.5)`."""
     data = {"a": (np.full((4, 1), 0.5), np.ones(4))}
     for loss, slope in ((Hinge(), -1.0), (Moreau(Hinge(), 1.0), -0.5), (Convolution(Hinge(), 1.0, 1), -0.75)):
         federation = federate(Mbsgd(rounds=1), data, epsilon=None, loss=loss, smoothness=1.0)

@@ -29,7 +29,7 @@ def blobs(silos=4, n=50, d=3, seed=0):
 
 @pytest.mark.parametrize("ridge", [0.01, 0.5])
 def test_squared_loss_reaches_the_ridge_regression_of_scikit_learn(federate, ridge):
-    """Mean of (z - y)^2 / 2 plus ridge |w|^2 / 2 is its sum of (z - y)^2 + alpha |w|^2 at alpha = n ridge."""
+    """Its objective, the sum of `(z - y)^2` plus `alpha |w|^2`, is ours times 2 n at alpha = n ridge."""
     data, X, y = blobs()
     found = federate(
         Mbsgd(step=0.5, rounds=400, average="last"), data, epsilon=None, clip=1e6, diameter=100.0, ridge=ridge
@@ -74,8 +74,8 @@ def test_it_changes_no_event_and_no_first_answer(federate, name):
         federation = federate(method, data, epsilon=None, clip=0.5, ridge=ridge)
         first = federation.ask(federation.context.query(federation.start))
         sent.append([release.payload for release in first])
-    # The split and samples follow from the plan's digest too, so answers are alike only where all records are asked.
-    one = method.sends_sums or not method.several_answers  # later steps of a silo go on from the ridge term's pull
+    # The split and samples depend on the plan's digest too, so answers are equal only if they cover all records.
+    one = method.sends_sums or not method.several_answers  # Later local steps include the ridge term's effect.
     if (
         one
         and plans[0].phases[0].n == 16

@@ -62,9 +62,9 @@ def test_stage_plan_of_a_very_long_run_without_noise_ends():
 def test_means():
     rng = np.random.default_rng(0)
     rows = list(rng.standard_normal((7, 3)))
-    kept = [row.copy() for row in rows]
+    before = [row.copy() for row in rows]
     np.testing.assert_allclose(mean_message(Messages(enumerate(rows))), np.mean(rows, axis=0), rtol=1e-14)
-    np.testing.assert_array_equal(rows, kept)
+    np.testing.assert_array_equal(rows, before)
     mean = np.zeros(3)
     for count, row in enumerate(rows):
         mean = running_mean(mean, count, row)
@@ -234,7 +234,7 @@ def test_each_phase_without_noise_solves_its_regularised_problem(federate, kind)
 
 
 def test_accelerated_stays_below_its_error_bound_with_noise(federate):
-    """Section 6.1: E gap <= 2 ups |w_0 - w*|^2 / (R(R+1)) + 4 V^2 (R+2) / (3 ups), mean of 40 runs on a quadratic."""
+    """Section 6.1: `E gap <= 2 ups |w_0 - w*|^2 / (R(R+1)) + 4 V^2 (R+2) / (3 ups)`, mean of 40 runs on a quadratic."""
     R, beta, ups, sigma, d = 30, 1.0, 4.0, 0.3, 10
     method = LocalizedAccelerated(lam=1e-6, rounds=R, max_phases=1)
     problem = problem_of((SiloFacts("a", 8),), d, 1e3, beta, 1e9, 1, Budget(None))

@@ -20,14 +20,14 @@ NAMES = {
 
 
 def write_idx(path: Path, shape: Sequence[int], entries: bytes) -> Path:
-    """An IDX file of unsigned bytes; gzipped if the name ends in .gz."""
+    """Writes an IDX file of unsigned bytes; gzipped if the name ends in .gz."""
     content = struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + entries
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
 
 def write_images(folder: Path, flavour: str = "mnist", per_digit: int = 12, side: int = 4, zipped: bool = False) -> str:
-    """Images of the digits 0 to 9 in turn, no two alike; the last fifth in the test file. Returns the folder."""
+    """Writes different images of the digits 0 to 9 in turn, the last fifth to the test file. Returns the folder."""
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(4)
     digits = [k % 10 for k in range(10 * per_digit)]

@@ -1,4 +1,4 @@
-"""synthetic(alpha, beta): moments against the formulas of its law, and what a silo's records do not depend on."""
+"""synthetic(alpha, beta): moments against the formulas of its law, and independence of a silo's records from others."""
 
 from collections import Counter
 
@@ -57,7 +57,7 @@ def test_alpha_and_beta_are_variances_on_top_of_one(alpha, beta):
 
 
 def test_entries_of_a_law_have_means_of_their_own():
-    """Not one scalar for all, as in the recipe of FedProx: entries of one user are uncorrelated."""
+    """Entries of one user are uncorrelated; FedProx's recipe has one scalar for all."""
     weights, bias, mean = laws(5.0, 5.0)
     for drawn in (weights.reshape(len(weights), -1), bias, mean):
         between_users = drawn.mean(axis=1).var()
@@ -153,7 +153,7 @@ def test_global_z_scores_by_a_plain_loop():
 
 
 def test_row_minmax_by_a_plain_loop_over_lists():
-    """As the released code does: record j, some entries rescaled already, in place of column j; the test part alike."""
+    """The released code's step: record j, partly rescaled already, in place of column j; the test part likewise."""
     plain, made = make(silos=3, beta=2.0), make(silos=3, beta=2.0, standardise="row-minmax")
     for index, name in enumerate(plain.silos):
         train = plain.silos[name].features.tolist()
@@ -230,7 +230,7 @@ def config(standardise="none"):
 
 @pytest.mark.usefixtures("policies")
 @pytest.mark.parametrize(
-    ("standardise", "said"),
+    ("standardise", "message"),
     [
         ("none", None),
         ("global", "means and standard deviations of all silos' records"),
@@ -238,16 +238,16 @@ def config(standardise="none"):
     ],
 )
 def test_standardised_data_are_said_to_be_outside_of_the_guarantee_and_refused_by_guarded_silos(
-    tmp_path, standardise, said
+    tmp_path, standardise, message
 ):
     made = Experiment.prepare(config(standardise), tmp_path / "silos")
     tags = privacy_tags(made.config, made.plan)
     for text in (stamp(made.config), tags["privacy.noise"], tags["privacy.statement"]):
-        assert (f"OUTSIDE OF THE GUARANTEE (data.standardise = {standardise})" in text) == (said is not None)
-        assert said is None or said in text
-    assert tags["privacy.statement"].startswith("With the preparation's constants given") == (said is not None)
+        assert (f"OUTSIDE OF THE GUARANTEE (data.standardise = {standardise})" in text) == (message is not None)
+        assert message is None or message in text
+    assert tags["privacy.statement"].startswith("With the preparation's constants given") == (message is not None)
     spec = SiteSpec(made.dataset.sources, 0, "sqlite", LedgerFolders.below(tmp_path), guarded=True)
-    if said is None:
+    if message is None:
         register_all(made.dataset.sources, LedgerFolders.below(tmp_path))
         open_site(spec).close()
         return
@@ -256,6 +256,6 @@ def test_standardised_data_are_said_to_be_outside_of_the_guarantee_and_refused_b
 
 
 def test_ways_to_standardise_are_ways_to_prepare_the_same_persons():
-    """A sweep's account of a silo adds them up, though each is a data set of its own."""
+    """A sweep's account of a silo adds them up, although each is a separate data set."""
     keys = {records_of(config(kind).data) for kind in ("none", "global", "row-minmax")}
     assert len(keys) == 1 != len(keys | {records_of(config().data.model_copy(update={"alpha": 1.0}))})

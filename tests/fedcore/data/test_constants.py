@@ -1,4 +1,4 @@
-"""Constants of the preparation: from whose records they come, that they are recorded, and who refuses them."""
+"""Constants of the preparation: the records behind them, their record in files, and refusals by silos."""
 
 import hashlib
 from dataclasses import replace
@@ -41,7 +41,7 @@ def pixels(path):
 
 
 def replace_record(path, row):
-    """Writes the file anew with that row's pixels turned to black."""
+    """Writes the file again with that row's pixels turned to black."""
     table = pa.parquet.read_table(path)
     for k, name in enumerate(table.column_names[:-2]):
         cells = table[name].to_pylist()
@@ -115,7 +115,7 @@ def test_other_images_are_another_data_set(tmp_path, folder, images):
 
 
 def test_with_public_constants_a_record_moves_its_own_row_only(tmp_path, folder):
-    """And with constants from all silos it moves those of others, in other silos too: why they are refused."""
+    """With constants from all silos one record moves prepared records of other silos; so such constants are refused."""
     moved = {}
     for pca in (PUBLIC, POOLED):
         root, data = tmp_path / pca.constants, MnistData(folder=folder, pca=pca)
@@ -177,7 +177,7 @@ def test_a_silo_takes_no_other_constants_than_those_that_were_agreed(tmp_path, f
 @pytest.mark.usefixtures("policies")
 @pytest.mark.parametrize(("pca", "refused"), [(POOLED, True), (PUBLIC, False)])
 def test_a_guarded_site_takes_public_constants_only(tmp_path, folder, pca, refused):
-    """Whatever the driver's config says: the site looks at what it is given."""
+    """The site checks the constants that it receives, whatever the driver's config has."""
     sources = prepare(MnistData(folder=folder, pca=pca), MODEL, 0, tmp_path / "silos").sources
     spec = SiteSpec(sources[:2], 0, "sqlite", LedgerFolders.below(tmp_path), guarded=True)
     if not refused:

@@ -1,4 +1,4 @@
-"""From configuration to silos: planning agrees with running, and faulty files are told before work starts."""
+"""From configuration to silos: planning agrees with running, and faulty files are reported before work starts."""
 
 import hashlib
 import json
@@ -80,14 +80,15 @@ def test_generated_data_are_made_once(tmp_path):
 
 
 @pytest.mark.parametrize("labels", ["odd-even", "digit"])
-def test_keys_that_came_later_leave_data_sets_their_names(labels):
-    """A name is `source` and a digest of the recipe, written down here as it was before there were splits, but for the
-    generator's version: were it to change, accounts of silos would begin anew."""
-    recipe = {"generator": 3, "seed": 7, "data": {"source": "digits", "test_fraction": 0.2}}
+def test_the_name_of_a_data_set_is_the_digest_of_its_recipe(labels):
+    """A name is `source` and a digest of the recipe without labels; if it changed, accounts would begin at zero."""
+    data = {"source": "digits", "split": "odd-even", "homogeneity": 0.0, "similarity": None, "test_fraction": 0.2}
+    recipe = {"generator": 3, "seed": 7, "data": data}
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
     assert dataset_name("digits", _recipe(DigitsData(labels=labels), 7)) == f"digits-{digest}"
     recipe["data"] = {"source": "synthetic", **{k: v for k, v in SMALL.model_dump().items() if k != "source"}}
     keys = {"source", "silos", "records", "features", "heterogeneity", "test_records", "classes"}
+    keys |= {"offset", "informative", "condition"}
     assert recipe["data"].keys() == keys and _recipe(SMALL, 7) == recipe
 
 
@@ -138,7 +139,7 @@ def test_users_files(tmp_path, monkeypatch):
 
 
 def test_a_file_keeps_its_version_whatever_is_asked_of_it(tmp_path):
-    """Else another choice of columns, or one more silo, would look like fresh records."""
+    """Otherwise another choice of columns, or one more silo, would look like fresh records."""
     for name in ("north", "south"):
         write_csv(tmp_path / f"{name}.csv")
     both = prepare(files(tmp_path), MODEL, 0, tmp_path / "root")

@@ -1,4 +1,4 @@
-"""Simulated silos: partitions, what they share, and what they do not depend on."""
+"""Simulated silos: partitions, shared parts, and independence."""
 
 from collections import Counter
 

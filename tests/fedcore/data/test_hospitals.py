@@ -1,4 +1,4 @@
-"""The four hospitals: the files that come with fedcore, who has which records, and the benchmark's list of rows."""
+"""The four hospitals: the files that come with fedcore, each one's records, and the benchmark's list of rows."""
 
 import csv
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_files_hold_the_published_numbers_of_records_and_classes():
 
 
 def test_the_list_is_that_of_the_benchmark():
-    """Made again as the benchmark's published loader makes it: rows with a hole are dropped, then split by label."""
+    """Repeats the benchmark's published loader: drops rows with missing values, then splits by label."""
     baseline = []
     for name, (train, test) in rows("flamby").items():
         records = raw(name)

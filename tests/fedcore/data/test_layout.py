@@ -1,4 +1,4 @@
-"""Writing silos: whole or not at all, once, by whoever comes first."""
+"""Writing of silos' files: atomic, and once, by the first of several processes."""
 
 import errno
 import json

@@ -49,7 +49,11 @@ def test_every_record_of_the_file_is_in_one_place(tmp_path, monkeypatch, block, 
 
 @pytest.mark.parametrize(
     "suffix, pack, right",
-    [(".gz", gzip.compress, "gzipped, as"), (".bz2", bz2.compress, "packed as"), (".xz", lzma.compress, "packed as")],
+    [
+        (".gz", gzip.compress, "gzipped, as"),
+        (".bz2", bz2.compress, "compressed as"),
+        (".xz", lzma.compress, "compressed as"),
+    ],
 )
 def test_packed_files_are_the_same_data(tmp_path, suffix, pack, right):
     plain = written(tmp_path / "a")
@@ -59,10 +63,10 @@ def test_packed_files_are_the_same_data(tmp_path, suffix, pack, right):
     one, two = (libsvm(section(path), 0).test for path in (plain, packed))
     np.testing.assert_array_equal(one.features, two.features)
     packed.write_bytes(pack(plain.read_bytes())[:-9])
-    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its name says"):
+    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its suffix requires"):
         silo_sizes(section(packed))
     packed.write_bytes(plain.read_bytes())
-    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its name says"):
+    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its suffix requires"):
         silo_sizes(section(packed))
 
 
@@ -78,7 +82,7 @@ def test_comments_and_empty_lines_are_no_records_and_only_the_first_are_read_if_
 
 
 @pytest.mark.parametrize(
-    "line, said",
+    "line, message",
     [
         ("1 1:2 x", "it must be: label index:value"),
         ("1 1:2 3:", "it must be: label index:value"),
@@ -92,26 +96,26 @@ def test_comments_and_empty_lines_are_no_records_and_only_the_first_are_read_if_
         ("\xff\xfe", "it must be: label"),
     ],
 )
-def test_a_line_that_does_not_parse_is_named_by_file_and_number(tmp_path, line, said):
+def test_a_line_that_does_not_parse_is_named_by_file_and_number(tmp_path, line, message):
     path = written(tmp_path / "a")
     lines = path.read_text().splitlines()
     path.write_text("\n".join(["# one line more", *lines[:30], line, *lines[31:]]) + "\n", encoding="latin-1")
-    with pytest.raises(InputError, match=rf"file .*/a, line 32: {said}") as caught:
+    with pytest.raises(InputError, match=rf"file .*/a, line 32: {message}") as caught:
         libsvm(section(path), 0)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "changes, said",
+    "changes, message",
     [
         ({"silos": 22}, r"silos = 22: 53 records, of which data\.test_fraction = 0\.2 sets aside 11, leave 1 to each"),
         ({"test_fraction": 0.01}, r"test_fraction = 0\.01 sets aside 1 of 53 records, but two at least are needed"),
         ({"path": "/nowhere/a"}, r"data\.path = /nowhere/a: cannot be read \(No such file"),
     ],
 )
-def test_what_does_not_fit_is_told_in_a_sentence(tmp_path, changes, said):
+def test_what_does_not_fit_is_told_in_a_sentence(tmp_path, changes, message):
     path = written(tmp_path / "a")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         silo_sizes(section(path, **changes))
 
 

@@ -1,4 +1,4 @@
-"""Folders of MNIST and EMNIST: which files, what fits together, and what is told when it does not."""
+"""Folders of MNIST and EMNIST: required files, their consistency, and messages about faults."""
 
 import gzip
 import shutil

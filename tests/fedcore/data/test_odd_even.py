@@ -23,7 +23,7 @@ def test_sizes_by_hand():
 
 
 def test_silos_of_the_paper():
-    """1,084 of a digit in a silo (a fifth of the rarest, 5,421), 80 % for training: n = int(0.8 * 2168) = 1734."""
+    """A silo has 1,084 of a digit (a fifth of the rarest, 5,421), 80 % for training: n = int(0.8 * 2168) = 1734."""
     sizes = shares(MNIST, 0.2, per_digit=5420).silo_sizes()
     assert min(sizes.values()) == 1734 and max(sizes.values()) == 1736
     both = [n + m for n, m in zip(MNIST, [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009], strict=True)]

@@ -1,4 +1,4 @@
-"""Tables as people bring them: what `check` says of each, as a fault, a doubt that fails it too, or a note."""
+"""Odd tables of users and the findings of `check`: faults, doubts, which fail a table too, and notes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ NOWHERE = [
     (["2019", "2020"], None, ("Jan", "Feb"), None, "Feb"),
     (["01", "02"], None, (1, 2), "'01' for 1 (another spelling of a number)", "1"),
     (["12e4", "13e4"], None, (120000, 130000), "another spelling of a number", "120000"),
-    (["male\0\0", "female\0"], None, ("male", "female"), "characters that nobody sees", "male"),
+    (["male\0\0", "female\0"], None, ("male", "female"), "invisible characters", "male"),
     ([0.1, 0.2], pa.float32(), (0.1, 0.5), None, 0.5),
     ([Decimal(2**53), Decimal(2**53 + 2)], pa.decimal128(20, 0), (2**53 + 1, 7), None, Decimal(7)),
 ]
@@ -159,7 +159,7 @@ def test_a_number_in_another_unit_is_no_file_that_fits(text):
 
 
 def test_a_quote_that_is_not_closed_is_told_with_the_lines_it_takes(text):
-    """Rows 40 to 70 of 120 become one cell of a column that nobody uses."""
+    """Rows 40 to 70 of 120 become one cell of an unused column."""
     rows = [f"{30 + k % 40},{k % 2},note {k}" for k in range(120)]
     rows[40], rows[70] = '40,0,"note 40', '70,0,note" 70'
     found = inspected(source(text(rows, "age,ill,note")))
@@ -228,7 +228,7 @@ NUMERALS = [
     ("2020-01-{}", "24 seem dates or times"),
     ("1.1.20{}", "24 seem dates or times"),
     ("{}:00", "24 seem dates"),
-    ("\N{MINUS SIGN}{}", "24 seem numbers in other digits, or with characters that nobody sees"),
+    ("\N{MINUS SIGN}{}", "24 seem numbers in other digits, or with invisible characters"),
     ("yes", "24 seem answers; write 1 and 0"),
     ("unknown", "24 seem codes for a missing value"),
     ("?", "24 seem codes for a missing value"),

@@ -1,4 +1,4 @@
-"""Persons of a file: whose a row is, what counts of them, and what is refused."""
+"""Persons of a file: owners of rows, counts of persons, and refusals."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def column(*cells):
 def test_one_value_is_one_person_as_for_all_cells():
     """1, 1.0, "1", 01 and true are one value; texts are compared without spaces around them and capitals; 1e0 is a
     text, as 12e45678 is."""
-    said = persons_of(column("1", "1.0", " 1", "true", "01", "x", "x ", "X", "1e0", "-1"), "p")
-    assert said.tolist() == [1, 1, 1, 1, 1, 3, 3, 3, 2, 0]
+    persons = persons_of(column("1", "1.0", " 1", "true", "01", "x", "x ", "X", "1e0", "-1"), "p")
+    assert persons.tolist() == [1, 1, 1, 1, 1, 3, 3, 3, 2, 0]
     assert persons_of(column(7, 5, 7), "p").tolist() == [1, 0, 1]
     assert persons_of(column(7.0, 5.0, 7.0), "p").tolist() == [1, 0, 1]
     assert persons_of(column(Decimal("7.5"), Decimal("-1"), Decimal("7.50")), "p").tolist() == [1, 0, 1]
@@ -125,7 +125,7 @@ def test_a_file_is_opened_by_persons_and_its_size_is_theirs(tmp_path):
 
 
 def test_where_the_rows_of_a_person_stand_in_the_file_moves_nobody(tmp_path):
-    """Neighbours replace all rows of one id: also those of another number, at other places of the file."""
+    """Neighbours replace all rows of one id, also by another number of rows at other places of the file."""
     opened = []
     for mine in (["a,20,1", "a,60,0"], ["a,99,0"], ["a,1,1", "a,2,1", "a,3,0", "a,4,1"]):
         for place in range(4):

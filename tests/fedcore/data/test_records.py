@@ -103,7 +103,7 @@ def test_wrong_input_is_refused(features, labels, constants, words):
 
 @pytest.mark.parametrize("bound", [0.5, 1.0, 7.0])
 def test_features_are_scaled_before_the_bias_is_appended(bound):
-    """As in the paper of DP-SCAFFOLD: row by row x min(1, bound / |x|), then a 1, which stays a 1."""
+    """The preparation of the DP-SCAFFOLD paper: row by row x min(1, bound / |x|), then a constant 1."""
     X = np.random.default_rng(2).standard_normal((60, 4)) * np.logspace(-3, 3, 60)[:, None]
     records = prepare_records(X, np.zeros(60), True, bound, divide_by=2.0, normalise="features")
     made = records.X
@@ -119,9 +119,9 @@ def test_features_are_scaled_before_the_bias_is_appended(bound):
 
 def test_without_a_bias_both_ways_are_one():
     X = np.random.default_rng(3).standard_normal((30, 4))
-    ways = [prepare_records(X, np.zeros(30), False, 0.7, normalise=way) for way in ("record", "features")]
-    assert ways[0].X.tobytes() == ways[1].X.tobytes()
-    assert ways[0].bound == ways[1].bound == 0.7
+    forms = [prepare_records(X, np.zeros(30), False, 0.7, normalise=way) for way in ("record", "features")]
+    assert forms[0].X.tobytes() == forms[1].X.tobytes()
+    assert forms[0].bound == forms[1].bound == 0.7
 
 
 def test_one_record_changes_one_row_whatever_is_scaled():

@@ -32,7 +32,7 @@ REGIONS = ["southwest", "southeast", "northwest", "northeast"]
 
 
 def person(k: int) -> list[object]:
-    """A made-up row, whose charges neither grow nor fall with its number; no two are alike."""
+    """A made-up row, different from all others, whose charges do not follow its number."""
     charges = 1000 + (k * 7919) % 1361 * 40.5
     return [
         18 + k % 47,

@@ -174,9 +174,9 @@ def test_released_constants_are_those_that_are_given_and_nothing_is_trained_with
     with pytest.raises(InputError, match=r"data\.scaling\.constants = released, but the silos have not released"):
         prepare(data, model, 0, root)
     scales = Scales(np.array([50.0, 3.0]), np.array([12.0, 4.0]))
-    path, kept = write_scales(root / "files" / "statistics-0", 2, "a test", lambda: scales)
-    constants = Constants(str(path), kept.digest, "released", 2)
-    made = prepare(data, model, 0, root, (constants, kept))
+    path, written = write_scales(root / "files" / "statistics-0", 2, "a test", lambda: scales)
+    constants = Constants(str(path), written.digest, "released", 2)
+    made = prepare(data, model, 0, root, (constants, written))
     assert made.sources[0].schema == scales(SCHEMA, 2.0) and made.sources[1].schema == made.sources[0].schema
     assert facts(data, model, 0) == (made.facts, made.dim) == (made.facts, 1 + 2 + 3 + 1 + 1)
     other = Scales(np.array([50.0, 3.0]), np.array([12.0, np.nextafter(4.0, 5)]))
@@ -192,9 +192,9 @@ def test_released_constants_are_those_that_are_given_and_nothing_is_trained_with
 
 def test_constants_are_recorded_once_and_damage_is_told(tmp_path):
     first = Scales(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
-    path, kept = write_scales(tmp_path, 2, "a test", lambda: first)
+    path, written = write_scales(tmp_path, 2, "a test", lambda: first)
     _, again = write_scales(tmp_path, 2, "a test", lambda: Scales(np.zeros(2), np.ones(2)))
-    assert again.digest == kept.digest == first.digest
+    assert again.digest == written.digest == first.digest
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(InputError, match=r"released/scaling: scales\.bin is missing or damaged; move the folder away"):
         write_scales(tmp_path, 2, "a test", lambda: first)

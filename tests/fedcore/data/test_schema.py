@@ -36,7 +36,7 @@ CELLS = st.one_of(
 
 
 def number(cell):
-    """What a person would read: a finite number, or nothing."""
+    """The finite number that a person reads in the cell; None if there is none."""
     text = cell.strip().lower()
     if text in ("true", "false"):
         return float(text == "true")
@@ -113,7 +113,7 @@ def test_columns_of_any_type_are_read(cells, type):
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("message", "words"),
     [
         ({"range": [80, 20]}, r"data.features.age: range \[80, 20\] must be .*swapped: write \[20, 80\]"),
         ({"range": [3, 3]}, r"range \[3, 3\] must be \[smallest, largest\]$"),
@@ -136,9 +136,9 @@ def test_columns_of_any_type_are_read(cells, type):
         ({}, "needs one of range"),
     ],
 )
-def test_a_schema_that_makes_no_sense_is_refused_by_the_columns_name(said, words):
+def test_a_schema_that_makes_no_sense_is_refused_by_the_columns_name(message, words):
     data = {"silos": [{"name": "n", "path": "n.csv"}], "label": "y"}
-    for written in ({"sex": {"range": [0, 1]}, "age": said}, [{"name": "age", **said}]):
+    for written in ({"sex": {"range": [0, 1]}, "age": message}, [{"name": "age", **message}]):
         with pytest.raises(InputError, match=words.replace("data.features", "features")):
             validated(FilesData, {**data, "features": written}, "test")
 
@@ -187,7 +187,7 @@ ROWS = st.tuples(st.tuples(*[CELLS] * len(SCHEMA)), st.sampled_from(["0", "1", "
 @pytest.mark.parametrize("normalise", ["record", "features"])
 @given(st.lists(ROWS, min_size=3, max_size=3), ROWS)
 def test_the_worst_neighbour_moves_a_sum_by_twice_the_clip(tmp_path_factory, normalise, rows, other):
-    """Replacing one record changes its own row only, whatever it holds, and a clipped sum by at most 2 C."""
+    """To replace one record changes its own row only, for all values, and a clipped sum by at most 2 C."""
     path = tmp_path_factory.mktemp("schema") / "a.parquet"
     opened = []
     for these in (rows, [*rows[:2], other]):
@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_told_at_the_silo_only(tmp_path):
     rows = [("50", "10", "70", "a", "1", "2"), ("SECRET", "SECRET", "", "SECRET", "SECRET", "")]
     write(tmp_path / "north.parquet", rows, ["0", "SECRET"])
     found = inspected(source(tmp_path / "north.parquet"))
-    told = "\n".join(found.faults)
+    text = "\n".join(found.faults)
     for words in (
         "column 'age': 1 of 2 cells are no numbers (for instance 'SECRET')",
         "column 'dose': 1 of 2",
@@ -235,8 +235,8 @@ def test_what_does_not_fit_is_told_at_the_silo_only(tmp_path):
         "column 'ratio': 1 of 2 cells are missing; write missing: []",
         "label 'y': 1 of 2 cells do not fit",
     ):
-        assert words in told
-    assert "pulse" not in told and "kind" not in told
+        assert words in text
+    assert "pulse" not in text and "kind" not in text
     assert "column 'kind': 1 of 2 cells are none of its categories (for instance 'SECRET'), and count as other" in (
         "\n".join(found.notes)
     )
@@ -246,9 +246,9 @@ def test_what_does_not_fit_is_told_at_the_silo_only(tmp_path):
         prepare(data, ModelConfig(), 0, tmp_path / "root")
     assert str(caught.value) == (
         f"1 of 1 silos cannot be used: silo north: file {tmp_path}/north.parquet holds what does not fit the schema; "
-        "`fedcore check` with this config, where the file is, says what"
+        "`fedcore check` with this config, where the file is, shows it"
     )
-    # Public test data are no secret: all of it is told.
+    # Public test data are no secret, so the message has the full reason.
     write(tmp_path / "good.parquet", rows[:1] * 2, ["0", "1"])
     silos = ({"name": "north", "path": str(tmp_path / "good.parquet")},)
     with pytest.raises(InputError, match=r"(?s)data.test: file .* does not fit:.*'age': 1 of 2 cells .*SECRET"):
@@ -288,9 +288,3 @@ def test_counts_of_which_many_are_0_have_logarithms_too():
             Column(name="a", plus=1, **wrong)
     with pytest.raises(ValueError, match=r"centre \+ plus must be above 0"):
         Column(name="a", centre=-2, scale=2, log=True, plus=1)
-
-
-def test_a_key_that_came_later_is_in_no_dump_at_its_default():
-    """So ids, digests of constants and sites' specs are those of before."""
-    assert not {"indicator", "plus"} & Column(name="a", range=(0, 1)).model_dump(mode="json").keys()
-    assert Column(name="a", range=(0, 1), missing=(), indicator=False).model_dump(mode="json")["indicator"] is False

@@ -76,7 +76,7 @@ def test_scales_are_the_posterior_means_of_a_sum_over_all_grids():
 
 @pytest.mark.parametrize("spread", [(0.3, 0.4), (0.1, 0.4)])
 def test_they_are_closer_to_the_truth_than_a_floor_under_the_noised_variance(spread):
-    """Over populations whose variances are near the noise, as 5 silos of 91 records have at epsilon 1."""
+    """Populations whose variances are near the noise, like 5 silos of 91 records at epsilon 1."""
     noise, mine, floored = 0.06, [], []
     for seed in range(60):
         rng = np.random.default_rng(seed)

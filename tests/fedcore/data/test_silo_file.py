@@ -46,7 +46,7 @@ def parquet_file(tmp_path):
 
 
 def refused(source, read=open_records):
-    """The SiloError of reading, after a search for the secret and for row numbers in all it carries."""
+    """The SiloError of reading, after a search of its whole content for the secret and for row numbers."""
     with pytest.raises(SiloError) as caught:
         read(source)
     error = caught.value
@@ -54,10 +54,10 @@ def refused(source, read=open_records):
     assert error.__cause__ is None and error.__context__ is None
     frames = traceback.TracebackException.from_exception(error, capture_locals=True)
     inner = [f for f in frames.stack if "/fedcore/data/" in f.filename and "/tests/" not in f.filename]
-    told = [str(error), repr(error), repr(error.args), "".join(traceback.format_exception(error))]
-    told += [str(value) for frame in inner for value in (frame.locals or {}).values()]
-    told += [str(pickle.loads(pickle.dumps(error)))]
-    for text in told:
+    texts = [str(error), repr(error), repr(error.args), "".join(traceback.format_exception(error))]
+    texts += [str(value) for frame in inner for value in (frame.locals or {}).values()]
+    texts += [str(pickle.loads(pickle.dumps(error)))]
+    for text in texts:
         assert "4711" not in text and "SECRET" not in text and "row #" not in text.lower()
     assert source.path in error.sentence
     return error

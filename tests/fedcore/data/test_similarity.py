@@ -1,4 +1,4 @@
-"""Silos by similarity: who gets which images, against a deal of single images by a plain loop."""
+"""Silos by similarity: each silo's images, against a deal of single images by a plain loop."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ ALIKE = {"split": "similarity", "labels": "digit"}
 
 
 def by_loop(counts, sizes, gamma, rest, seed):
-    """Deals single images (class, number) from piles of cards, as spec 7.2 and 7.3 say, with the deal's own draws."""
+    """Deals single images (class, number) from piles, as in spec 7.2 and 7.3, with the draws of the tested code."""
     piles = [[(k, number) for number in range(count)] for k, count in enumerate(counts)]
     hands = [[] for _ in sizes]
     for i, size in enumerate(sizes):
@@ -77,7 +77,7 @@ def test_no_similarity_contiguous_blocks_of_the_sorted_images():
 
 
 def test_full_similarity_is_uniform_over_classes():
-    """Not over images: a class of few has the same chance. Multinomial, so sd sqrt(n p (1 - p))."""
+    """Draws are over classes, not images, so a rare class has the same chance; sd sqrt(n p (1 - p))."""
     dealt = deal(np.array([40_000, 9_000, 20_000]), [8_000, 8_000], 1.0, "one-class", 3)
     assert np.abs(dealt - 8_000 / 3).max() < 5 * np.sqrt(8_000 * 2 / 9)
     assert dealt[0].tolist() != dealt[1].tolist()
@@ -99,8 +99,11 @@ def test_a_part_of_the_images_is_counted_exactly():
 
 
 def test_a_tenth_of_the_paper_s_emnist_leaves_users_a_little_short():
-    """40 users of 2,500 images from 47 classes of 2,400: at gamma = 0 each has 2,400 of one class, and 40 to 46 never
-    occur; at 10 % users have 250 i.i.d. and what the others' left of their class: 2,400 - 213 of it in the mean."""
+    """40 users of 2,500 images from 47 classes of 2,400.
+
+    At gamma = 0 each user has 2,400 images of one class, and classes 40 to 46 never occur. At 10 % a user has 250 drawn
+    images. The rest are of its class after the others' draws: 2,400 - 213 images in the mean.
+    """
     counts, how = [2400] * 47, SimilarityConfig(silos=40, records=2500, gamma=0.0)
     users = shares(counts, how, 0.2, 0).users
     assert users.sum(axis=1).tolist() == [2400] * 40 and users[:, 40:].sum() == 0

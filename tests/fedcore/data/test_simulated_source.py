@@ -1,4 +1,4 @@
-"""Made-up silos as a data source: preparation makes of their files what was made up, and sizes are those asked for."""
+"""Made-up silos as a data source: preparation reproduces the made-up records, with the configured sizes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_seeds_make_other_silos_and_assumptions_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"silos": 2}, "lists 3 silos, and data.silos = 2"),
         ({"records": 1}, "at least 2"),
@@ -85,6 +85,6 @@ def test_seeds_make_other_silos_and_assumptions_too(tmp_path):
         ({"features": [{"name": "kind", "categories": ["low", "high"]}]}, "categories are numbers, not 'low'"),
     ],
 )
-def test_what_cannot_be_made_is_refused(changes, said):
-    with pytest.raises(ValidationError, match=said):
+def test_what_cannot_be_made_is_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
         data(**changes)

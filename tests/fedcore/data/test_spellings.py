@@ -1,4 +1,4 @@
-"""Which spellings of an id are one person: where two may be one they are, and no id is a float."""
+"""Spellings of a person's id: two that may be one person are one, and no id is read as a float."""
 
 from __future__ import annotations
 
@@ -133,9 +133,9 @@ def test_spellings_that_are_equal_under_unicode_s_own_folding_are_one_person(one
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False, allow_infinity=False))
 def test_numbers_are_one_person_exactly_where_they_are_equal(one, other):
-    said = [f"{each:f}" for each in (one, other)]
+    spelt = [f"{each:f}" for each in (one, other)]
     same = Fraction(one) == Fraction(other)
-    assert (likeness(said[0]) == likeness(said[1])) == same
+    assert (likeness(spelt[0]) == likeness(spelt[1])) == same
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_bytes_that_are_no_text_are_persons_as_they_are():
 def test_an_operator_hears_of_merges_exponents_and_floats_that_are_too_short():
     found = ids_of(pa.chunked_array([pa.array(["7", " 7", "007", "x", "X", "12e4", "?", "y"])]), "p")
     assert sorted(map(set, found.merged), key=len) in ([{"7", "007"}, {"x", "X"}], [{"x", "X"}, {"7", "007"}])
-    assert (found.nobody, found.exponents, found.beyond) == (1, 1, 0)
+    assert (found.unnamed, found.exponents, found.beyond) == (1, 1, 0)
     for type, first in ((pa.float16(), 2.0**11), (pa.float32(), 2.0**24), (pa.float64(), 2.0**53)):
         cells = [first - 1, first, first + 2, -first]
         assert ids_of(pa.chunked_array([pa.array(np.array(cells, type.to_pandas_dtype()))]), "p").beyond == 3
@@ -216,7 +216,7 @@ CELLS = ["", "a", " a", "A", "ä", "1", "01", 1, 1.0, True, "true", "1.0", "12e4
 
 
 def test_looking_a_cell_up_finds_what_comparing_it_with_each_value_finds():
-    """All lists of three of these values, by the rule itself: the same text before the same number, and one of them."""
+    """All lists of three of these values, by the rule itself: equal texts are matched before equal numbers."""
     for values in permutations(("a", "A", "1", "01", 1, "1.0", "12e4", 120000, 1.5), 3):
         places, alike = Places(values), Alike(values)
         again = [each for at, each in enumerate(values) if any(is_same(each, other) for other in values[:at])]
@@ -234,12 +234,12 @@ def test_looking_a_cell_up_finds_what_comparing_it_with_each_value_finds():
                     or (exact_number(cell) is not None and exact_number(cell) == exact_number(value))
                 )
             ]
-            said = alike.nearly(cell)
-            assert (said is None) == (not close) and (said is None or said.startswith(f"{close[0]!r} ("))
+            message = alike.nearly(cell)
+            assert (message is None) == (not close) and (message is None or message.startswith(f"{close[0]!r} ("))
 
 
 def test_many_different_cells_of_many_categories_are_looked_up():
-    """Ten thousand of each were 1e8 comparisons, several minutes."""
+    """Ten thousand of each once took 1e8 comparisons, several minutes."""
     column = Column(name="code", categories=tuple(f"Code {each}" for each in range(10_000)), missing=[])
     cells = pa.chunked_array([pa.array([f"code {each}" for each in range(10_000)])])
     began, found = time.process_time(), Findings(len(cells))

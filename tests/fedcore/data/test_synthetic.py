@@ -1,4 +1,4 @@
-"""Synthetic silos: what they share, the law of their labels, the spectrum and the centre of their features."""
+"""Synthetic silos: their shared parts, the law of their labels, the spectrum and the centre of their features."""
 
 import numpy as np
 import pytest

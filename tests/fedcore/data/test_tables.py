@@ -57,7 +57,7 @@ SOFTMAX = validated(ModelConfig, {"loss": {"name": "softmax"}}, "test")
 
 
 def district(k: int) -> Row:
-    """A made-up record, no two alike, as are those that follow."""
+    """A made-up record, different from all others; the functions below make others."""
     rooms = "" if k == 3 else 400 + k
     return [
         -120 + k / 100,
@@ -126,7 +126,7 @@ def write(path: Path, rows: list[Row], header: list[str] | None = None) -> None:
 
 
 def made(folder: Path, table: str, n: int) -> str:
-    """The folder with n records of a table, in the files that it is published in."""
+    """A folder with n records of a table, in the table's published files."""
     if table == "california":
         write(folder / "housing.csv.gz", [district(k) for k in range(n)], CALIFORNIA)
     elif table == "gas-turbine":
@@ -144,7 +144,7 @@ def made(folder: Path, table: str, n: int) -> str:
 
 
 def by_hand(table: str, row: Row) -> list[float]:
-    """A record's cells as numbers, without what is no feature, the label last."""
+    """A record's features as numbers, with the label last."""
     if table == "california":
         return [math.nan if cell == "" else float(cell) for cell in row[:9]]
     if table == "gas-turbine":
@@ -351,13 +351,13 @@ def test_files_that_are_missing_or_damaged_are_refused_with_a_sentence(tmp_path)
     with pytest.raises(InputError, match="needs blogData_train"):
         check_table("blog-feedback", str(tmp_path))
     path = tmp_path / "covtype.data.gz"
-    for data, said in (
+    for data, message in (
         (b"1,2,3", r"covtype\.data\.gz: is damaged or not gzipped"),
         (gzip.compress(b"1,2\n" * 9999)[:-12], "is damaged or not gzipped"),
         (gzip.compress(b""), "has no records"),
     ):
         path.write_bytes(data)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             check_table("covertype", str(tmp_path))
     path.unlink()
     path.mkdir()
@@ -367,12 +367,12 @@ def test_files_that_are_missing_or_damaged_are_refused_with_a_sentence(tmp_path)
 
 def test_a_file_that_is_no_text_is_refused_with_a_sentence(tmp_path):
     cells = b",".join([b"\xff\x00"] * 55)
-    for content, said in (
+    for content, message in (
         (b"\x00\xff\xfe\n" * 30, "record 1 has 1 cells; it must have 55"),
         (b"\n".join([cells] * 30), r"covtype\.data: is damaged or not CSV; it must be comma-separated UTF-8 text$"),
     ):
         (tmp_path / "covtype.data").write_bytes(content)
-        with pytest.raises(InputError, match=said) as refused:
+        with pytest.raises(InputError, match=message) as refused:
             tables(TablesData(table="covertype", folder=str(tmp_path), silos=2), 0)
         assert "\n" not in str(refused.value)
 

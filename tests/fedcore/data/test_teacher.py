@@ -1,4 +1,4 @@
-"""Data of a teacher network: moments, sizes and seeds, and labels worked out again from its weights."""
+"""Data of a teacher network: moments, sizes and seeds, and labels computed again from its weights."""
 
 import numpy as np
 import pytest

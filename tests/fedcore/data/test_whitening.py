@@ -90,7 +90,7 @@ def test_no_direction_is_magnified_beyond_the_least_eigenvalue(R, error):
 
 
 def test_noise_bounds_what_is_magnified():
-    """Two columns that are one, under noise: the difference is magnified as what is left of the noise allows."""
+    """Two equal columns under noise: the difference is magnified as far as the remaining noise allows."""
     error = 0.2
     made = decorrelation(np.ones((2, 2)), np.full((2, 2), error))
     weight = (1 - error**2) / 1.0  # of the estimates: the prior has variance 1 - e^2
@@ -231,7 +231,7 @@ def test_a_public_file_whitens_by_its_correlations_shrunk_by_the_error_of_a_samp
 
 
 def test_the_matrix_is_computed_with_one_thread(monkeypatch):
-    """Of 100 columns two threads add up in another order, but not by every kernel: so what is looked at is how many."""
+    """With 100 columns two threads add in another order, but not with every kernel: so the test checks their number."""
     correlate, seen = np.corrcoef, []
 
     def watched(*rows, **how):
@@ -302,7 +302,7 @@ def test_a_site_takes_only_what_fits_its_schema(files):
             SiteSpec.from_bytes(dataclasses.replace(spec, sources=(other,)).to_bytes())
 
 
-def test_public_scaling_without_whitening_is_what_it_was(files):
+def test_public_scaling_does_not_whiten_unless_asked(files):
     data = config(files, whiten=False)
-    assert PublicScaling(path="/p.csv").model_dump() == {"constants": "public", "path": "/p.csv", "limit": 3.0}
+    assert not PublicScaling(path="/p.csv").whiten
     assert scaled(data.features, data.scaling, "csv")[1] is None

@@ -98,9 +98,9 @@ def test_normals_are_normal():
 @pytest.mark.parametrize("shape", [(1,), (7,), (3, 5), (8192,), (8193,), (2, 3, 4)])
 def test_each_number_is_of_its_word_alone_whatever_is_drawn_beside(shape):
     words = Draws(KEY).words(int(np.prod(shape))).reshape(shape)
-    kept = words.copy()
+    before = words.copy()
     found = normals(words)
-    assert found.shape == shape and (words == kept).all()
+    assert found.shape == shape and (words == before).all()
     some = np.ravel_multi_index(tuple(s - 1 for s in shape), shape)
     assert found.ravel()[some] == of(int(words.ravel()[some]))
 

@@ -79,7 +79,7 @@ def _orders(n):
 
 
 @pytest.mark.parametrize(
-    "act, said",
+    "act, message",
     [
         (lambda d: d.integers(0, 0, 3), "integers from 0 to below 0"),
         (lambda d: d.integers(0, 2**32 + 1, 3), "must be 1 to"),
@@ -89,8 +89,8 @@ def _orders(n):
         (lambda d: d.beta(0.5, 0.5, 3), "beta"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(act, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_drawn_is_refused(act, message):
+    with pytest.raises(ValueError, match=message):
         act(Draws(KEY))
 
 

@@ -1,4 +1,4 @@
-"""Files of experiments: what is refused and how it is told, and overrides."""
+"""Files of experiments: refusals, their messages, and overrides."""
 
 import dataclasses
 import time
@@ -18,7 +18,7 @@ CONF = Path(__file__).parents[3] / "conf"
 
 
 WRONG = {
-    # override: what the sentence must say beside the file's name
+    # override: texts that the message must have beside the file's name
     "privacy.epsilom=2": ["privacy.epsilom", "did you mean epsilon?"],
     "privacy.epsilon=0": ["privacy.epsilon = 0", "greater than 0"],
     "privacy.epsilon=-1.5": ["privacy.epsilon = -1.5", "greater than 0"],
@@ -185,10 +185,10 @@ def test_no_method_takes_an_infinite_number(file, name):
 
 def test_of_a_long_list_the_first_faults_and_the_beginning_are_told(file):
     began = time.process_time()
-    told = refusal(load_experiment, file, [f"participation.weights={[-1] * 10_000}"])
-    assert told.count("\n") < 20 and "participation.weights.0 = -1: it should be" in told
-    told = refusal(load_experiment, file, [f"participation.silos_per_round={[3] * 70_000}"])
-    assert len(told) < 500 and "3, 3.." in told and "at most 65536 items" in told
+    text = refusal(load_experiment, file, [f"participation.weights={[-1] * 10_000}"])
+    assert text.count("\n") < 20 and "participation.weights.0 = -1: it should be" in text
+    text = refusal(load_experiment, file, [f"participation.silos_per_round={[3] * 70_000}"])
+    assert len(text) < 500 and "3, 3.." in text and "at most 65536 items" in text
     assert time.process_time() - began < 20
 
 
@@ -200,7 +200,7 @@ def test_several_faults_are_all_told(file):
 
 @pytest.mark.parametrize("name", ["noised-newton", "dp-fcrn"])
 @pytest.mark.parametrize(
-    "changes, said",
+    "changes, message",
     [
         (["model.loss.name=softmax", "data.labels=digit"], "loss 'softmax' has a predictor for each class"),
         (
@@ -213,9 +213,9 @@ def test_several_faults_are_all_told(file):
         ),
     ],
 )
-def test_models_without_hessians_of_one_predictor_are_refused(file, name, changes, said):
+def test_models_without_hessians_of_one_predictor_are_refused(file, name, changes, message):
     sentence = refusal(load_experiment, file, [f"algorithm={{name: {name}}}", *changes])
-    assert "\n" not in sentence and str(file) in sentence and said in sentence and name in sentence
+    assert "\n" not in sentence and str(file) in sentence and message in sentence and name in sentence
 
 
 NETWORK = ["model.loss.name=softmax", "model.clip=1", "model.hidden=8"]

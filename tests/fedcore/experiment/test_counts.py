@@ -18,7 +18,7 @@ from fedcore.limits import MOST_CELLS
 from fedcore.silo.agreement import OBJECTIVES
 
 VALUES_OF_A_COLUMN = {("Column", "categories"), ("Column", "missing"), ("FilesData", "classes")}
-"""What stands in a file's cells: numbers that count nothing."""
+"""Fields with values of a file's cells: their numbers are no counts."""
 LARGE = 2**64
 
 
@@ -56,7 +56,7 @@ def counts():
 
 
 def refused(kind, name, value):
-    """Whether the declared field refuses it: by itself, whatever a filling in of the section makes of the rest."""
+    """True if the declared field alone refuses the value, without the validators of its section."""
     field = kind.__pydantic_fields__[name]
     declared = typing.get_type_hints(kind, include_extras=True)[name]
     for bound in field.metadata:

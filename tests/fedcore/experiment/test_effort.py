@@ -1,4 +1,4 @@
-"""No config of the repository asks a guarded site for more accounting than it makes for one agreement."""
+"""No config of the repository needs more accounting than a guarded site does for one agreement."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Measures on test data against scikit-learn's, and against what always answering the same comes to."""
+"""Measures on test data against scikit-learn's, and against those of constant answers."""
 
 import numpy as np
 import pytest

@@ -123,8 +123,8 @@ def test_a_cap_stops_the_run_that_would_pass_it_and_leaves_the_others_alone(tmp_
     first, _ = play(made[0], tmp_path)
     play(made[1], tmp_path)
     backend = made[2].in_process(LedgerFolders.below(tmp_path))
-    said = r"cap of epsilon 3\.2 .* left .runs so far: 2.; run .* asks for 2 at delta 1e-06"
-    with pytest.raises(SiloError, match=said):
+    message = r"cap of epsilon 3\.2 .* left .runs so far: 2.; run .* asks for 2 at delta 1e-06"
+    with pytest.raises(SiloError, match=message):
         backend.open()
     with pytest.raises(SiloError, match="has not approved"):
         backend.ask(made[2].context.query(made[2].config.algorithm.init(made[2].start())))
@@ -168,7 +168,7 @@ def test_what_does_not_fit_the_silos_is_told_before_work_starts(sections, messag
 @pytest.mark.parametrize("method", ["mbsgd", "fedavg"])
 @pytest.mark.parametrize("multiplier", [5e-324, 1e-300])
 def test_noise_that_no_epsilon_is_accounted_for_is_no_guarantee(method, multiplier, tmp_path):
-    """A subnormal multiplier makes a sigma of 0 or next to it: that is trust none, and has to be said so."""
+    """A subnormal multiplier gives a sigma of 0 or nearly 0; that is trust none, and the config must declare it."""
     made = config(method, privacy={"noise_multiplier": multiplier, "delta": 1e-5})
     for planned in (make_plan, lambda made: Experiment.prepare(made, tmp_path)):
         with pytest.raises(InputError, match=r"say privacy.trust = none"):

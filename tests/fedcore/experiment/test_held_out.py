@@ -22,7 +22,7 @@ EDGES = np.array([-0.25, 0.0, 0.25])
 
 
 def scored(n, seed, positive=0.4):
-    """Labels and scores of n records; scores on the edges' grid, so that bins lose nothing but order within them."""
+    """Labels and scores of n records; scores are on the grid of bin edges, so bins lose only the order within them."""
     rng = np.random.default_rng(seed)
     labels = rng.random(n) < positive
     return labels, np.clip(rng.normal(np.where(labels, 0.1, -0.15), 0.3), -1, 1)
@@ -56,16 +56,16 @@ def phase_of(sizes, epsilon, classes=2, columns=4):
 def test_several_classes_and_silos_are_told_apart():
     rng = np.random.default_rng(3)
     phase, evaluation = phase_of({"ash": 40, "birch": 60}, None, 3, 3)
-    y, told, names = rng.integers(3, size=100), rng.integers(3, size=100), ("red", "green", "blue")
+    y, predicted, names = rng.integers(3, size=100), rng.integers(3, size=100), ("red", "green", "blue")
     answers = []
     for at in (slice(0, 40), slice(40, 100)):
-        answers.append(metrics.confusion_matrix(y[at], told[at], labels=[0, 1, 2]).ravel() / len(y[at]))
+        answers.append(metrics.confusion_matrix(y[at], predicted[at], labels=[0, 1, 2]).ravel() / len(y[at]))
     found = held_out(phase, evaluation, answers, names)
     assert found.records == 100 and found.auc is None and list(found.recall) == list(names)
-    assert found.error.value == pytest.approx(1 - metrics.accuracy_score(y, told))
-    recalls = metrics.recall_score(y, told, average=None)
+    assert found.error.value == pytest.approx(1 - metrics.accuracy_score(y, predicted))
+    recalls = metrics.recall_score(y, predicted, average=None)
     assert [interval.value for interval in found.recall.values()] == pytest.approx(list(recalls))
-    assert found.silos["birch"].value == pytest.approx(np.mean(y[40:] != told[40:]))
+    assert found.silos["birch"].value == pytest.approx(np.mean(y[40:] != predicted[40:]))
     assert found.majority_error.value == pytest.approx(1 - np.bincount(y).max() / 100)
 
 

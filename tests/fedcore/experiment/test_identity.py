@@ -1,4 +1,4 @@
-"""The identity of a run: every key that makes its result, and nothing else."""
+"""The identity of a run depends on every key that decides its result, and on no other."""
 
 import json
 
@@ -6,7 +6,7 @@ from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
-from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.libsvm import LibsvmData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.similarity import SimilarityConfig
@@ -147,7 +147,7 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     assert run_id(capped) == run_id(load_experiment(file, [durable]))
     # No key is forgotten here: whoever adds one decides to which side it belongs.
     covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
-    sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
+    sections = {f"data.pca.{key}" for key in PcaConfig.model_fields} | {"algorithm.smoothness"}
     sections |= {f"evaluation.{key}" for key in EvaluationConfig.model_fields}
     sections |= {f"shuffler.{key}" for key in ShufflerConfig.model_fields}
     covered |= {"shuffler.deadline", "shuffler.address", "shuffler.secret", "cluster.tls"}
@@ -304,9 +304,3 @@ def test_order_of_keys_and_written_defaults_do_not_matter(file):
 def test_code_version_is_that_of_the_files():
     version, _, digest = code_version().partition("+")
     assert version and len(digest) == 12 and code_version() == code_version()
-
-
-def test_silos_of_before_the_pool_are_found_again():
-    """Ids, recipes, hence accounts, and releases are digests of what a section writes."""
-    assert "homogeneity" not in DigitsData(homogeneity=0.0).model_dump(mode="json")
-    assert DigitsData(homogeneity=0.5).model_dump(mode="json")["homogeneity"] == 0.5

@@ -25,8 +25,8 @@ def test_too_much_noise_is_told_where_the_quotient_says_so(file):
         # All silos alike: the mean of 25 messages has noise sigma / 5 in each of 65 coordinates, 40 rounds of clip 1.
         deviation = math.sqrt(sum(share.sigma**2 for share in shares)) / 25
         ratio = 40 / (math.sqrt(40 * 65) * deviation)
-        said = warned(file, MBSGD, f"privacy.epsilon={epsilon}")
-        assert [f"can have is {ratio:.2g} times the noise" in sentence for sentence in said] == [True] * (ratio < 4)
+        messages = warned(file, MBSGD, f"privacy.epsilon={epsilon}")
+        assert [f"can have is {ratio:.2g} times the noise" in sentence for sentence in messages] == [True] * (ratio < 4)
     assert warned(file, MBSGD, "privacy.epsilon=0.2") and not warned(file, MBSGD, "privacy.epsilon=4")
     assert not warned(file, MBSGD, "privacy.trust=none", "privacy.epsilon=null")
 
@@ -37,25 +37,25 @@ def test_weights_of_silos_count(file):
 
 
 def test_steps_that_cannot_leave_the_start_are_told(file):
-    (said,) = warned(file, "algorithm={name: mbsgd, step: 0.1, rounds: 8}", "model.clip=0.5", "privacy.epsilon=64")
-    assert "at most 0.4: take longer steps" in said  # 8 steps of 0.1 along gradients of norm 0.5, records of norm 1
+    (message,) = warned(file, "algorithm={name: mbsgd, step: 0.1, rounds: 8}", "model.clip=0.5", "privacy.epsilon=64")
+    assert "at most 0.4: take longer steps" in message  # 8 steps of 0.1 along gradients of norm 0.5, records of norm 1
     assert not warned(file, "algorithm={name: scaffold, step: 0.001}", "privacy.epsilon=64")
 
 
 @pytest.mark.parametrize(
-    ("features", "told"), [("[age, dose]", True), ("[age]", False), ("{age: {range: [0, 9]}}", False)]
+    ("features", "expected"), [("[age, dose]", True), ("[age]", False), ("{age: {range: [0, 9]}}", False)]
 )
-def test_columns_that_are_only_named_are_told(file, tmp_path, features, told):
+def test_columns_that_are_only_named_are_told(file, tmp_path, features, expected):
     (tmp_path / "n.csv").write_text("age,dose,y\n" + "1,2,0\n" * 400)
     (tmp_path / "m.csv").write_text("age,dose,y\n" + "1,2,0\n" * 400)
     silos = ", ".join(f"{{name: {name}, path: {tmp_path}/{name}.csv}}" for name in "nm")
     files = f"data={{source: files, silos: [{silos}], features: {features}, label: y}}"
-    said = warned(file, MBSGD, files, "privacy.epsilon=8")
-    assert any("only names columns" in sentence for sentence in said) == told and len(said) == told
+    messages = warned(file, MBSGD, files, "privacy.epsilon=8")
+    assert any("only names columns" in sentence for sentence in messages) == expected and len(messages) == expected
 
 
-@pytest.mark.parametrize(("doses", "said"), [((2, 3), "only names columns"), ((2000, 3000), "differ in size")])
-def test_columns_without_scales_are_told_once(file, tmp_path, doses, said):
+@pytest.mark.parametrize(("doses", "message"), [((2, 3), "only names columns"), ((2000, 3000), "differ in size")])
+def test_columns_without_scales_are_told_once(file, tmp_path, doses, message):
     for name in "nmt":
         rows = "".join(f"1,{dose},0\n-1,{dose},1\n" for dose in doses)
         (tmp_path / f"{name}.csv").write_text("age,dose,y\n" + rows * 100)
@@ -63,12 +63,12 @@ def test_columns_without_scales_are_told_once(file, tmp_path, doses, said):
     files = f"data={{source: files, silos: [{silos}], features: [age, dose], label: y, test: {tmp_path}/t.csv}}"
     config = load_experiment(file, [MBSGD, files, "privacy.epsilon=8"])
     plan = make_plan(config)
-    told = [each for each in [*urgent(config, plan), *warnings(config, plan)] if "range" in each]
-    assert len(told) == 1 and said in told[0]
+    texts = [each for each in [*urgent(config, plan), *warnings(config, plan)] if "range" in each]
+    assert len(texts) == 1 and message in texts[0]
 
 
 @pytest.mark.parametrize(
-    "changes, said",
+    "changes, message",
     [
         # Logistic loss, records of norm at most 1: |l'''| is at most 1 / (6 sqrt(3)), in z = log(2 +- sqrt(3)).
         (
@@ -87,9 +87,9 @@ def test_columns_without_scales_are_told_once(file, tmp_path, doses, said):
         (["algorithm={name: dp-fcrn, rounds: 3, local_steps: 2}"], "one step, which no Hessian has a part in"),
     ],
 )
-def test_numbers_of_a_cubic_model_that_no_theorem_holds_for_are_told(file, changes, said):
+def test_numbers_of_a_cubic_model_that_no_theorem_holds_for_are_told(file, changes, message):
     found = [sentence for sentence in warned(file, "privacy.epsilon=1000", *changes) if "algorithm." in sentence]
-    assert len(found) == 1 and re.search(said, found[0])
+    assert len(found) == 1 and re.search(message, found[0])
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_numbers_of_a_cubic_model_that_theorems_take_are_not(file, algorithm):
 def test_one_silo_alone_gets_a_remark(file):
     alone = "there is one silo"
     for silos in (1, 2):
-        told = warned(file, MBSGD, f"data={{source: synthetic, silos: {silos}, records: 20000, test_records: 10}}")
-        assert any(alone in each for each in told) == (silos == 1)
+        texts = warned(file, MBSGD, f"data={{source: synthetic, silos: {silos}, records: 20000, test_records: 10}}")
+        assert any(alone in each for each in texts) == (silos == 1)

@@ -1,4 +1,4 @@
-"""What a run has cost up to a round: by plans of so many rounds, by hand, and never more than at its end."""
+"""The cost of a run up to a round: equal to plans of that many rounds, by hand, and never more than at its end."""
 
 from __future__ import annotations
 

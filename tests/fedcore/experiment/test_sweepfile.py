@@ -1,4 +1,4 @@
-"""Files of sweeps: cells, overrides that reach all of them, and what is refused."""
+"""Files of sweeps: cells, overrides of all cells, and refusals."""
 
 import re
 from pathlib import Path
@@ -78,13 +78,13 @@ variants:
     shared = path.read_text().replace("grid: {data", "grid: &shared {data")
     path.write_text(shared + "  - {set: {seed: 5}, grid: *shared}\n")
     assert [getattr(c.data, "test_records", 0) for c in load_sweep(path, ["data.test_records=77"]).cells()] == [77] * 6
-    for override, told in {
+    for override, expected in {
         "algorithm.rounds=3": "algorithm.rounds = 7 is set by the sweep itself",
         "algorithm.name=scaffold": "algorithm.name = 'mbsgd' is set by the sweep itself",
         "data.silos=3": "data.silos = 4 is set by the sweep itself",
         "seed=3": "seed is in the sweep's grid; override it there: grid.seed=[...]",
     }.items():
-        assert told in refusal(load_sweep, path, [override])
+        assert expected in refusal(load_sweep, path, [override])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_experiment_without_anything_to_vary_is_no_sweep(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("algorithm.name=mbsdg", "algorithm.name = 'mbsdg' is not known; did you mean mbsgd?"),
         ("cluster.backend=in-proces", "cluster.backend = 'in-proces' is not known; did you mean in-process?"),
@@ -169,6 +169,6 @@ def test_an_experiment_without_anything_to_vary_is_no_sweep(tmp_path):
         ("seed=1,x", "seed = 'x': it should be a whole number"),
     ],
 )
-def test_a_value_that_is_close_to_a_known_one_is_guessed(tmp_path, override, said):
-    with pytest.raises(InputError, match=re.escape(said)):
+def test_a_value_that_is_close_to_a_known_one_is_guessed(tmp_path, override, message):
+    with pytest.raises(InputError, match=re.escape(message)):
         load_sweep(experiment_file(tmp_path), ["repetition=0,1", override]).cells("one.yaml")

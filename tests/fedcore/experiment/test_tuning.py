@@ -1,4 +1,4 @@
-"""Made-up silos have what was assumed of them, and the settings that are chosen are the best of those tried."""
+"""Made-up silos have the assumed properties, and the chosen settings are the best of the tried ones."""
 
 import numpy as np
 import pytest

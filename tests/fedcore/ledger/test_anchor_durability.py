@@ -1,4 +1,4 @@
-"""When the disk is waited for: an anchor whose totals changed is on it before the charge counts, for good."""
+"""Durability of anchors: an anchor with changed totals is on disk before the charge counts."""
 
 import os
 from contextlib import closing
@@ -19,7 +19,7 @@ CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 
 @pytest.fixture
 def on_disk(tmp_path, monkeypatch):
-    """on_disk(): the anchor's mark after a power cut: its file as it was when somebody last waited for it."""
+    """on_disk(): the anchor's mark after a power cut, that is, its file at the last fsync."""
     path, kept = tmp_path / "a.anchor", {}
     fsync, replace = os.fsync, os.replace
 
@@ -75,7 +75,7 @@ def test_a_closing_that_changes_no_total_waits_too(ledger, on_disk):
 
 
 def test_releases_do_not_wait(ledger, on_disk):
-    """Else a round would take a disk's turn; what a cut loses of the anchor the ledger itself still has."""
+    """A wait would cost each round a disk write; the ledger itself has all that a power cut takes from the anchor."""
     ledger.open_run("run", "0" * 64, b"k" * 32, CHARGE, None)
     before = on_disk()
     for number in (1, 2):

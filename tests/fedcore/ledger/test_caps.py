@@ -1,4 +1,4 @@
-"""The order of an account: implied by the first cap, kept whatever comes later, in ledgers, anchors and registers."""
+"""The order of an account: implied by the first cap, and constant afterwards, in ledgers, anchors and registers."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_caps_and_divergences_are_as_tamper_evident_as_the_rest(tmp_path, case):
     changed(tmp_path, *CHANGES[case])
     with pytest.raises(SiloError, match=r"was changed, or is not where it was written|do not add up to what"):
         opened(tmp_path)
-    assert any("was changed" in said for said in faults("ash", *places(tmp_path)))
+    assert any("was changed" in message for message in faults("ash", *places(tmp_path)))
 
 
 def test_an_entry_with_a_second_order_is_refused(tmp_path):
@@ -236,8 +236,8 @@ def test_the_refusal_of_gdp_names_rdp_where_samples_are_counted_as_all_records(t
     ledger = opened(tmp_path)
     with pytest.raises(SiloError) as caught:
         ledger.open_run("run", "plan", b"k" * 32, SAMPLED, Cap(8.0, DELTA))
-    said = "; gdp counts a sample as all records, rule rdp counts it as a sample, and has room for it"
-    assert caught.value.sentence.endswith(f"run run asks for 1 at delta 1e-05{said}")
+    message = "; gdp counts a sample as all records, rule rdp counts it as a sample, and has room for it"
+    assert caught.value.sentence.endswith(f"run run asks for 1 at delta 1e-05{message}")
     with pytest.raises(SiloError, match="and has no room for it either"):
         ledger.open_run("run", "plan", b"k" * 32, SAMPLED, Cap(0.5, DELTA))
     with pytest.raises(SiloError) as caught:

@@ -1,4 +1,4 @@
-"""Which runs a durable ledger may know, before anybody holds it."""
+"""The runs that a durable ledger may contain, read before it is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which driver of a run a ledger answers: the one with the newest lease, also once it was closed and opened again."""
+"""A ledger answers only the driver with a run's newest lease, also after it was closed and opened again."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_only_the_newest_lease_is_answered(ledger):
     approve(ledger, 5)
     ledger.commit("run", row(1), 5)
     approve(ledger, 7)
-    said = refused(ledger.commit, "run", row(2), 5)
-    assert said == "run run goes on under lease 7, which a later driver took; who asks has lease 5, and is refused"
+    message = refused(ledger.commit, "run", row(2), 5)
+    assert message == "run run goes on under lease 7, which a later driver took; who asks has lease 5, and is refused"
     refused(approve, ledger, 5)
     refused(approve, ledger, 0)
     refused(ledger.commit, "run", row(2))
@@ -79,7 +79,7 @@ def test_a_ledger_that_was_closed_still_refuses_an_older_lease(tmp_path):
     refused(again.commit, "run", row(2), 5)
     again.commit("run", row(2), 6)
     again.close_run("run", 0.0, 6)
-    approve(again, 8)  # a run that is closed, and whose driver died before it had said so
+    approve(again, 8)  # the run is closed, but its driver died before it had recorded that
     again.close()
     assert faults(*paths(tmp_path)) == []
     last = SqliteLedger(*paths(tmp_path))
@@ -103,11 +103,11 @@ def test_a_lease_costs_no_charge_and_is_written_once(tmp_path):
 
 @pytest.mark.parametrize("ended", ["fence", "close"])
 def test_an_answer_that_is_being_computed_is_not_committed_once_another_took_over(tmp_path, ended):
-    """The look at the lease and COMMIT are one: what comes between waits, what came before is seen."""
+    """The check of the lease and COMMIT are one transaction: a newer lease waits for it, or is seen by it."""
     ledger = SqliteLedger(*paths(tmp_path))
     approve(ledger, 5)
     ledger.commit("run", row(1), 5)
-    computing, go_on, said = threading.Event(), threading.Event(), []
+    computing, go_on, codes = threading.Event(), threading.Event(), []
 
     def answer() -> None:
         assert ledger.find("run", 1, 2) is None
@@ -116,7 +116,7 @@ def test_an_answer_that_is_being_computed_is_not_committed_once_another_took_ove
         try:
             ledger.commit("run", row(2), 5)
         except SiloError as error:
-            said.append(error.code)
+            codes.append(error.code)
 
     thread = threading.Thread(target=answer)
     thread.start()
@@ -129,7 +129,7 @@ def test_an_answer_that_is_being_computed_is_not_committed_once_another_took_ove
         approve(other, 6)
     go_on.set()
     thread.join(10)
-    assert said == ["lease" if ended == "fence" else "ledger"]
+    assert codes == ["lease" if ended == "fence" else "ledger"]
     (ledger if ended == "fence" else other).close()
     assert faults(*paths(tmp_path)) == []
     last = SqliteLedger(*paths(tmp_path))
@@ -138,7 +138,7 @@ def test_an_answer_that_is_being_computed_is_not_committed_once_another_took_ove
 
 
 def test_who_lets_go_waits_for_a_commit_and_no_longer(tmp_path, monkeypatch):
-    """The file is not closed under a transaction, nor its anchor written after it was let go."""
+    """The file is not closed during a transaction, and its anchor is not written after its release."""
     ledger = SqliteLedger(*paths(tmp_path))
     approve(ledger, 5)
     within, go_on = threading.Event(), threading.Event()

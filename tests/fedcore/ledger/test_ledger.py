@@ -1,4 +1,4 @@
-"""Ledgers: both forms through one set of tests, then what only the durable one promises."""
+"""Ledgers: one set of tests for both forms, then the guarantees of the durable form."""
 
 import math
 import sqlite3
@@ -172,8 +172,8 @@ def test_the_cap_admits_runs_up_to_it_and_keeps_nothing_of_others(ledger):
     cap = Cap(2.0, 1e-5, "basic")
     ledger.open_run("first", "plan", b"key", CHARGE, cap)
     ledger.open_run("second", "plan", b"key", CHARGE, cap)
-    said = r"cap of epsilon 2 .*basic.* has 0 left .runs so far: 2.; run third asks for 1"
-    with pytest.raises(SiloError, match=said):
+    message = r"cap of epsilon 2 .*basic.* has 0 left .runs so far: 2.; run third asks for 1"
+    with pytest.raises(SiloError, match=message):
         ledger.open_run("third", "plan", b"key", CHARGE, cap)
     # A run that was admitted is not charged again, whatever the cap is now.
     assert ledger.open_run("second", "plan", b"key", CHARGE, Cap(0.1, 1e-9)) == b"key"

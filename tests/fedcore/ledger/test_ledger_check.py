@@ -83,7 +83,7 @@ TAMPERED = {
 def test_a_changed_or_deleted_row_is_found(whole, name):
     statement, sentence = TAMPERED[name]
     change(whole, statement)
-    assert any(sentence in said for said in found(whole)), found(whole)
+    assert any(sentence in message for message in found(whole)), found(whole)
 
 
 def test_reordered_rows_are_found(whole):
@@ -118,10 +118,10 @@ def content(folder) -> list:
 
 
 def test_every_flipped_bit_is_found_or_changes_no_row(whole, tmp_path):
-    """Some bits of a file carry nothing: free space, SQLite's counters. All others must be told."""
+    """Some bits of a file have no meaning: free space, SQLite's counters. Flips of all others must be reported."""
     data, truth = (whole / "a.sqlite").read_bytes(), content(whole)
     rng = np.random.default_rng(5)
-    told = silent = 0
+    reported = silent = 0
     for place in rng.choice(len(data) * 8, size=400, replace=False):
         damaged = bytearray(data)
         damaged[place // 8] ^= 1 << (place % 8)
@@ -129,12 +129,12 @@ def test_every_flipped_bit_is_found_or_changes_no_row(whole, tmp_path):
         for extra in ("-wal", "-shm"):
             (whole / f"a.sqlite{extra}").unlink(missing_ok=True)
         if found(whole):
-            told += 1
+            reported += 1
         else:
             silent += 1
             assert content(whole) == truth, place
     (whole / "a.sqlite").write_bytes(data)
-    assert found(whole) == [] and told > 20 and silent > 0
+    assert found(whole) == [] and reported > 20 and silent > 0
 
 
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9])
@@ -179,8 +179,8 @@ def test_a_missing_write_ahead_file_is_found(tmp_path):
         if removed:
             (folder / "a.sqlite-wal").unlink()
             (folder / "a.sqlite-shm").unlink(missing_ok=True)
-        said = found(folder)
-        assert bool(said) == removed, said
+        faults = found(folder)
+        assert bool(faults) == removed, faults
 
 
 def test_a_restored_copy_is_found_and_reconciled(whole, tmp_path):
@@ -238,7 +238,7 @@ def test_a_lost_key_cannot_be_made_up(whole):
 
 
 def test_a_key_that_is_all_there_is_left_is_listed_and_told(tmp_path):
-    """Else `budget verify` would say nothing of a silo whose ledger and anchor were deleted."""
+    """Otherwise `budget verify` would not report a silo whose ledger and anchor were deleted."""
     folders = LedgerFolders.below(tmp_path)
     places = folders.of("version", "ash")
     SqliteLedger("ash", *places).close()
@@ -384,7 +384,7 @@ def test_a_ledger_whose_anchor_was_lost_sends_nothing_before_it_is_reconciled(wh
 
 
 def test_a_commit_whose_outcome_is_unknown_is_looked_up(whole, monkeypatch):
-    """The disk says no at COMMIT: once nothing was written, once all was. Neither is sent at once."""
+    """The disk reports an error at COMMIT, once without and once after the write. Neither answer is sent at once."""
     for number, written in ((10, False), (11, True)):
         ledger = opened(whole)
         lost = row(number)

@@ -1,4 +1,4 @@
-"""What is charged for approvals that a ledger has lost: never less than the anchor saw, by any filter's measure."""
+"""Charges for approvals that a ledger has lost: never less than the anchor's sums, in any filter's measure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELTA = 1e-5
 RDP, GDP = Cap(8.0, DELTA, "rdp"), Cap(1e6, DELTA, "gdp")
 VERSION = "1" * 32
 SAMPLE = GaussianRelease(0, 1000, 1.0, 1.2, sampling="poisson", rate=0.01)
-"""An answer about a sample: 1,000 of these have mu^2 in the hundreds, and cost a part of what that says."""
+"""An answer about a sample: 1,000 of these have a mu^2 in the hundreds, and cost a fraction of that."""
 SAMPLES = Charge.of([replace(SAMPLE, count=1000)], DELTA)
 ORDERS = (1.5, 3.0, RDP.order, 40.0)
 
@@ -41,7 +41,7 @@ def now():
 
 
 class Account:
-    """A silo's ledger, by itself or in a register, of which copies are kept and put back; its anchor stays."""
+    """A silo's ledger, by itself or in a register, whose copies are stored and restored; its anchor stays."""
 
     def __init__(self, folder: Path, registered: bool) -> None:
         self.files = folder / VERSION / "a.sqlite", folder / "anchors" / "a.anchor"
@@ -101,7 +101,7 @@ def answer(ledger, run, count, event) -> None:
 
 
 BACK = {"plain": (False, (VERSION,)), "registered": (True, (VERSION,)), "both": (True, (VERSION, "register"))}
-"""By what comes back: whether the silo is registered, and what is restored."""
+"""Cases of a restore: whether the silo is registered, and the restored files."""
 
 
 @pytest.mark.parametrize(("registered", "parts"), BACK.values(), ids=BACK)

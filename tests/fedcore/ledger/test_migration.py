@@ -1,4 +1,4 @@
-"""Ledgers of older versions, made here as those versions made them: charges are kept, and runs go on no more."""
+"""Ledgers of older versions, written here in their formats: charges stay, and their runs cannot continue."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ RUNS = {
 
 
 def write(path, version=2, releases=5):
-    """Two runs; the first has released in so many rounds, the second in none."""
+    """Two runs; the first has releases in the given number of rounds, the second in none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        said = version if version > 1 else 0
-        db.executescript(f"BEGIN;{RUNS[version]}{RELEASES}PRAGMA user_version = {said};COMMIT;")
+        recorded = version if version > 1 else 0
+        db.executescript(f"BEGIN;{RUNS[version]}{RELEASES}PRAGMA user_version = {recorded};COMMIT;")
         for run, charge in CHARGES.items():
             values = (run, f"plan of {run}", b"k" * 32, *(charge if version == 2 else ()))
             db.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(values))})", values)
@@ -101,8 +101,8 @@ def test_charges_are_carried_over_and_runs_are_closed_in_full(places):
     ledger.close()
     assert faults("ash", *places) == []
     assert not (places[0].parent / ".migration").exists()
-    kept = places[0].with_name("ash.sqlite.version-2")
-    assert [run.charge for run in older_runs(kept)] == [Charge(*charge) for charge in CHARGES.values()]
+    backup = places[0].with_name("ash.sqlite.version-2")
+    assert [run.charge for run in older_runs(backup)] == [Charge(*charge) for charge in CHARGES.values()]
 
 
 def test_version_1_is_charged_what_it_released_at_the_delta_that_is_named(places):
@@ -118,7 +118,7 @@ def test_version_1_is_charged_what_it_released_at_the_delta_that_is_named(places
 
 
 @pytest.mark.parametrize(
-    "statement, said",
+    "statement, message",
     [
         ("UPDATE releases SET payload = x'00' WHERE round = 3", "the bytes of round 1.3 of run first are not those"),
         ("UPDATE runs SET mu_squared = 0.01 WHERE run = 'first'", "run first released more than it was charged for"),
@@ -128,12 +128,12 @@ def test_version_1_is_charged_what_it_released_at_the_delta_that_is_named(places
         ("PRAGMA user_version = 3", "has version 3: 1 and 2 can be migrated"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_left_as_it_was(places, statement, said):
+def test_what_does_not_fit_is_refused_and_left_as_it_was(places, statement, message):
     write(places[0])
     with closing(sqlite3.connect(places[0], isolation_level=None)) as db:
         db.execute(statement)
     before = contents(places[0].parent)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         migrate("ash", *places)
     assert contents(places[0].parent) == before
 

@@ -1,4 +1,4 @@
-"""Packed rows against a plain dict, whatever comes in which order, in memory and in the temporary file."""
+"""Packed rows against a plain dict, for every order of insertion, in memory and in the temporary file."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""A ledger that fedcore kept under schema 2: its charges stand, its open runs are closed and not continued."""
+"""A ledger of schema 2: its charges stay in force, and its open runs can only be closed."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_an_open_run_cannot_be_continued_and_keeps_its_charge(ledger, run):
     site = Site([PrivateSilo("ash", records, SecretKeys(b"k" * 32), ledger)])
     problem = problem_of((SiloFacts("ash", 40),), 3, 1.0, 0.25, 10.0, 1, Budget(1.0, 1e-5))
     agreement = Agreement(run, problem, OPEN[run], Logistic(), OPEN[run].plan(problem).digest)
-    said = rf"run {run} was approved with plan .* is ended by `fedcore budget close {run}`"
-    with pytest.raises(SiloError, match=said) as caught:
+    message = rf"run {run} was approved with plan .* is ended by `fedcore budget close {run}`"
+    with pytest.raises(SiloError, match=message) as caught:
         site.agree(agreement)
     assert caught.value.code == "plan"
     check(ledger, EXPECTED["before"])

@@ -16,17 +16,17 @@ CHARGE = Charge(0.1, 1.0, 1e-6)
 
 @pytest.fixture
 def opened(tmp_path):
-    """Opens the ledger anew, as another process would."""
-    kept: list[SqliteLedger] = []
+    """Opens the ledger again, as another process would."""
+    ledgers: list[SqliteLedger] = []
 
     def open_it() -> SqliteLedger:
-        for ledger in kept:
+        for ledger in ledgers:
             ledger.close()
-        kept.append(SqliteLedger("ash", tmp_path / "v" / "ash.sqlite", tmp_path / "a" / "ash.anchor"))
-        return kept[-1]
+        ledgers.append(SqliteLedger("ash", tmp_path / "v" / "ash.sqlite", tmp_path / "a" / "ash.anchor"))
+        return ledgers[-1]
 
     yield open_it
-    for ledger in kept:
+    for ledger in ledgers:
         ledger.close()
 
 
@@ -61,9 +61,9 @@ def test_the_first_charge_binds_the_unit_and_another_keeps_nothing(opened, tmp_p
     # Closed runs have spent what they have.
     with pytest.raises(SiloError, match="for good"):
         ask(opened(), "four", other)
-    said = "records" if first is None else f"persons by column {first!r}"
+    unit = "records" if first is None else f"persons by column {first!r}"
     ledger = opened()
-    assert account(ledger)["unit"] == export(ledger)["unit"] == said
+    assert account(ledger)["unit"] == export(ledger)["unit"] == unit
     ledger.close()
     assert faults("ash", tmp_path / "v" / "ash.sqlite", tmp_path / "a" / "ash.anchor") == []
 
@@ -88,7 +88,7 @@ def test_the_body_of_a_charge_for_records_is_what_it_was(opened):
 
 
 def test_after_all_approvals_were_lost_a_ledger_is_one_of_records(tmp_path):
-    """Whose charges were lost nobody knows; a charge for persons bounds records too, and not the other way round."""
+    """The unit of lost charges is unknown: a charge for persons bounds records too, and not the other way round."""
     paths = tmp_path / "v" / "ash.sqlite", tmp_path / "a" / "ash.anchor"
     ledger = SqliteLedger("ash", *paths)
     ask(ledger, "one", "patient")

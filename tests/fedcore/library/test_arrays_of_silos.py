@@ -168,18 +168,18 @@ ARRAYS = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_tables_that_do_not_fit_are_refused(case):
-    records, said = REFUSED[case]
-    with pytest.raises(InputError) as told:
+    records, message = REFUSED[case]
+    with pytest.raises(InputError) as raised:
         trained((TABLE, Y), records)
-    assert str(told.value).startswith(said) and "\n" not in str(told.value)
+    assert str(raised.value).startswith(message) and "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("case", ARRAYS)
 def test_arrays_that_would_be_cast_in_silence_are_refused(case):
-    features, said = ARRAYS[case]
-    with pytest.raises(InputError) as told:
+    features, message = ARRAYS[case]
+    with pytest.raises(InputError) as raised:
         trained((X, Y), (features, Y))
-    assert str(told.value).startswith(said) and "\n" not in str(told.value)
+    assert str(raised.value).startswith(message) and "\n" not in str(raised.value)
 
 
 def test_a_mask_that_masks_nothing_and_numbers_of_any_type_are_taken():
@@ -262,7 +262,7 @@ def test_the_same_arrays_are_the_same_bytes_and_the_same_columns(tmp_path):
     for place in ("one", "two"):
         folder = tmp_path / place
         folder.mkdir()
-        section = data_section(frames, (TABLE.copy(), Y > 0), folder, None, None, (0, 1), looked_at=True)
+        section = data_section(frames, (TABLE.copy(), Y > 0), folder, None, None, (0, 1), check_values=True)
         paths = [Path(silo["path"]) for silo in section["silos"]] + [Path(section["test"])]
         assert all(path.parent == folder for path in paths)
         written.append([path.read_bytes() for path in paths])

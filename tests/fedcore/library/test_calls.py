@@ -1,5 +1,4 @@
-"""The calls of who uses the library for the first time: each is answered by a sentence that says what to write, and
-that shows nothing of the data."""
+"""Wrong calls of new users of the library: each raises a message that names the remedy and shows no data."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ import fedcore
 import fedcore.library.training
 
 SEEN = 7131.0625
-"""What the records are full of, and no sentence may have in it."""
+"""A value in many records, which no message may contain."""
 WORD = "qzx"
 METHOD = {"name": "mbsgd", "rounds": 3, "step": 1.0}
 X = SEEN * np.where(np.random.default_rng(5).random((40, 3)) > 0.5, 1.0, -1.0)
@@ -125,10 +124,10 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_first_call_is_answered_by_what_to_write(call):
-    train, said = CALLS[call]
-    with pytest.raises(fedcore.InputError, match=said) as told:
+    train, message = CALLS[call]
+    with pytest.raises(fedcore.InputError, match=message) as raised:
         train()
-    sentence = str(told.value)
+    sentence = str(raised.value)
     assert "\n" not in sentence and len(sentence) < 300
     assert "7131" not in sentence and WORD not in sentence and "fedcore-" not in sentence
 
@@ -142,8 +141,8 @@ def test_the_names_of_the_page_are_there():
         "assert issubclass(fedcore.SiloError, RuntimeError) and issubclass(fedcore.ModelWarning, UserWarning)\n"
         "assert all(hasattr(fedcore, name) for name in fedcore.__all__)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("said silos must be a mapping of names to records")
+    message = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert message.startswith("said silos must be a mapping of names to records")
 
 
 def test_examples_of_the_docstrings_are_what_comes_out():

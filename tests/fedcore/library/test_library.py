@@ -136,7 +136,7 @@ X, Y = SILOS["north"]
 
 
 @pytest.mark.parametrize(
-    ("silos", "keys", "said"),
+    ("silos", "keys", "message"),
     [
         ({}, {}, "silos must be a mapping of names"),
         ([(X, Y)], {}, "silos must be a mapping of names"),
@@ -160,9 +160,9 @@ X, Y = SILOS["north"]
         ("gone.yaml", {"epsilon": None}, "gone.yaml does not exist"),
     ],
 )
-def test_a_mistake_is_one_sentence(silos, keys, said, tmp_path, monkeypatch):
+def test_a_mistake_is_one_sentence(silos, keys, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         fedcore.train(silos, **{"epsilon": 2.0, **keys})
     assert list(tmp_path.iterdir()) == []
 
@@ -173,13 +173,13 @@ def test_overrides_are_for_a_config_file():
 
 
 def test_importing_the_package_imports_nothing_slow():
-    """Every module imports it first. What it offers is there all the same."""
+    """Every module imports it first, and still finds its public names."""
     import subprocess
     import sys
 
     code = "import fedcore, sys; print([n for n in ('numpy', 'pydantic') if n in sys.modules], fedcore.train)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("[] <function train")
+    message = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert message.startswith("[] <function train")
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         fedcore.trian  # noqa: B018
     assert math.isfinite(float(fedcore.__version__.split(".")[0]))

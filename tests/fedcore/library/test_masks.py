@@ -19,7 +19,7 @@ HELD[0], HELD[1] = HELD, [np.ma.masked]
 
 
 class Made(Sequence):
-    """Makes its rows anew whenever it is asked, so that none is there for long."""
+    """Computes its rows again at each access, so that none stays in memory."""
 
     def __len__(self):
         return 50

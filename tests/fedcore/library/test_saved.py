@@ -1,4 +1,4 @@
-"""A training's file: what is read back is what was saved, and anything else is refused."""
+"""A training's file reads back as it was saved, and every other file is refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_file_names_no_folder_of_the_call_and_no_record(tmp_path):
 
 
 def damaged(data, case):
-    told = json.loads(data)
+    saved = json.loads(data)
     if case == "cut":
         return data[:-20]
     if case == "no object":
@@ -87,21 +87,21 @@ def damaged(data, case):
     if case == "no text":
         return b"\x80\x04\x95 pickle"
     change = {
-        "another form": lambda: told.update(format=1),
-        "a key more": lambda: told.update(more=1),
-        "weights less": lambda: told["model"]["w"].pop(),
-        "weights of no number": lambda: told["model"]["w"].__setitem__(0, float("nan")),
-        "another method": lambda: told["config"]["algorithm"].update(name="mbsdg"),
-        "rounds of two lengths": lambda: told["rounds"]["phase"].pop(),
-        "no rounds": lambda: told["rounds"].pop("round"),
-        "a newer version": lambda: (told.update(fedcore="9.9"), told["plan"].pop("phases")),
+        "another form": lambda: saved.update(format=1),
+        "a key more": lambda: saved.update(more=1),
+        "weights less": lambda: saved["model"]["w"].pop(),
+        "weights of no number": lambda: saved["model"]["w"].__setitem__(0, float("nan")),
+        "another method": lambda: saved["config"]["algorithm"].update(name="mbsdg"),
+        "rounds of two lengths": lambda: saved["rounds"]["phase"].pop(),
+        "no rounds": lambda: saved["rounds"].pop("round"),
+        "a newer version": lambda: (saved.update(fedcore="9.9"), saved["plan"].pop("phases")),
     }
     change[case]()
-    return json.dumps(told).encode()
+    return json.dumps(saved).encode()
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "message"),
     [
         ("cut", "is no file of a model that fedcore saved"),
         ("no object", "is no file of a model that fedcore saved"),
@@ -117,13 +117,13 @@ def damaged(data, case):
         ("a newer version", "holds values that fedcore 0.2.0 does not know, which version '9.9' has saved"),
     ],
 )
-def test_any_other_file_is_refused_in_a_sentence(case, said, tmp_path):
+def test_any_other_file_is_refused_in_a_sentence(case, message, tmp_path):
     path = tmp_path / "model.json"
     train().save(path)
     path.write_bytes(damaged(path.read_bytes(), case))
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as raised:
         fedcore.Trained.load(path)
-    assert str(path) in str(told.value) and said in str(told.value) and "\n" not in str(told.value)
+    assert str(path) in str(raised.value) and message in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_places_that_cannot_be_written_or_read_are_named(tmp_path):

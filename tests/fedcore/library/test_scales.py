@@ -1,4 +1,4 @@
-"""`scale=`: raw columns are told of, and brought to one scale by the keys of a config, with public constants."""
+"""`scale=`: raw columns give a warning, and a config's keys bring them to one scale with public constants."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def train(silos=SILOS, test=TEST, **keys):
 
 def test_raw_columns_of_a_known_table_are_told_of_and_its_scaled_ones_are_learned():
     silos, test = breast_cancer()
-    with pytest.warns(ModelWarning) as told:
+    with pytest.warns(ModelWarning) as caught:
         raw = fedcore.train(silos, test=test, epsilon=2, seed=0)
-    size, worth = (str(each.message) for each in told)
+    size, worth = (str(each.message) for each in caught)
     assert "columns of the test records differ in size: 'worst area' is about" in size and "scale='test'" in size
     assert "the model is no better than always answering the most frequent class" in worth
-    assert all(each.filename == __file__ for each in told)
+    assert all(each.filename == __file__ for each in caught)
     errors = [fedcore.train(silos, test=test, epsilon=2, scale="test", seed=seed).test_error for seed in range(3)]
     assert np.mean(errors) < 0.11 < raw.test_error
 
@@ -56,7 +56,7 @@ def test_raw_columns_of_a_known_table_are_told_of_and_its_scaled_ones_are_learne
 def test_columns_are_not_told_of_where_they_are_alike_or_scaled_or_nobody_may_look(recwarn):
     alike = {name: (frame * [1, 0.1, 1000], y) for name, (frame, y) in SILOS.items()}
     train(alike, (TEST[0] * [1, 0.1, 1000], TEST[1]))
-    train(test=None)  # of private records nothing is told
+    train(test=None)  # no warning may depend on private records
     train(scale="test")
     assert not [each for each in recwarn if "differ in size" in str(each.message)]
 
@@ -85,21 +85,28 @@ def test_it_is_told_of_files_and_config_files_too(tmp_path):
 
 
 def test_a_config_file_is_told_how_its_columns_get_ranges(tmp_path):
-    """By the test file alone, whoever begins the run: `plan`, `run` and `sweep` say it."""
+    """The warning of `plan`, `run` and `sweep` depends on the test file only."""
     for name, (frame, y) in (SILOS | {"test": TEST}).items():
         frame.assign(sick=y).to_csv(tmp_path / f"{name}.csv", index=False)
     silos = [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in SILOS]
     columns = ["age", "dose", "shift"]
 
-    def said(features, test="test.csv"):
+    def warnings_of(features, test="test.csv"):
         data = {"source": "files", "silos": silos, "label": "sick", "features": features}
         data |= {"test": test and str(tmp_path / test)}
         config = ExperimentConfig.model_validate({"data": data, "privacy": {"epsilon": 4}, "algorithm": METHOD})
         return [each for each in urgent(config, make_plan(config)) if "differ in size" in each]
 
-    (told,) = said(columns)
-    assert "'dose' is about" in told and "give each column its range in data.features, as {age: {range: [20" in told
-    assert said(columns, None) == said({name: {"range": [-50, 50]} for name in columns}) == said(columns[:1]) == []
+    (message,) = warnings_of(columns)
+    assert (
+        "'dose' is about" in message and "give each column its range in data.features, as {age: {range: [20" in message
+    )
+    assert (
+        warnings_of(columns, None)
+        == warnings_of({name: {"range": [-50, 50]} for name in columns})
+        == warnings_of(columns[:1])
+        == []
+    )
 
 
 def test_a_column_may_be_called_constants():
@@ -179,7 +186,7 @@ def test_a_column_that_does_not_vary_is_centred_as_scikit_learn_does():
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"scale": "tests"}, "scale = 'tests' is not known; scale= is 'test'"),
         ({"scale": True}, "scale= is of type bool; scale= is 'test'"),
@@ -196,7 +203,7 @@ def test_a_column_that_does_not_vary_is_centred_as_scikit_learn_does():
         ({"scale": {"constants": "released"}}, "data.scaling.epsilon is missing"),
     ],
 )
-def test_what_is_no_scale_is_refused_in_a_sentence(keys, said):
-    with pytest.raises(InputError, match=said) as told:
+def test_what_is_no_scale_is_refused_in_a_sentence(keys, message):
+    with pytest.raises(InputError, match=message) as raised:
         train(**keys)
-    assert "\n" not in str(told.value) and "fedcore-" not in str(told.value)
+    assert "\n" not in str(raised.value) and "fedcore-" not in str(raised.value)

@@ -118,7 +118,7 @@ def test_columns_are_found_by_their_names():
 
 
 @pytest.mark.parametrize(
-    ("records", "said"),
+    ("records", "message"),
     [
         (pd.DataFrame(TEST[0], columns=["age", "dose", "PULSE"]), "X: column 'pulse' of the model is not there"),
         (frames(TEST)[0].assign(sex=1), "X: column 'sex' is not one of the model; drop it first"),
@@ -130,9 +130,9 @@ def test_columns_are_found_by_their_names():
         (frames(TEST)[0].assign(dose="much"), "X: column 'dose': values are texts"),
     ],
 )
-def test_other_records_are_refused_in_a_sentence(records, said):
+def test_other_records_are_refused_in_a_sentence(records, message):
     model = train({name: frames(of) for name, of in SILOS.items()}, None)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         model.predict(records)
 
 
@@ -187,7 +187,7 @@ DAY = pd.Timestamp("2024-02-29")
 
 
 @pytest.mark.parametrize(
-    ("records", "said"),
+    ("records", "message"),
     [
         (MIXED.assign(dose=pd.Categorical(["low", "high", "low"])), "X: column 'dose': some values are no finite numb"),
         (MIXED.assign(dose=pd.Categorical([DAY, DAY, DAY])), "X: column 'dose': values are dates"),
@@ -228,11 +228,11 @@ DAY = pd.Timestamp("2024-02-29")
         (pa.table({"age": [1.0], "dose": [1.0], "kind": [["a"]], "sex": [0]}), "X: column 'kind': values are of type"),
     ],
 )
-def test_of_texts_and_missing_values_other_records_are_refused_in_a_sentence(of_files, records, said):
+def test_of_texts_and_missing_values_other_records_are_refused_in_a_sentence(of_files, records, message):
     for asked in (of_files.predict, of_files.predict_proba, lambda X: of_files.score(X, [0, 1, 1])):
-        with pytest.raises(InputError, match=f"^{said}") as told:
+        with pytest.raises(InputError, match=f"^{message}") as raised:
             asked(records)
-        shown = str(told.value)
+        shown = str(raised.value)
         assert "\n" not in shown and not any(cell in shown for cell in ("2024", "yes", "zzz", "ZZZ", "NA"))
 
 
@@ -265,19 +265,19 @@ def test_cells_of_no_category_count_as_other_and_are_told(of_files):
     strange = MIXED.assign(kind=["a", "A ", 2**70])
     features = np.array([[0.2, 0, 0.5 / 3, 1, 0, 0, 1, 0], [0, 1, 0.5, 0, 0, 1, 0, 1], [0.4, 0, -1 / 3, 0, 0, 1, 0, 1]])
     z = np.hstack([features, np.ones((3, 1))]) @ of_files.weights
-    said = (
+    message = (
         r"^X: column 'kind': 2 of 3 cells are none of its categories 'a', 'b' and count as other; cells may be meant "
         r"as 'a' \(other capitals\)$"
     )
-    with pytest.warns(ModelWarning, match=said) as told:
+    with pytest.warns(ModelWarning, match=message) as caught:
         np.testing.assert_array_equal(of_files.predict(strange), (z >= 0).astype(int))
-    assert [each.filename for each in told] == [__file__]
-    with pytest.warns(ModelWarning, match=said) as told:
+    assert [each.filename for each in caught] == [__file__]
+    with pytest.warns(ModelWarning, match=message) as caught:
         probable = of_files.predict_proba(strange)
-    assert [each.filename for each in told] == [__file__]
-    with pytest.warns(ModelWarning, match=said):
+    assert [each.filename for each in caught] == [__file__]
+    with pytest.warns(ModelWarning, match=message):
         of_files.score(strange, [0, 1, 1])
-    # Of one record alone nobody can say that the column is another one: others are what the feature is for.
+    # A single record cannot show that the column is a different one: unknown categories are allowed.
     with pytest.warns(ModelWarning, match="X: column 'kind': 1 of 1 cells are none of its categories"):
         np.testing.assert_array_equal(of_files.predict_proba(strange[2:]), probable[2:])
 
@@ -300,17 +300,17 @@ def test_a_notebook_shows_the_budget_and_the_rounds_and_runs_nothing():
     shown = replace(model, noise="<script>alert(1)</script> & co")._repr_html_()
     assert "<script>" not in shown and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; co" in shown
     assert "<td>north</td><td>90</td><td>8</td><td>4</td>" in shown and "the last 5 of 8 rounds" in shown
-    assert "No test records: nobody knows what this model is worth." in train(test=None)._repr_html_()
+    assert "No test records: the error of this model is unknown." in train(test=None)._repr_html_()
 
 
 def test_no_better_than_no_model_is_told_as_a_warning():
     """All labels of the silos are 0, and the test records are mixed: the model can only answer one class."""
     silos = {name: (X, 0 * y) for name, (X, y) in SILOS.items()}
     test = TEST[0], np.where(np.arange(200) < 90, 1, 0)
-    said = "no better than always answering the most frequent class: error 0.45"
-    with pytest.warns(ModelWarning, match=said) as told:
+    message = "no better than always answering the most frequent class: error 0.45"
+    with pytest.warns(ModelWarning, match=message) as caught:
         model = train(silos, test, epsilon=None, privacy={"trust": "none"})
-    assert told[0].filename == __file__ and model.shortfall in str(told[0].message)
+    assert caught[0].filename == __file__ and model.shortfall in str(caught[0].message)
     real = {name: (X, y * 1.5) for name, (X, y) in SILOS.items()}
     with pytest.warns(ModelWarning, match="no better than always answering the mean"):
         train(real, (TEST[0], TEST[1] + 100.5), classes=None, model={"loss": {"name": "squared"}, "clip": 1.0})

@@ -143,7 +143,7 @@ def test_training_without_noise_and_clipping_finds_scikit_learns_fit():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"model": {"loss": {"name": "poisson"}}}, "loss 'poisson' has no Lipschitz constant: set model.clip"),
         ({"data": {"classes": [0, 1]}}, "loss 'poisson' takes counts 0, 1, 2, ..., and data.classes codes classes"),
@@ -152,8 +152,8 @@ def test_training_without_noise_and_clipping_finds_scikit_learns_fit():
         ({"model": MODEL | {"smoothing": {"name": "moreau"}}}, "loss 'poisson' is smooth already"),
     ],
 )
-def test_a_config_that_does_not_fit_counts_names_the_loss(changes, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_config_that_does_not_fit_counts_names_the_loss(changes, message):
+    with pytest.raises(ValueError, match=message):
         ExperimentConfig.model_validate(config(**changes))
 
 

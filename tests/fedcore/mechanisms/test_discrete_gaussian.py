@@ -111,7 +111,7 @@ def test_far_in_the_tail_further_bits_decide_as_they_should():
 
 
 def test_double_precision_decides_only_what_is_clear():
-    """Whatever `_accept` decides itself is what the exact comparison says; heights are placed around the threshold."""
+    """Decisions of `_accept` in double precision agree with the exact comparison, for heights near the threshold."""
     table = DiscreteGaussian(1.37 * 2**20)
     samples = np.rint(np.linspace(-4 * table.s, 4 * table.s, 200)).astype(np.int64)
     exact = [(height(table, x) - column(table, x)[0]) / column(table, x)[1] for x in samples.tolist()]

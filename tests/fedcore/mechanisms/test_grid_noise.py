@@ -1,4 +1,4 @@
-"""Noise on a grid: what it depends on, where it lies, what it costs in sensitivity and delta, why that covers it."""
+"""Noise on a grid: its inputs and support, its cost in sensitivity and delta, and a check of that cost."""
 
 import hashlib
 import hmac
@@ -33,11 +33,11 @@ def sums(seed=0, dim=64):
 
 def test_one_question_repeats_its_bits():
     total = sums()
-    kept = total.copy()
+    before = total.copy()
     first = noised(total)
     noised(sums(1))
     assert noised(total.copy()).tobytes() == first.tobytes()
-    assert np.array_equal(total, kept), "the sum was changed in place"
+    assert np.array_equal(total, before), "the sum was changed in place"
 
 
 def test_another_last_bit_context_or_key_draws_other_noise():

@@ -1,8 +1,8 @@
-"""The attack on a sampler's image: which of two candidate sums can have led to the released number?
+"""The attack on a sampler's image: it decides which of two candidate sums can have led to the released number.
 
-A sampler in floating point reaches only some doubles, so a number that cannot have come from one of the two sums tells
-which it was, whatever the noise (Mironov 2012 for Laplace noise; Holohan and Braghin 2021 for Gaussian). NumPy's
-ziggurat is caught also on a secure stream; noise on the grid is not. This file has NumPy's ziggurat in Python.
+A sampler in floating point reaches only some doubles. So a number that is impossible for one of the two sums reveals
+the other, however large the noise (Mironov 2012 for Laplace noise; Holohan and Braghin 2021 for Gaussian). The attack
+breaks NumPy's ziggurat, also on a secure stream, and not noise on the grid. This file has NumPy's ziggurat in Python.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def test_about_three_in_a_thousand_coordinates_decide_where_sums_are_large(width
 
 @pytest.mark.parametrize(("a", "b", "sigma"), PAIRS)
 def test_no_coordinate_of_grid_noise_decides(a, b, sigma):
-    """Candidates are told apart by nothing but distance; the image is every integer within 13 sigma of the sum."""
+    """Only distance distinguishes the candidates; the image is every integer within 13 sigma of the sum."""
     grid = Grid.of(sigma, clip=1.0, count=100_000, dim=N)
     released = GridGaussian().noised(b"k" * 32, b"context", np.full(N, a), grid) / grid.step
     low, high = discrete_gaussian(sigma / grid.step).support

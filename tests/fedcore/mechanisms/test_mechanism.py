@@ -1,4 +1,4 @@
-"""Keyed noise and addressed randomness: distribution, independence, and what a draw depends on."""
+"""Keyed noise and addressed randomness: distribution, independence, and the inputs of a draw."""
 
 import subprocess
 import sys
@@ -41,10 +41,10 @@ def test_one_question_repeats_its_noise_whatever_came_between():
     noise, total = KeyedGaussian(), np.linspace(0, 1, 7)
     first = noise.draw(KEY, CONTEXT, total)
     noise.draw(KEY, CONTEXT, np.zeros(3))
-    kept = first.copy()
-    np.testing.assert_array_equal(noise.draw(KEY, CONTEXT, total), kept)
-    np.testing.assert_array_equal(draw(total), kept)
-    np.testing.assert_array_equal(first, kept)  # no buffer is shared
+    before = first.copy()
+    np.testing.assert_array_equal(noise.draw(KEY, CONTEXT, total), before)
+    np.testing.assert_array_equal(draw(total), before)
+    np.testing.assert_array_equal(first, before)  # no buffer is shared
 
 
 @pytest.mark.parametrize("at", [0, 1500, 2999])
@@ -123,7 +123,7 @@ def test_participants_are_distinct_ordered_and_uniform():
 
 
 def by_itself(run_key, phase, round, ask, size):
-    """A simulated silo's noise: normals of Philox under the MAC of the address, whatever is beside it."""
+    """A simulated silo's noise: normals of Philox under the MAC of the address, independent of everything else."""
     address = b"".join(number.to_bytes(8, "little") for number in (phase, round, ask))
     return Draws(blake2b(address, key=run_key, digest_size=16).digest()).standard_normal(size)
 

@@ -1,4 +1,4 @@
-"""Secret samples at a silo: who takes part, when it is drawn anew, and what the message is on average."""
+"""Secret samples at a silo: participation of records, the moments of new draws, and the mean of the message."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_size_of_a_sample_is_binomial_and_records_are_independent(federate):
     assert (np.abs(took_part.mean(0) - q) < 5 * math.sqrt(q * (1 - q) / ROUNDS)).all()
     correlation = np.corrcoef(took_part.T.astype(float)) - np.eye(N)
     assert np.abs(correlation).max() < 5 / math.sqrt(ROUNDS)
-    # And over rounds: who took part says nothing of who takes part next.
+    # Over rounds: participation in one round is independent of the next.
     following = np.mean(took_part[1:] & took_part[:-1])
     assert following == pytest.approx(q * q, abs=5 * q / math.sqrt(ROUNDS * N))
 
@@ -223,7 +223,7 @@ def test_one_record_moves_a_sampled_message_by_at_most_what_is_charged(federate)
 
 
 def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixtures_tell(federate):
-    """Likelihood ratio of whoever knows all but one record and not who took part: q N(+C) or q N(-C), the rest N(0)."""
+    """Likelihood ratio if all records but one are known, and no participation: q N(+C) or q N(-C), the rest N(0)."""
     n, K, rounds, runs, epsilon, delta = 8, 4, 6, 600, 2.0, 1e-2
     method, q = Mbsgd(rounds=rounds, batch=K), K / n
     probe = federate(method, {"a": (np.ones((n, 1)), np.arange(n))}, epsilon=epsilon, delta=delta)

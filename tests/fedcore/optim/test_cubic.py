@@ -73,7 +73,7 @@ def test_the_average_of_noised_steps_is_that_of_the_published_solver(points, ans
 
 
 def test_without_curvature_each_gradient_counts_as_the_closed_form_says():
-    """theta_0 - sum_r A_r (g + b_r), A_r = 2 / (mu (r + 2)) (1 - (r + 1) (r + 2) / (tau (tau + 1)))."""
+    """`theta_0 - sum_r A_r (g + b_r)` with `A_r = 2 / (mu (r + 2)) (1 - (r + 1) (r + 2) / (tau (tau + 1)))`."""
     points, mu, rng = 7, 0.4, np.random.default_rng(3)
     noised = rng.standard_normal((points - 1, 5))
     answers = iter(noised)

@@ -89,17 +89,16 @@ def test_one_ball_after_the_other_is_not_the_projection():
 @pytest.mark.parametrize(
     "z, c2, r2, wanted",
     [
-        ([3.0, 0.0], [0.5, 0.0], 0.25, [0.75, 0.0]),  # nested, z on the axis
-        ([3.0, 0.0], [1.0, 0.0], 0.25, [1.0, 0.0]),  # z on the axis beyond both
-        ([-3.0, 0.0], [1.0, 0.0], 0.25, [0.75, 0.0]),  # z on the axis behind
-        ([0.9, 0.1], [1.0, 0.0], 0.25, [0.9, 0.1]),  # inside both
-        ([0.0, 7.0], [0.0, 0.0], 0.25, [0.0, 0.25]),  # one centre
-        ([0.0, 7.0], [0.0, 0.0], 1.0, [0.0, 1.0]),  # one ball twice
-        ([0.0, 7.0], [0.0, 0.0], math.inf, [0.0, 1.0]),  # the second does not bind
-        ([5.0, 1.0], [2.0, 0.0], 1.0, [1.0, 0.0]),  # the balls touch in a point
-        ([0.3, 9.0], [0.0, 0.0], 0.0, [0.0, 0.0]),  # a ball of one point
+        pytest.param([3.0, 0.0], [0.5, 0.0], 0.25, [0.75, 0.0], id="nested, z on the axis"),
+        pytest.param([3.0, 0.0], [1.0, 0.0], 0.25, [1.0, 0.0], id="z on the axis beyond both"),
+        pytest.param([-3.0, 0.0], [1.0, 0.0], 0.25, [0.75, 0.0], id="z on the axis behind"),
+        pytest.param([0.9, 0.1], [1.0, 0.0], 0.25, [0.9, 0.1], id="inside both"),
+        pytest.param([0.0, 7.0], [0.0, 0.0], 0.25, [0.0, 0.25], id="one centre"),
+        pytest.param([0.0, 7.0], [0.0, 0.0], 1.0, [0.0, 1.0], id="one ball twice"),
+        pytest.param([0.0, 7.0], [0.0, 0.0], math.inf, [0.0, 1.0], id="the second does not bind"),
+        pytest.param([5.0, 1.0], [2.0, 0.0], 1.0, [1.0, 0.0], id="the balls touch in a point"),
+        pytest.param([0.3, 9.0], [0.0, 0.0], 0.0, [0.0, 0.0], id="a ball of one point"),
     ],
-    ids=str,
 )
 def test_degenerate_lenses(z, c2, r2, wanted):
     found = onto_lens(np.array(z), np.zeros(2), 1.0, np.array(c2), r2)
@@ -121,7 +120,7 @@ def test_tiny_ball_at_the_edge_of_the_domain(radius, depth):
         centre = u / np.linalg.norm(u) * (5.0 - depth * radius)
         offset = rng.standard_normal(4) * radius * 3
         p = onto_domain(centre + offset, 10.0, centre, radius)
-        # Radii and the centre itself are rounded: 1e-15 of D is what float64 can tell apart.
+        # Radii and the centre itself are rounded: float64 resolves 1e-15 of D.
         assert np.linalg.norm(p - centre) <= radius * (1 + 1e-9) + 5e-15
         assert np.linalg.norm(p) <= 5.0 * (1 + 1e-15) + 1e-15
         # Seen from so near the domain is a half-space, up to a curvature of radius^2 / 10.
@@ -208,7 +207,7 @@ def test_a_ball_between_half_of_the_diameter_and_all_of_it_binds():
 
 @pytest.mark.parametrize("radius", [0.5, 1.0, 2.0, 2.4, 4.0, 7.0, math.inf])
 def test_whatever_the_radius_a_result_keeps_to_half_of_the_diameter(radius):
-    """A domain of diameter 4, by hand: what goes outwards ends at 2, or where the ball around the centre ends."""
+    """A domain of diameter 4, by hand: outward steps end at 2, or at the ball around the centre."""
     for at in (2.0, 1.0, 0.0):
         centre, wanted = np.array([at, 0.0]), min(2.0, at + radius)
         for z in (wanted + 1e-3, 3.0, 50.0):

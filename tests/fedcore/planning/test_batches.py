@@ -1,4 +1,4 @@
-"""The theorems' batch sizes and what they change in a schedule, against numbers worked out by hand."""
+"""The theorems' batch sizes and their effect on a schedule, against numbers by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def problem(n=256, M=16, d=16, epsilon=1.0, delta=E8, D=4.0, beta=0.25, particip
 @pytest.mark.parametrize(
     "changes, K",
     [
-        # K_a = (1/4) 16384 / (2 * 256 * 8) = 1, K_b = 128 / sqrt(2 * 4 * 8) = 16: 9 * 16 = 144 gradients; d costs
+        # `K_a = (1/4) 16384 / (2 * 256 * 8) = 1, K_b = 128 / sqrt(2 * 4 * 8) = 16`: 9 * 16 = 144 gradients; d costs
         # 256 + 16384 / 2048 = 264.
         ({"epsilon": 0.5, "d": 256}, 16),
         # K_a = 16384 / 256 = 64, 9 * 64 = 576; d costs 16 + 65536 / 128 = 528.
@@ -76,10 +76,10 @@ def test_a_localized_schedule_takes_the_theorems_batches_phase_by_phase():
     phase = LocalizedAccelerated(rounds=4, max_phases=1, batch="theory").plan(asked).phases[0]
     # 0.5 * 256 / (4 sqrt(2 * 4 * 8.69)) = 3.8 is less than 22.6.
     assert (phase.n, phase.batch, phase.rate) == (256, 23, 23 / 256)
-    # With one round at epsilon 4 the published noise decides: 4 * 256 / (4 sqrt(2 * 8.69)) = 61.4 is more than d = 16.
+    # With one round at epsilon 4 the published noise decides: `4 * 256 / (4 sqrt(2 * 8.69)) = 61.4` is above d = 16.
     strong = problem(n=512, M=16, d=16, epsilon=4.0)
     assert LocalizedAccelerated(rounds=1, max_phases=1, batch="theory").plan(strong).phases[0].batch == 62
-    # Algorithm 4: K_i = epsilon n_i / (4 sqrt(2 R ln(2/delta))): 256 / (4 sqrt(8 * 8)) = 8, and 128 / 32 = 4, 2, 1, ...
+    # Algorithm 4: `K_i = epsilon n_i / (4 sqrt(2 R ln(2/delta)))`: `256 / (4 sqrt(8 * 8)) = 8`, and 128 / 32 = 4, 2, 1.
     plan = LocalizedSubgradient(rounds=4, batch="theory").plan(problem(n=512, M=2, delta=2 * math.exp(-8)))
     assert [phase.batch for phase in plan.phases] == [8, 4, 2, 1, 1, 1, 1, 1, 1]
     assert [phase.rate for phase in plan.phases] == [1 / 32] * 4 + [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0]

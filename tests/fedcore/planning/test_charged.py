@@ -1,4 +1,4 @@
-"""What an account takes a phase's blocks for, against all events one by one and against every single record."""
+"""An account's charge for a phase's blocks, against all events one by one and against every single record."""
 
 import math
 

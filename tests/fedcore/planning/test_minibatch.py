@@ -1,4 +1,4 @@
-"""What theorems on minibatch SGD choose, against a second computation of their text and numbers worked out by hand."""
+"""Choices of the theorems on minibatch SGD, against a second computation from their text and numbers by hand."""
 
 import dataclasses
 import math
@@ -53,7 +53,7 @@ def rounds_by_hand(first, sampled=lambda R: 0.0):
 
 
 def test_the_spec_s_example_without_logarithms():
-    """n = 1000, d = 20, L = beta = 1, D = 2, M = 16, epsilon = 1, delta = 1e-6: 2 * 4 * min(31.6, 223.6) = 252.98."""
+    """n = 1000, d = 20, L = beta = 1, D = 2, M = 16, epsilon = 1, delta = 1e-6; `2 * 4 * min(31.6, 223.6) = 252.98`."""
     asked = problem()
     rates = Rates(1000, 20, 1.0, 2.0, 1.0, 0.0, lambda R: NoiseLevel(16.0, 1e-6))
     R = least_rounds(rates.sgd_rounds, "rounds")
@@ -156,7 +156,7 @@ def test_where_the_published_noise_is_stated_for_no_batch_rounds_grow():
     """epsilon 100: with R = 8 even all records are too few, 100 / (4 sqrt(2 * 8 * ln(2e6))) = 1.64 of them."""
     asked = problem(n=100, d=1, epsilon=100.0, beta=0.1)
     assert sgd_rounds(asked, 0.1, None) == 8
-    # 8, 9, 10, 11, 13, 15, 17, 19, 21, 24: 100 / (4 sqrt(42 * 14.5)) = 1.013 and 100 / (4 sqrt(48 * 14.5)) = 0.947.
+    # Rounds 8, 9, 10, 11, 13, 15, 17, 19, 21, 24: `100 / (4 sqrt(42 * 14.5)) = 1.013`, and 0.947 with 48 for 42.
     assert sgd_rounds(asked, 0.1, "theory") == 24
 
 
@@ -269,7 +269,7 @@ def nonsmooth(algorithm, ridge=0.0, **changes):
 
 @pytest.mark.parametrize("ridge", [0.0, 0.05])
 def test_the_envelope_is_that_of_the_methods_theorem(ridge):
-    """M = 4, n = 100, d = 5 with a bias, L = 2, D = 4, epsilon = 2, of Theorems 2.2 and 2.4."""
+    """Theorems 2.2 and 2.4 at `M = 4, n = 100, d = 5` with a bias, `L = 2, D = 4, epsilon = 2`."""
 
     def noise(R):
         return 5 * psi_by_hand([100] * 4, [1] * 4, 2.0, 2.0, [1e-5] * 4, R, 4)[1]

@@ -1,4 +1,4 @@
-"""The law of the number of participants: its means against fractions, its draws, what follows, and what is refused."""
+"""The law of the number of participants: means against fractions, draws, consequences, and refusals."""
 
 import dataclasses
 import itertools
@@ -76,7 +76,7 @@ def test_a_binomial_law_is_scipys_given_that_somebody_is_there(n, q):
     found = dict(Participation.of(Binomial(q), n).probabilities)
     assert math.fsum(found.values()) == pytest.approx(1.0, rel=1e-12)
     at = np.array([m for m, p in found.items() if p > 1e-200])
-    # Relative to the mode: of tiny q what is left of "somebody is there" would cancel.
+    # Relative to the mode: for tiny q the chance of at least one participant would cancel.
     log = stats.binom.logpmf(at, n, q) if q > 1e-300 else np.where(at == 1, 0.0, -np.inf)
     wanted = np.exp(log - log.max())
     ours = np.array([found[m] for m in at])
@@ -110,7 +110,7 @@ def test_numbers_are_drawn_by_the_law_anew_in_each_round(law):
     kept = wanted > 1e-9
     assert not any(o for o, k in zip(observed, kept, strict=True) if not k)
     assert stats.chisquare(np.array(observed)[kept], wanted[kept], sum_check=False).pvalue > 1e-3
-    # The number of one round says nothing of the next one's.
+    # The numbers of successive rounds are uncorrelated.
     assert abs(np.corrcoef(rounds[:-1], rounds[1:])[0, 1]) < 4 / math.sqrt(len(rounds))
     assert rounds[:50] != [found.drawn(public_key(4), 1, round) for round in range(1, 51)]
 
@@ -143,12 +143,12 @@ def test_given_their_number_silos_are_those_of_a_fixed_number(law, numbers, fede
 def test_each_silo_is_in_a_round_with_the_expected_number_over_N(federate):
     rng = np.random.default_rng(0)
     data = {name: (rng.standard_normal((4, 2)), rng.standard_normal(4)) for name in "abcde"}
-    asked, rounds = Counter(), 1500
+    participations, rounds = Counter(), 1500
     for query in federate(Mbsgd(rounds=rounds, step=1e-9), data, participants=(1, 1, 4), epsilon=None).queries():
-        asked.update(query.participants)
+        participations.update(query.participants)
     chance = 2 / 5  # E[M_r] = 2
     for name in data:
-        assert asked[name] / rounds == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / rounds))
+        assert participations[name] / rounds == pytest.approx(chance, abs=4 * math.sqrt(chance * (1 - chance) / rounds))
 
 
 # What follows from it

@@ -1,4 +1,4 @@
-"""Gradient and Hessian as one vector: how far two records' can be apart, and what its noise does to eigenvalues."""
+"""Gradient and Hessian as one vector: the largest distance between two records, and noise's effect on eigenvalues."""
 
 import math
 

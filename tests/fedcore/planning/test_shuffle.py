@@ -1,4 +1,4 @@
-"""What a shuffler cannot hide is refused by the problem itself, wherever it comes from; and what plans make of it."""
+"""Problems that a shuffler cannot hide are refused by the problem itself, from every source; plans of shuffled runs."""
 
 import dataclasses
 import math

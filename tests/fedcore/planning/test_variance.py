@@ -89,7 +89,7 @@ def seen(federation, rounds):
 
 @pytest.mark.parametrize("numbers", [(1,), (2,), (4,), (1, 2, 4)])
 def test_noise_of_unequal_silos_is_what_is_seen_and_below_the_published_bound(federate, silos, numbers):
-    """Also with a number of participants that is drawn anew in each round, as likely each of these."""
+    """Also with a new number of participants in each round, each of these equally likely."""
     rounds, M = 1500, 1 / np.mean([1 / m for m in numbers])
     method = Mbsgd(step=1e-12, rounds=rounds)
     asked = numbers if len(numbers) > 1 else numbers[0]
@@ -113,7 +113,7 @@ def test_noise_of_unequal_silos_is_what_is_seen_and_below_the_published_bound(fe
 
 
 def test_samples_of_unequal_silos_stay_below_their_bound(federate, silos):
-    """Without noise: what is left varies by who takes part and by the coins, and both are known exactly here."""
+    """Without noise: the rest of the variance is from participation and coins, both known exactly here."""
     rounds, M = 1500, 2
     federation = federate(
         Mbsgd(step=1e-12, rounds=rounds, batch=2), silos, participants=M, epsilon=None, weights=WEIGHTS

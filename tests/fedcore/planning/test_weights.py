@@ -1,4 +1,4 @@
-"""Weights of silos: what they mean, what they leave alone, and what is refused."""
+"""Weights of silos: their effect, their limits, and refusals."""
 
 import itertools
 

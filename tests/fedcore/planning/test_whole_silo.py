@@ -48,7 +48,7 @@ METHODS = [
     Fedavg(rounds=4, local_steps=3),
     Scaffold(rounds=6, warm=True),
 ]
-"""Whose answers are about a public number of records."""
+"""Methods whose answers are about a public number of records."""
 
 
 def problem(*sizes, epsilon=1.0, whole=WHOLE, delta=DELTA, held=0, evaluation=None, participants=None, **budget):
@@ -58,7 +58,7 @@ def problem(*sizes, epsilon=1.0, whole=WHOLE, delta=DELTA, held=0, evaluation=No
 
 
 def mu_of_whole(plan, silo, most=None):
-    """Each answer's mean moves by 2 C whatever it is about: a histogram's by sqrt(2). Rounds, answers and sigma are all
+    """Each answer's mean moves by 2 C for all questions: a histogram's by sqrt(2). Rounds, answers and sigma are all
     that counts."""
     total = 0.0
     for phase in plan.phases:
@@ -148,8 +148,8 @@ def test_schedules_are_told_the_epsilon_that_their_noise_stands_for():
     # The smallest silo's factor on the noise of so many rounds; lambda is that of the theorem for epsilon over it.
     first = plan.phases[0]
     alone = 2 * CLIP * (1 + 1e-6) * math.sqrt(first.rounds) / (150 * mu_by_hand(1.0, DELTA))
-    told = 1.0 / (first.by_silo["s0"].sigma / alone)
-    by_hand = CLIP / (10.0 * 300 * math.sqrt(2)) * max(math.sqrt(300), math.sqrt(4 * math.log(1e6)) / told)
+    mu = 1.0 / (first.by_silo["s0"].sigma / alone)
+    by_hand = CLIP / (10.0 * 300 * math.sqrt(2)) * max(math.sqrt(300), math.sqrt(4 * math.log(1e6)) / mu)
     assert first.subproblem.lam == pytest.approx(by_hand, rel=1e-6)
 
 
@@ -197,9 +197,9 @@ def test_a_plan_says_it_and_one_without_does_not():
 
 def test_agreements_carry_its_target():
     asked = problem(30)
-    told = Agreement("run", asked, Mbsgd(), None, planned(Mbsgd(), asked).digest)
-    assert json.loads(told.to_bytes())[2]["budget"]["whole_silo"] == {"epsilon": 8.0, "delta": 1e-5}
-    assert Agreement.from_bytes(told.to_bytes()).problem == asked
+    agreement = Agreement("run", asked, Mbsgd(), None, planned(Mbsgd(), asked).digest)
+    assert json.loads(agreement.to_bytes())[2]["budget"]["whole_silo"] == {"epsilon": 8.0, "delta": 1e-5}
+    assert Agreement.from_bytes(agreement.to_bytes()).problem == asked
 
 
 def test_noise_of_many_sizes_is_looked_up_and_not_looked_for():
@@ -226,9 +226,9 @@ BUDGETS = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), BUDGETS, ids=lambda value: value if isinstance(value, str) else "")
-def test_numbers_that_no_target_has_are_refused_in_one_sentence(changes, said):
-    with pytest.raises(InputError, match=said) as refused:
+@pytest.mark.parametrize(("changes", "message"), BUDGETS, ids=lambda value: value if isinstance(value, str) else "")
+def test_numbers_that_no_target_has_are_refused_in_one_sentence(changes, message):
+    with pytest.raises(InputError, match=message) as refused:
         problem(30, 40, **changes)
     assert "\n" not in str(refused.value)
 
@@ -244,7 +244,7 @@ CONFIGS = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "said"), CONFIGS, ids=lambda value: value if isinstance(value, str) else "")
-def test_configs_that_contradict_it_are_refused_in_one_sentence(overrides, said):
-    told = refusal(load_experiment, DIGITS, ["privacy.whole_silo={epsilon: 8, delta: 1e-3}", *overrides])
-    assert said in told and "\n" not in told.strip()
+@pytest.mark.parametrize(("overrides", "message"), CONFIGS, ids=lambda value: value if isinstance(value, str) else "")
+def test_configs_that_contradict_it_are_refused_in_one_sentence(overrides, message):
+    text = refusal(load_experiment, DIGITS, ["privacy.whole_silo={epsilon: 8, delta: 1e-3}", *overrides])
+    assert message in text and "\n" not in text.strip()

@@ -1,4 +1,4 @@
-"""A shuffler on a disk of its own with a clock of the test's, and rounds of made-up sealed messages."""
+"""A shuffler with its own folder and a test clock, and rounds of made-up sealed messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sealed(name: str, fill: str = "") -> bytes:
 
 
 class Desk:
-    """A shuffler, and short words for what its callers say. `now`: its clock."""
+    """A shuffler, and short methods for its callers' messages. `now`: its clock."""
 
     def __init__(self, folder: Path, least: int = 1) -> None:
         self.path = folder / "batches.sqlite"
@@ -33,7 +33,7 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        """As after kill -9: what was in memory is gone."""
+        """Restarts as after kill -9: the memory is lost."""
         self.shuffler = Shuffler(Batches(self.path), self.least, clock=lambda: self.now)
 
     def open(

@@ -1,4 +1,4 @@
-"""Sealed answers: what opens them, what does not, and what a second implementation of RFC 9180 makes of them."""
+"""Sealed answers: keys that open them and others, and a second implementation of RFC 9180."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_it_opens_for_one_key_one_question_and_one_length():
 
 @pytest.mark.parametrize("public", [b"", b"x" * 31, b"x" * 33, bytes(32), (1).to_bytes(32, "little")])
 def test_nothing_is_sealed_to_what_is_no_key(public):
-    """Of the right length, but of small order: whoever knows the point would open all that is sealed to it."""
+    """A point of the right length but small order: everyone who knows it could open all messages sealed to it."""
     with pytest.raises(ValueError, match="no public key of a server"):
         seal(public, QUESTION, PAYLOAD)
 

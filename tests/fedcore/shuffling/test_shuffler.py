@@ -1,4 +1,4 @@
-"""A shuffler's rounds: who gets in, when a batch is committed, that it is once, and in what order."""
+"""A shuffler's rounds: admission, the single commit of a batch, and the order in it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_batch_is_handed_on_when_all_are_there_and_is_the_same_ever_after(desk
     assert sorted(first) == ALL
     assert all(desk.batch(at()) == first for _ in range(3))
     desk.restart()
-    assert not desk.open(at())  # committed: nobody needs to be asked
+    assert not desk.open(at())  # committed, so no silo needs to answer
     assert desk.batch(at()) == first
 
 
@@ -95,8 +95,10 @@ def test_below_the_minimum_nothing_is_handed_on_and_the_round_may_begin_again(de
     desk.open(at(), minimum=3)
     desk.take(at(), NAMES[:2], minimum=3)
     desk.now += 10.0
-    said = refused("few", desk.batch, at())
-    assert said == "round 1.1 of run run: 2 of 4 messages came within 10 s, and no batch of fewer than 3 is handed on"
+    message = refused("few", desk.batch, at())
+    assert (
+        message == "round 1.1 of run run: 2 of 4 messages came within 10 s, and no batch of fewer than 3 is handed on"
+    )
     assert "not open" in refused("unknown", desk.batch, at())
     refused("unknown", desk.take, at(), NAMES[2:])
     assert desk.open(at(), minimum=3)

@@ -1,4 +1,4 @@
-"""What a silo holds charges against: answers that share a sample, and the distance of discrete noise."""
+"""A silo's check of charges: answers that share a sample, and the distance of discrete noise."""
 
 from dataclasses import replace
 
@@ -46,14 +46,18 @@ def test_answers_about_all_records_are_charged_one_by_one(fcrn):
 
 @pytest.mark.parametrize("sampling, least", [("record", 3**0.5), ("all", 1.0)])
 def test_a_silo_refuses_a_charge_below_that_of_its_answers_and_takes_that(fcrn, monkeypatch, sampling, least):
-    """The silo's own check against the planner's: each is right by itself, whatever the other one says."""
+    """The silo's own check and the planner's are each correct by themselves, whatever the other finds."""
     method, plan = fcrn(sampling)
     (phase,) = plan.phases
     alone, planned = 2 * phase.question.clip / phase.by_silo[NAME].batch, Phase.event
     for factor, passes in ((1.0, least == 1.0), (least * (1 - 1e-9), False), (least, True), (3.0, True)):
-        said = alone * factor * (1 + 1e-5 * passes)  # rounding of sums is charged, too
+        sensitivity = alone * factor * (1 + 1e-5 * passes)  # rounding of sums is charged, too
         monkeypatch.setattr(
-            Phase, "event", lambda self, silo, round, said=said: replace(planned(self, silo, round), sensitivity=said)
+            Phase,
+            "event",
+            lambda self, silo, round, sensitivity=sensitivity: replace(
+                planned(self, silo, round), sensitivity=sensitivity
+            ),
         )
         if passes:
             check_answers(NAME, plan, method)

@@ -1,6 +1,6 @@
-"""What an agreement may cost a site that reads it: every count of every method at its limit and far beyond.
+"""Costs of an agreement for the site that reads it: every count of every method at its limit and far beyond.
 
-Memory is what Python and NumPy ask for (tracemalloc); time is counted in points of accounting, never by a clock.
+Memory is Python's and NumPy's allocations (tracemalloc); time is counted in points of accounting, never by a clock.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ from tests.problems import problem_of
 from tests.selection import some_in_make_test
 
 PIECES = (b"[]", b"{}", b"1", b"1.5", b'"a"', b'{"name":"a"}', b"[[[[]]]]")
-"""What a text may be a long list of."""
+"""Items of which a hostile text may be a long list."""
 MOST_MEMORY = 100 * 2**20
 EDGES = (MOST_LISTED, MOST_STEPS - 1, MOST_STEPS + 1, 10**7, MOST_BLOCKS, MOST_ROUNDS, MOST_ROUNDS + 1, 2**53)
 """Values of a count: where a limit is, just beside it, and far beyond."""
@@ -49,7 +49,7 @@ REQUIRED = {"dp-fcrn": {"convexity": 1.0}}
 
 
 def count_fields(kind):
-    """Names of the hyperparameters that may be whole numbers, or lists of them, whatever else they may be."""
+    """Names of the hyperparameters that allow whole numbers, or lists of them."""
     hints = typing.get_type_hints(kind)
     return [field.name for field in dataclasses.fields(kind) if _counts(hints.get(field.name))]
 
@@ -91,17 +91,17 @@ def arrives(data, here=None):
     tracemalloc.start()
     try:
         here.approve(data)
-        said = "approved"
+        message = "approved"
     except SiloError as error:
-        said = error.sentence
+        message = error.sentence
     finally:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    return said, peak
+    return message, peak
 
 
 def of(name, values, made=None):
-    """The bytes of an agreement with these hyperparameters, as anybody can write them: checked by nobody."""
+    """The bytes of an agreement with these hyperparameters, which anyone can write without a check."""
     method = ALGORITHMS[name](**REQUIRED.get(name, {}))
     head = json.loads(Agreement("run", made or problem(), method, Squared(), "0" * 64).to_bytes())
     head[3][1].update(values)
@@ -120,20 +120,20 @@ def test_counts_together_cost_no_more_than_one_by_one(data):
     name = data.draw(st.sampled_from(sorted(name for name, kind in ALGORITHMS.items() if not LOCAL & count_of(kind))))
     fields = [field for field in count_fields(ALGORITHMS[name]) if field != "batch"]
     values = {field: data.draw(st.sampled_from(EDGES) | st.integers(1, 2**53)) for field in fields}
-    said, peak = arrives(of(name, values, problem()))
-    assert peak < MOST_MEMORY, (name, values, said, peak)
+    message, peak = arrives(of(name, values, problem()))
+    assert peak < MOST_MEMORY, (name, values, message, peak)
 
 
 @pytest.mark.parametrize("steps", [MOST_STEPS + 1, 10**6, 10**7, 10**9, 2**53])
 def test_local_steps_beyond_what_a_silo_computes_are_refused_in_one_sentence(steps):
-    said, peak = arrives(of("dp-fcrn", {"local_steps": steps}))
-    assert said.startswith("algorithm.local_steps: ") and f"{steps - 1} answers" in said and "65535" in said
+    message, peak = arrives(of("dp-fcrn", {"local_steps": steps}))
+    assert message.startswith("algorithm.local_steps: ") and f"{steps - 1} answers" in message and "65535" in message
     assert peak < 2**21
 
 
 def test_a_list_of_rounds_has_at_most_as_many_numbers_as_there_are_phases():
-    said, peak = arrives(of("localized-mbsgd", {"rounds": [1] * 500_000}))
-    assert "method does not fit" in said and peak < MOST_MEMORY
+    message, peak = arrives(of("localized-mbsgd", {"rounds": [1] * 500_000}))
+    assert "method does not fit" in message and peak < MOST_MEMORY
     LocalizedMbsgd(rounds=(1,) * MOST_LISTED)
 
 
@@ -143,8 +143,8 @@ def test_bytes_of_whatever_kind_are_read_within_the_bound(shard):
     count = (LARGEST_AGREEMENT - 100) // (len(shard) + 1)
     body = b",".join([shard] * count)
     for data in (b'["run","0",{"silos":[' + body + b']},["mbsgd",{}],null]', b"[" + body + b"]"):
-        said, peak = arrives(data)
-        assert ("names run" in said or "too long" in said) and peak < MOST_MEMORY
+        message, peak = arrives(data)
+        assert ("names run" in message or "too long" in message) and peak < MOST_MEMORY
     assert arrives(b"[" + body * 8 + b"]")[0].endswith(f"an agreement is at most {LARGEST_AGREEMENT} bytes")
 
 
@@ -168,8 +168,8 @@ def test_most_silos_are_agreed_to_within_the_bound(part):
     """All of them in `make slow`: an eighth of the silos takes an eighth of the bound."""
     names = ("ash", "birch", *(f"s{i}" for i in range(MOST_SILOS // part - 2)))
     data = Agreement("run", problem(silos=names), Mbsgd(rounds=3), Squared(), "0" * 64).to_bytes()
-    said, peak = arrives(data)
-    assert "its own plan for run" in said and peak < MOST_MEMORY / part
+    message, peak = arrives(data)
+    assert "its own plan for run" in message and peak < MOST_MEMORY / part
 
 
 def test_a_plan_of_a_billion_rounds_is_still_one():
@@ -184,8 +184,8 @@ def test_a_charge_of_many_blocks_makes_no_list_of_them():
     made = dataclasses.replace(problem(n=n), budget=Budget(1.0, 1e-9))
     method = OnePassMbsgd(rounds=n)
     digest = method.plan(made).digest
-    said, peak = arrives(Agreement("run", made, method, Squared(), digest).to_bytes(), site(n))
-    assert said == "approved"
+    message, peak = arrives(Agreement("run", made, method, Squared(), digest).to_bytes(), site(n))
+    assert message == "approved"
     # Beside the silos' own records: two orders of them, and what a run keeps.
     assert peak < MOST_MEMORY
 
@@ -217,6 +217,6 @@ def test_a_guarded_site_accounts_within_seconds_and_a_simulated_one_for_more(mon
 
 def test_of_a_solver_with_the_largest_number_of_steps_a_silo_makes_the_plan():
     data = of("dp-fcrn", {"local_steps": MOST_STEPS - 1})
-    said, peak = arrives(data)
-    assert "its own plan for run" in said and peak < MOST_MEMORY
+    message, peak = arrives(data)
+    assert "its own plan for run" in message and peak < MOST_MEMORY
     assert DpFcrn(local_steps=MOST_STEPS - 1).answers == MOST_STEPS - 2

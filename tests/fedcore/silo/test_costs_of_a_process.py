@@ -1,7 +1,7 @@
-"""A site's process, and not only Python's account of it, grows by less than `AN_AGREEMENT` whatever an agreement says.
+"""A site's whole process, not only Python's heap, grows by less than `AN_AGREEMENT` for every agreement.
 
-Each method's counts are driven in a child that the system lets have so much memory more than it has with its site open.
-What would take more ends in a MemoryError, whose sentence no refusal has.
+Each method's counts are driven in a child whose memory limit is its memory with an open site plus `AN_AGREEMENT`. More
+memory ends in a MemoryError, whose sentence no refusal has.
 """
 
 import json
@@ -85,10 +85,10 @@ CASES = [pytest.param(name, marks=[pytest.mark.hours] if name in SEARCHED else [
 @pytest.mark.minutes
 @pytest.mark.parametrize("name", CASES)
 def test_no_number_of_an_agreement_costs_a_process_more_than_its_bound(name):
-    *said, last = said_by(name)
+    *messages, last = said_by(name)
     assert last == BOUNDED
-    assert len(said) >= len(EDGES) and len(set(said)) > 1
-    for sentence in said:
+    assert len(messages) >= len(EDGES) and len(set(messages)) > 1
+    for sentence in messages:
         assert "see the log" not in sentence and "memory" not in sentence.lower(), sentence
 
 

@@ -1,4 +1,4 @@
-"""Models that a silo is asked about lie in the domain that was agreed, but for rounding."""
+"""Models in queries lie in the agreed domain, up to rounding."""
 
 import numpy as np
 import pytest

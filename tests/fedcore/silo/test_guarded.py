@@ -62,12 +62,12 @@ def test_answers_lie_on_the_grid_of_the_plan_and_spend_the_target(tmp_path):
             steps = release.payload * share.batch / grid.step
             # The mean was divided once: its multiple of the step is an integer up to that rounding.
             assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
-    for said in backend.accounts(experiment.run):
+    for each in backend.accounts(experiment.run):
         # By hand: R answers with the planned sigma, at what delta leaves; sensitivity with both slacks.
-        share = phase.by_silo[said.silo]
+        share = phase.by_silo[each.silo]
         sensitivity = 2 * phase.question.clip * (1 + 1e-6) * (1 + 2**-20) * (1 + 2**-37) / share.batch
-        assert said.epsilon == pytest.approx(epsilon_of(math.sqrt(ROUNDS) * sensitivity / share.sigma, 1e-5), rel=1e-11)
-        assert 2 * (1 - 1e-11) <= said.epsilon <= 2 * (1 + 1e-12)
+        assert each.epsilon == pytest.approx(epsilon_of(math.sqrt(ROUNDS) * sensitivity / share.sigma, 1e-5), rel=1e-11)
+        assert 2 * (1 - 1e-11) <= each.epsilon <= 2 * (1 + 1e-12)
     backend.close()
 
 
@@ -83,7 +83,7 @@ def test_differences_lie_on_a_grid_in_units_of_the_step_and_spend_the_target(tmp
     for query, releases, _ in play(experiment, backend, whole.rounds):
         phase = whole.at(query.round)
         if phase.schedule.answers > 1:
-            continue  # a trajectory, whose answers nobody sees
+            continue  # a trajectory, whose single answers are never sent
         unit = 1.0
         if "before" in query.arrays:
             unit = np.linalg.norm(query.arrays["w"] - query.arrays["before"])
@@ -94,8 +94,8 @@ def test_differences_lie_on_a_grid_in_units_of_the_step_and_spend_the_target(tmp
             steps = release.payload * share.batch / grid.step
             assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
     assert seen == 4
-    for said in backend.accounts(experiment.run):
-        assert 2 * (1 - 5e-3) <= said.epsilon <= 2 * (1 + 1e-12)
+    for each in backend.accounts(experiment.run):
+        assert 2 * (1 - 5e-3) <= each.epsilon <= 2 * (1 + 1e-12)
     backend.close()
 
 
@@ -115,8 +115,8 @@ def test_gradients_with_hessians_lie_on_the_grid_of_their_length_and_spend_the_t
             grid = Grid.of(share.sigma * share.n, reach * clip, share.n, numbers, norm=norm * clip)
             steps = release.payload * share.n / grid.step
             assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
-    for said in backend.accounts(experiment.run):
-        assert 2 * (1 - 1e-9) <= said.epsilon <= 2 * (1 + 1e-12)
+    for each in backend.accounts(experiment.run):
+        assert 2 * (1 - 1e-9) <= each.epsilon <= 2 * (1 + 1e-12)
     backend.close()
 
 
@@ -126,8 +126,8 @@ def test_inner_steps_of_newton_models_spend_the_target(tmp_path, sampling):
     experiment, backend = opened(tmp_path, config().model_copy(update={"algorithm": chosen}))
     for _, releases, _ in play(experiment, backend, 3):
         assert {release.payload.shape for release in releases} == {(3,)}
-    for said in backend.accounts(experiment.run):
-        assert 2 * (1 - 5e-3) <= said.epsilon <= 2 * (1 + 1e-12)
+    for each in backend.accounts(experiment.run):
+        assert 2 * (1 - 5e-3) <= each.epsilon <= 2 * (1 + 1e-12)
     backend.close()
 
 

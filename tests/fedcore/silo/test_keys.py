@@ -1,4 +1,4 @@
-"""What secret and seeded keys depend on, each written down a second time."""
+"""The inputs of secret and seeded keys, each computed a second time."""
 
 import hashlib
 import hmac

@@ -61,7 +61,7 @@ def test_one_replaced_record_never_moves_the_sum_by_more_than_charged_and_nearly
         moved = float(np.linalg.norm(one - other))
         assert moved <= charged * (1 + 1e-9)
         worst = max(worst, moved)
-        # A sum over one record is t itself: within its stated norm, and what full matrices say of a clipped record.
+        # A sum over one record is t itself: it is within its stated norm, and agrees with full matrices.
         assert np.linalg.norm(moment_sum(x[None], bound)) <= largest_norm(bound) * (1 + 1e-12)
     assert worst >= charged * (1 - 1e-4)
     assert charged == pytest.approx(3 / math.sqrt(2) * bound**2, rel=1e-15)
@@ -250,7 +250,7 @@ class Greedy(SecondMoments):
 
 
 class Prying(Mbsgd):
-    """A method of training that asks for moments in a round that was planned for a gradient."""
+    """A training method that queries moments in a round that was planned for a gradient."""
 
     def silo_step(self, sent, silo):
         return silo.ask("moments")

@@ -1,4 +1,4 @@
-"""Ledgers of many silos under a low limit of open files: room is made before any is opened, or the number is said."""
+"""Ledgers of many silos under a low limit of open files: the limit is raised first, or a message names the number."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ print(make_room({more}), resource.getrlimit(resource.RLIMIT_NOFILE)[0], now + {m
 def room(soft: int, hard: int, more: int) -> tuple[str, int, int]:
     code = ROOM.format(soft=soft, hard=hard, more=more)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    said, limit, needed = out.rsplit(" ", 2)
-    return said, int(limit), int(needed)
+    message, limit, needed = out.rsplit(" ", 2)
+    return message, int(limit), int(needed)
 
 
 def test_the_soft_limit_is_raised_to_what_is_needed_and_no_further():
-    said, limit, needed = room(256, 4000, 500 * OPEN_FILES)
-    assert said == "None" and limit == pytest.approx(needed, abs=3) and limit > 3000
+    message, limit, needed = room(256, 4000, 500 * OPEN_FILES)
+    assert message == "None" and limit == pytest.approx(needed, abs=3) and limit > 3000
     assert room(256, 4000, 10)[:2] == ("None", 256)
 
 
 def test_a_hard_limit_that_is_too_low_is_told_with_what_is_needed_and_left():
-    said, limit, needed = room(256, 1024, 500 * OPEN_FILES)
-    most, hard = eval(said)
+    message, limit, needed = room(256, 1024, 500 * OPEN_FILES)
+    most, hard = eval(message)
     assert hard == 1024 and most == pytest.approx(needed, abs=3) and limit == 256
 
 

@@ -82,11 +82,11 @@ def asked_about(monkeypatch):
 
 
 def owners(shard):
-    """Whose the filled places of a shard are, person by person of the shard."""
+    """The owner of the filled places of each person of the shard."""
     numbers = shard.X[:, 0].reshape(-1, PLACES)
     assert shard.n == len(numbers) and shard.weights.reshape(-1, PLACES).sum(axis=1) == pytest.approx(np.ones(shard.n))
     found = [set(mine[mine > 0]) for mine in numbers]
-    assert all(len(mine) == 1 for mine in found)  # nobody shares a place
+    assert all(len(mine) == 1 for mine in found)  # no two persons share places
     return [int(mine.pop()) for mine in found]
 
 

@@ -1,4 +1,4 @@
-"""A silo's policy: its file, what it refuses and with which line, its clock, and its entries in the ledger."""
+"""A silo's policy: its file, its refusals with the line, its clock, and its entries in the ledger."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def policy(**changes) -> Policy:
 
 
 def asked(held: Policy, charge: Charge, method=None, loss=None, ledger=None, run="new", now=None) -> str | None:
-    """What the policy says to one more run, at a silo of N records; None if it allows it."""
+    """The policy's refusal of one more run, at a silo of N records; None if it allows the run."""
     clock = (lambda: now) if now is not None else (lambda: datetime(2026, 1, 1, tzinfo=UTC))
     force = PolicyInForce(held, "ash", N, clock)
     loss = None if isinstance(method, SecondMoments) else loss or Logistic()
@@ -231,10 +231,10 @@ def test_the_limits_of_one_run_are_kept_to_the_last_digit():
     one = policy(one_run={"epsilon": 1, "delta": 1e-5})
     mu = charge(0.1).mu_squared
     assert asked(one, Charge(mu, 1.0, 1e-5)) is None
-    said = asked(one, Charge(mu, math.nextafter(1.0, 2.0), 1e-5))
-    assert said == "its policy allows one_run.epsilon = 1; run new asks for 1.001"
-    said = asked(one, Charge(mu, 1.0, math.nextafter(1e-5, 1)))
-    assert said == "its policy allows one_run.delta = 1e-05; run new asks for 1.001e-05"
+    message = asked(one, Charge(mu, math.nextafter(1.0, 2.0), 1e-5))
+    assert message == "its policy allows one_run.epsilon = 1; run new asks for 1.001"
+    message = asked(one, Charge(mu, 1.0, math.nextafter(1e-5, 1)))
+    assert message == "its policy allows one_run.delta = 1e-05; run new asks for 1.001e-05"
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 1.7, 3.0, 8.0])
@@ -251,8 +251,8 @@ def test_a_run_of_the_largest_epsilon_of_one_run_fits(epsilon, method):
 def test_deltas_of_a_policy_are_of_the_silos_own_size():
     """1/n^2 of its 50 records is 4e-4."""
     assert asked(policy(one_run={"epsilon": 1}), charge(0.1, delta=4e-4)) is None
-    said = asked(policy(one_run={"epsilon": 1}), charge(0.1, delta=4.01e-4))
-    assert said == "its policy allows one_run.delta = 0.0004; run new asks for 0.000401"
+    message = asked(policy(one_run={"epsilon": 1}), charge(0.1, delta=4.01e-4))
+    assert message == "its policy allows one_run.delta = 0.0004; run new asks for 0.000401"
     basic = policy(cap={"epsilon": 5, "rule": "basic"})
     assert asked(basic, charge(0.1, delta=4e-4)) is None
     assert asked(basic, charge(0.1, delta=4.01e-4)).startswith("its policy allows cap.delta = 0.0004 over all runs")
@@ -293,13 +293,13 @@ def test_a_policy_knows_methods_and_losses_by_their_class():
 def test_a_smoothed_loss_needs_both_names_and_moments_need_none():
     one, smoothed = charge(0.1), Moreau(Hinge(), 1.0)
     for names, missing in ((["hinge"], "moreau"), (["moreau"], "hinge")):
-        said = asked(policy(losses=names), one, LocalizedSubgradient(), smoothed)
-        assert said == f"its policy allows losses = {[*names]}; run new asks for {missing}".replace("'", "")
+        message = asked(policy(losses=names), one, LocalizedSubgradient(), smoothed)
+        assert message == f"its policy allows losses = {[*names]}; run new asks for {missing}".replace("'", "")
     assert asked(policy(losses=["hinge", "moreau"]), one, LocalizedSubgradient(), smoothed) is None
     assert asked(policy(losses=["hinge"]), one, SecondMoments(3, 1.0)) is None
     assert "asks for column-moments" in asked(policy(methods=["mbsgd", "second-moments"]), one, ColumnMoments(3))
-    said = asked(policy(methods=["mbsgd"]), one, SecondMoments(3, 1.0))
-    assert said.endswith("asks for second-moments")
+    message = asked(policy(methods=["mbsgd"]), one, SecondMoments(3, 1.0))
+    assert message.endswith("asks for second-moments")
 
 
 def test_a_policy_can_ask_for_persons_of_one_column_and_without_it_has_the_digest_it_had():
@@ -343,7 +343,7 @@ def test_a_date_ends_with_its_day_in_utc_and_a_moment_at_once():
 
 
 def test_a_policy_that_expires_during_a_run_ends_it(tmp_path, policies):
-    """Rounds before are answered, the next one is not, what was answered is sent again, and the rest is given back."""
+    """Earlier rounds are answered, the next one not; answers are repeated, and the rest of the budget is returned."""
     write_policy(policies, expires="2027-01-31T18:00:00+00:00")
     made = Experiment.prepare(
         ExperimentConfig.model_validate(
@@ -373,7 +373,7 @@ def test_a_policy_that_expires_during_a_run_ends_it(tmp_path, policies):
     assert caught.value.code == "policy"
     backend.open()  # a driver that comes back
     assert play(2) == first
-    assert {said.releases for said in backend.accounts(made.run)} == {2}
+    assert {message.releases for message in backend.accounts(made.run)} == {2}
     now[0] = datetime(2027, 1, 31, 18, tzinfo=UTC)  # a clock that is set back brings nothing back
     backend.open()
     with pytest.raises(SiloError, match="nothing new after expires"):
@@ -460,9 +460,9 @@ def test_runs_that_a_ledger_has_lost_count_among_those_approved(tmp_path):
         assert ledger.runs == number + 1 and not ledger.is_run(f"run {number}")
         ledger.close()
     ledger = opened(tmp_path)
-    said = asked(held, charge(0.1), ledger=ledger)
+    message = asked(held, charge(0.1), ledger=ledger)
     ledger.close()
-    assert said == "its policy allows runs = 3 (3 approved before); run new is one more"
+    assert message == "its policy allows runs = 3 (3 approved before); run new is one more"
     assert faults("ash", path, anchor) == []
 
 

@@ -132,7 +132,7 @@ def test_a_user_s_files_are_prepared_so_too(tmp_path):
 
 
 def test_moments_before_a_run_are_bounded_without_a_bias(tmp_path):
-    """Their records have no bias, so their bound is that of the release, whatever training will scale."""
+    """Their records have no bias, so their bound is that of the release, whatever scaling training uses."""
     pca = {"constants": "released", "epsilon": 1, "dimension": 3, "bound": 0.5}
     made = config({"normalise": "features"}, {"source": "digits", "pca": pca})
     assert raw_model(made, 0.5).record_bound == 0.5

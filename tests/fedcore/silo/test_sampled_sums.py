@@ -1,7 +1,7 @@
 """One record more or less in a secret sample moves a sum by that record's clipped gradient, to the last bits of others.
 
-A product of fewer rows may round a row's predictor otherwise. Where a server puts the model so that predictors lie at
-the kink of a loss, one bit decides a residual: sums over gathered rows then move by several times the clip.
+A product of fewer rows may round a row's predictor differently. A server may choose the model so that predictors lie at
+the kink of a loss. Then one bit decides a residual, and sums over gathered rows move by several times the clip.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_places_move_a_gradient_by_less_than_the_bound_on_rounding(name, scale):
 
 
 def test_sums_over_gathered_rows_would_move_by_more():
-    """Why rows are masked in their places: the same question with rows taken out, found over many models."""
+    """The reason to mask rows in place: with rows taken out, sums move by more than the clip, over many models."""
     rng, worst = np.random.default_rng(3), 0.0
     for d in (3, 5, 8, 20, 50, 64):
         for m in range(2, 10):

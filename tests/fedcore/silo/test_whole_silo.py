@@ -1,4 +1,4 @@
-"""Whole data sets at the real silo: how far the sums move, what noise hides of it, and what the silo refuses."""
+"""Whole data sets at the real silo: the move of the sums, its detection under noise, and refusals."""
 
 import dataclasses
 import math
@@ -133,7 +133,7 @@ def released(sign, asked):
 
 
 def least_epsilon(here, there, delta):
-    """What the best of 41 thresholds shows, by Clopper and Pearson at 99.9 % with Bonferroni."""
+    """Lower bound on epsilon from the best of 41 thresholds, by Clopper and Pearson at 99.9 % with Bonferroni."""
     best, error = 0.0, 1e-3 / 82
     for threshold in np.linspace(-3, 3, 41) * here.std():
         hits, misses = int((here < threshold).sum()), int((there < threshold).sum())

@@ -1,1 +1,1 @@
-"""Simulated silos made up from numbers of records and columns."""
+"""Simulated silos made up from numbers of records and a schema of columns."""

@@ -1,7 +1,7 @@
-"""Records made up from public facts: numbers of records, the schema, and what is assumed of signal and heterogeneity.
+"""Records made up from public facts: sizes, schema, assumed signal and heterogeneity.
 
-Nobody's records are looked at, so whatever is chosen by them costs no privacy. How well they stand for the silos' own
-is an assumption, and is said wherever something was chosen by it.
+No real record is read, so a choice made on them has no privacy cost. Their resemblance to the silos' records is an
+assumption, and each place that shows such a choice states it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import draws
 
 _MIDDLES, _SPREAD = 0.3, 0.35
-"""Of a number with a range, as its feature: how far its mean is from the middle at most, and its deviation."""
+"""For the feature of a number with a range: largest distance of its mean from the middle, and its deviation."""
 
 
 class Assumptions(Section):
-    """What is assumed of records that nobody looks at. The defaults are one guess for all kinds of data."""
+    """Assumptions about unseen records. The defaults are one guess for all kinds of data."""
 
     signal: Real = Field(0.5, gt=0, le=1)
-    """Part of the variance of a score that the features explain linearly; the label is the score's sign, its largest
-    entry, or itself. 0.5: the best classifier of two equal classes errs in a quarter of all cases."""
+    """Part of a score's variance that the features explain linearly. The label is the score's sign, largest entry, or
+    value. At 0.5 the best classifier of two equal classes errs in a quarter of all cases."""
     heterogeneity: Real = Field(0.5, ge=0, le=10)
-    """Deviation, between silos, of the weights, of the score's mean and of the columns' means, in units of those
-    common to all, of the score's deviation, and of a column's. 0: all silos alike."""
+    """Deviation between silos: of weights, relative to the common ones; of the score's mean and the columns' means,
+    relative to their deviations. 0: all silos alike."""
     correlation: Real = Field(0.3, ge=0, lt=1)
-    """Of any two columns, up to their sign."""
+    """Correlation of any two columns, up to its sign."""
     missing: Real = Field(0.1, ge=0, lt=1)
-    """Part of the values that is missing, in columns that expect it."""
+    """Part of missing values, in columns that expect them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """Features (n, d) as a schema makes them, and labels (n,): numbers of classes from 0, or from -1 to 1."""
+    """Features (n, d) of a schema, and labels (n,): classes from 0, or real ones in -1 to 1."""
 
     features: NDArray[np.float64]
     labels: NDArray[np.float64]
@@ -49,7 +49,7 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """What is common to all silos: of columns the signs of their correlation, means and cuts; weights of scores."""
+    """Common parameters of all silos: columns' signs, means and cuts, and scores' weights."""
 
     signs: NDArray[np.float64]
     middles: NDArray[np.float64]
@@ -60,9 +60,9 @@ class _World:
 def made_up(
     schema: Schema, silos: Sequence[SiloFacts], classes: int | None, assumed: Assumptions, test: int, seed: int
 ) -> tuple[dict[str, Made], Made]:
-    """Records of each silo, by name, and `test` more, from each silo's distribution as many as it has of all records.
+    """Records of each silo, by name, and about `test` test records in proportion to sizes.
 
-    `classes`: None for real labels. Equal numbers of test records and others, so that silos count as their sizes.
+    `classes`: number of classes; None for real labels.
     """
     rng = draws(b"fedcore made up", seed, len(schema))
     outputs = 1 if classes is None or classes == 2 else classes
@@ -84,12 +84,12 @@ def made_up(
 
 
 def _drawn(schema: Schema, n: int, classes: int | None, assumed: Assumptions, world: _World, rng: Draws) -> Made:
-    """Records of one silo: its columns have a common factor, and its weights and means are around the common ones."""
+    """Records of one silo: columns with a common factor, weights and means of its own."""
     h, rho = assumed.heterogeneity, assumed.correlation
     own = world.weights + h * rng.standard_normal(world.weights.shape)
     factor = rng.standard_normal((n, 1)) * world.signs
     hidden = np.sqrt(rho) * factor + np.sqrt(1.0 - rho) * rng.standard_normal((n, len(schema)))
-    # The variance of own @ hidden, by the correlation that was put in.
+    # The variance of own @ hidden under the chosen correlation.
     squares, along = product(own * own, np.ones((own.shape[1], 1)))[:, 0], product(own, world.signs[:, None])[:, 0]
     spread = np.sqrt((1.0 - rho) * squares + rho * (along * along))
     score = np.sqrt(assumed.signal) * product(hidden, own.T) / spread
@@ -115,7 +115,7 @@ def _features(
     missing: float,
     rng: Draws,
 ) -> NDArray[np.float64]:
-    """The column's features (n, len(names)) of a hidden number of mean 0 and deviation 1."""
+    """The column's features (n, len(names)) from a latent number of mean 0 and deviation 1."""
     out = np.zeros((len(hidden), len(column.names)))
     gone = rng.random(len(hidden)) < (missing if column.missing is not None else 0.0)
     if column.categories is not None:

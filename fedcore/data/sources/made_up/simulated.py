@@ -1,6 +1,6 @@
-"""Silos that are made up from public facts: numbers of records, columns, and what is assumed of signal and differences.
+"""Silos made up from public facts: numbers of records, columns, assumed signal and heterogeneity.
 
-They stand for silos that nobody has looked at: settings that are tried on them cost no privacy.
+They stand for silos with unseen records: trying settings on them has no privacy cost.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Records = Annotated[Count, Field(le=MOST_CELLS)]
 
 
 class SimulatedData(Tabular):
-    """Made-up silos with the columns of others. Columns that are only named are numbers from 0 to 1."""
+    """Made-up silos with real columns. Columns that are only named are numbers from 0 to 1."""
 
     source: Literal["simulated"] = "simulated"
     silos: Count = Field(25, ge=1, le=MOST_SILOS)
     records: Annotated[tuple[Records, ...], Field(max_length=MOST_SILOS)] | Records = 400
-    """Records of each silo, or a list with those of each."""
+    """Records of each silo: one number, or a list by silo."""
     test_records: Records = Field(2000, ge=1)
     classes: Count | None = Field(2, ge=2, le=1000)
-    """Of the label; null: a real label, from -1 to 1."""
+    """Classes of the label; null: a real label from -1 to 1."""
     assumed: Assumptions = Assumptions()
-    """What nobody has looked up."""
+    """Assumptions about signal, heterogeneity, correlation and missing values."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:
@@ -59,17 +59,17 @@ class SimulatedData(Tabular):
 
     @property
     def label_values(self) -> tuple[int, ...] | None:
-        """The classes, in the order of their numbers; None of a real label."""
+        """The classes, in the order of their numbers; None for a real label."""
         return None if self.classes is None else tuple(range(self.classes))
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        """Of a real label."""
+        """Range of a real label; None for classes."""
         return (-1.0, 1.0) if self.classes is None else None
 
 
 def simulated(data: SimulatedData, seed: int) -> Generated:
-    """Raw records of which preparation makes what `made_up` says; missing values as NaN."""
+    """Raw records that the schema maps to those of `made_up`; missing values are NaN."""
     schema = data.described or tuple(Column(name=name, range=(0.0, 1.0)) for name in data.column_names)
     facts = [SiloFacts(name, n) for name, n in data.sizes.items()]
     silos, test = made_up(schema, facts, data.classes, data.assumed, data.test_records, seed)
@@ -86,7 +86,7 @@ def _table(made: Made, schema: Schema, classes: int | None) -> Table:
 
 
 def _raw(column: Column, features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The column (n,) in its own units that becomes these features (n, len(names)): the inverse of the schema."""
+    """The column (n,) in its own units that the schema maps to these features (n, len(names))."""
     if column.categories is not None:
         values = np.array([float(value) for value in column.categories])
         ones = features[:, : len(values)]

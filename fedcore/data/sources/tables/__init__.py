@@ -1,1 +1,1 @@
-"""Public tables split at random between silos, one file each."""
+"""Public tables, one module each, and their random split between silos."""

@@ -1,11 +1,11 @@
-"""Comments that a blog post gets within a day, by 280 attributes: 60,021 posts.
+"""Comments on a blog post within a day, by 280 attributes: 60,021 posts.
 
-Source: Buza 2014, "Feedback prediction for blogs" (UCI, CC BY 4.0). It is published as a file to train on and one for
+Source: Buza 2014, "Feedback prediction for blogs" (UCI, CC BY 4.0). It is published as a training file and one file for
 each day of the test; here all are one table.
 
-Columns have no names; what they are is said by place, from 1. The paper does not say how it scales columns that are 0
-nearly always, so this rule is our choice: counts and lengths by logarithms, so that one post with hundreds of comments
-does not make all others alike; flags (words, days of the week) as they are.
+Columns have no names and are described by their place, from 1. The paper does not specify the scaling of columns that
+are nearly always 0, so this rule is our choice. Counts and lengths become logarithms, so that one post with hundreds of
+comments does not make all others alike. Flags (words, days of the week) stay unchanged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ def _among(place: int, *ranges: tuple[int, int]) -> bool:
 
 
 def _column(place: int) -> Column:
-    """1 to 50: mean, deviation, least, largest and median over the blog's posts of each of 51 to 60. Of those 51 to 54
-    count comments, 55 is a difference of two such counts; 56 to 60 are of links as 51 to 55 are of comments."""
+    """The column at a place, from 1.
+
+    1 to 50: mean, deviation, least, largest and median of each of 51 to 60 over the blog's posts. 51 to 54 count
+    comments, and 55 is a difference of two such counts; 56 to 60 are the same for links.
+    """
     name = f"x{place:03d}"
     if _among(place, (21, 25), (55, 55)):  # differences of comments, which may be negative
         return Column(name=name, centre=0, scale=50, limit=5)

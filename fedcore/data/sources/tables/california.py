@@ -1,4 +1,4 @@
-"""California housing: the median house value of 20,640 districts in the census of 1990, by 8 attributes.
+"""California housing: the median house value of 20,640 districts in 1990, by 8 attributes.
 
 Source: Pace and Barry 1997, "Sparse spatial autoregressions" (StatLib).
 """
@@ -23,7 +23,7 @@ _NUMBERS = standardised(
 
 
 def _column(column: Column) -> Column:
-    """207 cells of the public variant have no number of bedrooms, which then counts as the centre."""
+    """The column; a missing number of bedrooms (207 cells) counts as the centre."""
     known = column.name != "total_bedrooms"
     return column if known else column.model_copy(update={"missing": (), "indicator": False})
 

@@ -1,4 +1,4 @@
-"""Which tables there are, by name."""
+"""Catalogue of public tables by name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fedcore.data.sources.tables.scikit_learn import (
 from fedcore.data.table import Table
 
 FileTable = Literal["california", "gas-turbine", "blog-feedback", "covertype", "kdd99"]
-"""Tables that are read from a folder."""
+"""Tables in files of a local folder."""
 BundledTable = Literal["diabetes", "breast-cancer", "digits"]
-"""Tables that come with scikit-learn."""
+"""Tables of scikit-learn, without files."""
 TableName = BundledTable | FileTable
 
 TABLES: dict[TableName, Description] = {

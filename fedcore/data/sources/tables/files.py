@@ -1,4 +1,4 @@
-"""Files of a table in a local folder: which they are, how many records they have, and those as numbers.
+"""Files of a table in a local folder: their search, number of records, and contents.
 
 Nothing is downloaded. Files are CSV, plain or gzipped.
 """
@@ -21,21 +21,21 @@ from fedcore.data.sources.text_files import opened, scanned
 from fedcore.data.table import Table
 from fedcore.errors import InputError
 
-_BLOCK = 1 << 24  # bytes that are parsed at a time; one line must fit
+_BLOCK = 1 << 24  # bytes parsed at a time; one line must fit
 _NAMED = 12  # classes that an error names
 
 
 class TableFiles(NamedTuple):
-    """The files of a table, in the order of their records, and how they look."""
+    """The files of a table, in the order of their records, and their layout."""
 
     layout: FileLayout
     paths: tuple[Path, ...]
 
 
 def find_files(folder: str, name: str, described: Description) -> TableFiles:
-    """The files of the first of the table's layouts that is in the folder, plain ones before gzipped ones.
+    """Files of the table's first layout that is complete in the folder, plain before gzipped.
 
-    Raises InputError that names what belongs there.
+    Raises InputError naming the files that belong there.
     """
     place = Path(folder).absolute()
     for layout in described.layouts:
@@ -50,12 +50,12 @@ def find_files(folder: str, name: str, described: Description) -> TableFiles:
 
 
 def count_records(files: TableFiles) -> int:
-    """Records of all files, which are read but not parsed. Raises InputError for one that is damaged or has none."""
+    """Counts the records of all files without parsing. Raises InputError for a damaged file."""
     return sum(_counted(path, files.layout)[0] for path in files.paths)
 
 
 def digest_of(files: TableFiles) -> str:
-    """SHA-256 (hex) of what is in the files, equal for plain and gzipped ones. Raises InputError as `count_records`."""
+    """SHA-256 (hex) of the uncompressed contents. Raises InputError as `count_records` does."""
     total = hashlib.sha256()
     for path in files.paths:
         total.update(_counted(path, files.layout)[1])
@@ -63,10 +63,10 @@ def digest_of(files: TableFiles) -> str:
 
 
 def read_files(files: TableFiles, described: Description) -> Table:
-    """All records, in file order: features float64 (n, columns) in the columns' own units, or numbers of texts.
+    """All records, in file order: features float64 (n, columns) in own units, texts numbered.
 
-    NaN where a cell is missing and may be. Raises InputError, one sentence that names file, column and record: a file
-    that is damaged or has another header, a line of another length, a cell that is no number, or none of the texts.
+    NaN stands for a cell that may be missing and is. Raises InputError, naming file, column and record: for a damaged
+    file, another header, or a line of another length; and for a cell that is no number or none of the texts.
     """
     counts = [_counted(path, files.layout)[0] for path in files.paths]
     features = np.empty((sum(counts), len(described.schema)), order="F")  # filled, and later written, by column
@@ -85,7 +85,7 @@ def read_files(files: TableFiles, described: Description) -> Table:
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:
-    """Files of that name or pattern, by name; of a plain and a gzipped one of the same name the plain one."""
+    """Files of a name or pattern, sorted by name; a plain one precedes a gzipped one."""
     gzipped = {path.name.removesuffix(".gz"): path for path in folder.glob(f"{pattern}.gz") if path.is_file()}
     plain = {path.name: path for path in folder.glob(pattern) if path.is_file() and path.suffix != ".gz"}
     found = gzipped | plain
@@ -93,7 +93,7 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def _counted(path: Path, layout: FileLayout) -> tuple[int, bytes]:
-    """Records of a file, and the digest of its lines."""
+    """Number of records of a file, and the digest of its lines."""
     lines, digest = scanned(path, _has_record)
     records = lines - bool(layout.headers)
     if records < 1:
@@ -106,14 +106,14 @@ def _has_record(line: bytes) -> bool:
 
 
 def _cells(path: Path, layout: FileLayout, described: Description) -> pa.Table:
-    """The columns that are features or label: numbers as float64, or as text if a cell of any is none."""
+    """The feature and label columns: numbers as float64, or all as text if a cell is no number."""
     _check_first_line(path, layout)
     texts = {*described.texts, *([described.label] if described.classes else [])}
     wanted = [*described.names, described.label]
     try:
         return _parsed(path, layout, {name: pa.string() if name in texts else pa.float64() for name in wanted})
     except pa.ArrowException:
-        pass  # pyarrow does not say of which record the cell is
+        pass  # pyarrow's error does not name the record, so the cells are read again as text
     try:
         return _parsed(path, layout, dict.fromkeys(wanted, pa.string()))
     except (pa.ArrowException, UnicodeDecodeError):
@@ -121,7 +121,7 @@ def _cells(path: Path, layout: FileLayout, described: Description) -> pa.Table:
 
 
 def _parsed(path: Path, layout: FileLayout, types: dict[str, pa.DataType]) -> pa.Table:
-    """Columns of these types; InputError for a line of another length."""
+    """Parses columns of these types. Raises InputError for a line of another length."""
     beside = int(bool(layout.headers))
     refused: list[str] = []
 
@@ -144,7 +144,7 @@ def _parsed(path: Path, layout: FileLayout, types: dict[str, pa.DataType]) -> pa
 
 
 def _check_first_line(path: Path, layout: FileLayout) -> None:
-    """Raises InputError for another header than there may be, or a first record of another length."""
+    """Raises InputError for a header that is not allowed, or a first record of another length."""
     with opened(path) as file:
         line = file.readline().decode("utf-8-sig", errors="replace")
     try:
@@ -164,7 +164,7 @@ def _check_first_line(path: Path, layout: FileLayout) -> None:
 def _values(
     path: Path, cells: pa.Table, name: str, texts: tuple[str, ...] | None, may_be_missing: bool
 ) -> NDArray[np.float64]:
-    """A column as finite numbers (n,), or as numbers of its texts from 0; NaN where a cell is missing and may be."""
+    """A column as finite numbers (n,), or numbers of its texts; NaN if it may be missing."""
     column = cells.column(name)
     if texts is None:
         values = numbers_or_nan(column)
@@ -177,8 +177,8 @@ def _values(
     if wrong.any():
         at = int(np.argmax(wrong))
         cell = column[at].as_py()
-        said = "is missing" if is_missing(cell) else f"is {str(cell)[:40]!r}"
+        fault = "is missing" if is_missing(cell) else f"is {str(cell)[:40]!r}"
         more = "" if texts is None or len(texts) <= _NAMED else f" and {len(texts) - _NAMED} more"
         right = "a number" if texts is None else f"one of {', '.join(texts[:_NAMED])}{more}"
-        raise InputError(f"file {path}: column {name!r} of record {at + 1} {said}; it must be {right}")
+        raise InputError(f"file {path}: column {name!r} of record {at + 1} {fault}; it must be {right}")
     return values

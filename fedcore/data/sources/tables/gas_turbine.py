@@ -1,4 +1,4 @@
-"""Emissions of a gas turbine: carbon monoxide by 9 measurements, 36,733 hours of the years 2011 to 2015.
+"""Emissions of a gas turbine: carbon monoxide by 9 measurements, 36,733 hours in 2011 to 2015.
 
 Source: Kaya, Tufekci and Uzun 2019, "Predicting CO and NOx emissions from gas turbines" (UCI, CC BY 4.0). The other
 label, nitrogen oxides, is left out.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from fedcore.data.sources.tables.description import Description, FileLayout, standardised
 
 _COLUMNS = ("AT", "AP", "AH", "AFDP", "GTEP", "TIT", "TAT", "TEY", "CDP", "CO", "NOX")
-# The two names before carbon monoxide are the wrong way round in that file, whose order is that of UCI's files: energy
-# yield (MWh) is 100 to 180, discharge pressure (mbar) 10 to 15.
+# The joined file swaps the two names before carbon monoxide; its columns have the order of UCI's files. Energy yield
+# (MWh) is 100 to 180, discharge pressure (mbar) 10 to 15.
 _JOINED = (
     "Ambient temperature",
     "Ambient pressure",

@@ -1,9 +1,9 @@
-"""Connections in a network with simulated attacks: 494,021 of them by 41 attributes, 23 types of connection.
+"""Network connections with simulated attacks: 494,021 records, 41 attributes, 23 types.
 
-Source: KDD Cup 1999 (UCI, CC BY 4.0), the published tenth. The paper does not say how it encodes text, nor which label
-it learns. Our choices: a feature of 0 or 1 for each protocol, service and flag that the full data have, all 23 types as
-classes. Counters of rare events (failed logins, files made) are logarithms that are not blown up to deviation 1: nearly
-all connections have 0 there.
+Source: KDD Cup 1999 (UCI, CC BY 4.0), the published tenth. The paper specifies neither the encoding of text nor the
+label. Our choices: a feature of 0 or 1 for each protocol, service and flag of the full data, and all 23 types as
+classes. Counters of rare events (failed logins, files made) become logarithms without scaling to deviation 1, since
+nearly all connections have 0 there.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _text(name: str) -> Column:
 
 
 def _rare(name: str) -> Column:
-    """log2(value + 1)."""
+    """A counter of rare events: log2(value + 1)."""
     return counts(name, 0, 2, 5)
 
 

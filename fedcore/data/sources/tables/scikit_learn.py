@@ -1,4 +1,4 @@
-"""Tables that come with scikit-learn, for who has no files: diabetes, breast cancer, handwritten digits."""
+"""Tables of scikit-learn, which need no files: diabetes, breast cancer, handwritten digits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcore.data.sources import regression
 from fedcore.data.sources.tables.description import Description, standardised
 from fedcore.data.table import Table
 
-# Mean, error and worst of each over the cells of a sample: what a scale is in the column's own units.
+# (centre, scale) of mean, error and worst of each measurement over the cells of a sample, in its own units.
 _CELLS = {
     "radius": ((14, 3.5), (0.4, 0.25), (16, 5)),
     "texture": ((19, 4.5), (1.2, 0.55), (26, 6)),
@@ -43,7 +43,7 @@ DIGITS = Description(
 
 @cache
 def load_diabetes() -> Table:
-    """442 records; Efron, Hastie, Johnstone and Tibshirani 2004, in the columns' own units."""
+    """442 records (Efron, Hastie, Johnstone and Tibshirani 2004), in the columns' own units."""
     from sklearn import datasets
 
     features, labels = datasets.load_diabetes(return_X_y=True, scaled=False)
@@ -52,7 +52,7 @@ def load_diabetes() -> Table:
 
 @cache
 def load_breast_cancer() -> Table:
-    """569 tumours; Street, Wolberg and Mangasarian 1993. 1: malignant, unlike in scikit-learn."""
+    """569 tumours (Street, Wolberg and Mangasarian 1993). Label 1: malignant."""
     from sklearn import datasets
 
     features, benign = datasets.load_breast_cancer(return_X_y=True)
@@ -61,7 +61,7 @@ def load_breast_cancer() -> Table:
 
 @cache
 def load_digits() -> Table:
-    """1,797 images of 8 x 8 pixels, 0 to 16."""
+    """1,797 images of 8 x 8 pixels, with grey values 0 to 16."""
     from sklearn import datasets
 
     images, digit = datasets.load_digits(return_X_y=True)

@@ -1,8 +1,8 @@
-"""Public tables split at random: silos of equal size, all alike, and a test set that none of them holds.
+"""Public tables split at random into silos of equal size, and a test set that no silo holds.
 
-Source: Murata and Suzuki 2023, the experiments of DIFF2 (spec diff2, section 6): 80 percent to train on, in ten equal
-parts. Unlike theirs, columns and label are scaled by constants in the code: no run computes one. Who wrote them knew
-the public tables, or their published descriptions, and rounded.
+Source: Murata and Suzuki 2023, the experiments of DIFF2 (spec diff2, section 6): 80 percent for training, in ten equal
+parts. Unlike theirs, constants in the code scale columns and label, and no run computes one. Their authors knew the
+public tables, or published descriptions, and rounded the values.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class TablesData(Section):
 
     source: Literal["tables"] = "tables"
     table: TableName = "diabetes"
-    """diabetes, breast-cancer, digits: scikit-learn's, need no file; california, gas-turbine, blog-feedback, covertype,
-    kdd99: from files in `folder`."""
+    """diabetes, breast-cancer, digits: scikit-learn's, without files; california, gas-turbine, blog-feedback,
+    covertype, kdd99: from files in `folder`."""
     folder: LocalPath | None = None
-    """Of a table in files: where they are, plain or .gz; relative paths start at the working folder."""
+    """Folder of a table's files, plain or .gz; relative paths start at the working folder."""
     silos: Count = Field(10, ge=1, le=MOST_SILOS)
-    """N: each gets floor(n / N) of the n records that are not set aside; what is left of them, fewer than N, nobody."""
+    """N: each silo gets floor(n / N) of the n records that are not set aside; the fewer than N others are not used."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
-    """Part of all records that is set aside first, rounded up: the public test set."""
+    """Part of all records set aside first, rounded up, as the public test set."""
 
     @property
     def label_values(self) -> tuple[int, ...] | None:
@@ -48,17 +48,17 @@ class TablesData(Section):
 
     @property
     def label_range(self) -> tuple[float, float] | None:
-        """Public, of a label that is a number: clipped to it and mapped to -1 to 1 for training."""
+        """Public range of a label that is a number, clipped to it and mapped to -1 to 1."""
         return self.about.label_range
 
     @property
     def described(self) -> Schema:
-        """Of the feature columns: public constants."""
+        """Schema of the feature columns, with public constants."""
         return self.about.schema
 
     @property
     def about(self) -> Description:
-        """All that is public of the table."""
+        """Public description of the table."""
         return TABLES[self.table]
 
     @model_validator(mode="after")
@@ -76,16 +76,16 @@ class TablesData(Section):
 
 
 def silo_sizes(data: TablesData) -> dict[str, int]:
-    """Records that each silo trains on, by name and in order: public sizes; of files the lines are counted.
+    """Training records of each silo, by name and in order: public sizes, from lines of files.
 
-    Raises InputError for more silos than leave 2 records to each, a test_fraction that sets fewer than 2 aside, and
-    files that are missing or damaged.
+    Raises InputError for silos with fewer than 2 records, a test_fraction that sets fewer than 2 aside, and files that
+    are missing or damaged.
     """
     return equal_sizes(_records(data), data.silos, data.test_fraction)
 
 
 def tables(data: TablesData, seed: int) -> Generated:
-    """Silos `silo-000`, ... and the test set, drawn by the seed: no record is in two of them.
+    """Silos `silo-000`, ... and the test set, drawn by the seed; no record is in two of them.
 
     Raises InputError as `silo_sizes` does, and for a file whose lines or cells do not fit.
     """
@@ -97,7 +97,7 @@ def tables(data: TablesData, seed: int) -> Generated:
 
 
 def fingerprint(data: TablesData) -> str:
-    """SHA-256 (hex) of the table, whatever the folder. Raises InputError as `silo_sizes`."""
+    """SHA-256 (hex) of the table, whatever its folder. Raises InputError as `silo_sizes` does."""
     if data.folder is not None:
         return digest_of(find_files(data.folder, data.table, data.about))
     table, total = _table(data), hashlib.sha256()
@@ -108,7 +108,7 @@ def fingerprint(data: TablesData) -> str:
 
 
 def check_table(name: FileTable, folder: str) -> None:
-    """Raises InputError unless the folder has the files of the table, whole; their cells are not looked at."""
+    """Raises InputError unless the folder has all files of the table, undamaged."""
     count_records(find_files(folder, name, TABLES[name]))
 
 
@@ -119,7 +119,7 @@ def _records(data: TablesData) -> int:
 
 
 def _table(data: TablesData) -> Table:
-    """Not cached: the largest take hundreds of megabytes, and are read once for all runs that share a seed."""
+    """The table, uncached: it may take hundreds of megabytes, and runs of one seed read it once."""
     if data.folder is None:
         return BUNDLED[data.table]()
     return read_files(find_files(data.folder, data.table, data.about), data.about)
