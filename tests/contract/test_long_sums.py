@@ -154,7 +154,7 @@ def rows_of(kind, n):
 SUMMED = ["gradient", "gradient-difference of a network", "histogram", "largest-eigenvalue"]
 """Answers whose sums have least in common: of rows, of differences, of cells, of matrices."""
 OTHERS = ["gradient-and-hessian", "gradient of a network", "moments"]
-"""What `make slow` sums besides; `make hours`: all."""
+"""Answers that `make slow` sums besides; `make hours` sums all."""
 
 
 @pytest.mark.slow
