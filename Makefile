@@ -37,8 +37,7 @@ docs: .venv/installed ## the documentation site, docs/_build/html; a warning is 
 check: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports && exit $$types
 
 bench: .venv/installed ## milliseconds per round, each as a ratio to a floor in the same run; PARTS="sweep start": CPU-seconds
 	$(BIN)/python -m benchmarks.rounds $(if $(PARTS),--parts $(PARTS))

@@ -1,5 +1,6 @@
 """Settings and fixtures that all tests share: one BLAS thread, hypothesis without a clock, a federation from arrays."""
 
+import itertools
 import os
 import platform
 
@@ -171,10 +172,23 @@ def no_register(tmp_path_factory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session")
+def registers(tmp_path_factory) -> Iterator[Path]:
+    """New empty folders, numbered: pytest's own look at the names of all before, thousands by the end."""
+    folder = tmp_path_factory.mktemp("registers")
+
+    def made() -> Iterator[Path]:
+        for number in itertools.count():
+            (folder / str(number)).mkdir()
+            yield folder / str(number)
+
+    return made()
+
+
 @pytest.fixture(autouse=True)
-def register_folder(tmp_path_factory, monkeypatch) -> Path:
+def register_folder(registers, monkeypatch) -> Path:
     """The folder of the register for the time of a test: empty, as silos of tests have one name and many data."""
-    folder = tmp_path_factory.mktemp("register")
+    folder = next(registers)
     monkeypatch.setenv("FEDCORE_REGISTER", str(folder))
     return folder
 

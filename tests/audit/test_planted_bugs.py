@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.audit import suite
+from fedcore.audit import bench, suite
 from fedcore.audit.bench import Bench, check_one_run, plan_one_run
 from fedcore.audit.finding import BOUNDS, TESTS
 from fedcore.audit.instruments.clipping import all_records, one_record
@@ -91,7 +91,7 @@ def test_every_instrument_finds_the_bug_that_is_meant_for_it(bug):
     assert finds(ONE_EACH[bug], bug, 2)
 
 
-@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["local steps", "guarded"], ["coins", "guarded moments"]))
+@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["guarded"], ["coins", "guarded moments", "local steps"]))
 def test_a_correct_silo_passes_every_instrument(kind):
     done = suite.audit(KINDS[kind](3), np.random.default_rng(3))
     assert done.passed, [finding for finding in done.findings if not finding.passed]
@@ -120,13 +120,15 @@ def test_missing_clipping_is_found_for_every_loss(loss):
         assert exact_sums(audited, rng).passed == passes
 
 
-def test_both_ledgers_pass_the_probe(tmp_path):
+def test_both_ledgers_pass_the_probe(tmp_path, monkeypatch):
+    """A fifth of the addresses of an audit; `fedcore audit` with a durable ledger is tested with all of them."""
+    monkeypatch.setattr(bench, "PROBED", bench.PROBED // 5)
+
     def durable(silo):
         return SqliteLedger(silo, tmp_path / "a.sqlite", tmp_path / "a.anchor")
 
     for ledger in (MemoryLedger, durable):
-        bench = Bench(KINDS["shards"](0), np.random.default_rng(0), ledger)
-        assert bench.addresses().passed
+        assert Bench(KINDS["shards"](0), np.random.default_rng(0), ledger).addresses().passed
 
 
 def test_a_noise_plan_that_guarded_silos_refuse_is_opened_as_a_simulation():

@@ -49,8 +49,8 @@ EXACT = {
     "accelerated-mbsgd": ({"rounds": 400}, 1e-5),
     "one-pass-accelerated-mbsgd": ({"rounds": 64, "lam": 1e-9, "form": "regularised"}, 2e-2),  # 64 records a silo
     "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-4),
-    "mb-subgradient": ({"lam": 0.005, "rounds": 4000}, 2e-2),  # the regulariser pulls by 1 % of the answer
-    "scaffold": ({"step": 0.5, "sampling_rate": 1.0, "local_steps": 4, "rounds": 400}, 1e-8),
+    "mb-subgradient": ({"lam": 0.005, "rounds": 2500}, 2e-2),  # the regulariser pulls by 1 % of the answer
+    "scaffold": ({"step": 0.5, "sampling_rate": 1.0, "local_steps": 4, "rounds": 200}, 1e-8),
     # On heterogeneous silos local steps alone have another limit, farther by the order of the step length.
     "fedavg": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
@@ -60,7 +60,7 @@ EXACT = {
     # On heterogeneous silos the mean of Newton steps has another limit, nearest for small steps.
     "dp-fcrn": ({"rounds": 400, "local_steps": 2, "cubic": 0.0, "radius": 1e3}, 1e-8),
     # Local steps use one silo's loss, corrected by the estimate of all silos: their limit is that of all.
-    "diff2-bvr": ({"step": 0.2, "slope": 1e3, "rounds": 400, "period": 7, "local_steps": 3}, 1e-8),
+    "diff2-bvr": ({"step": 0.2, "slope": 1e3, "rounds": 200, "period": 7, "local_steps": 3}, 1e-8),
 }
 """Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
 

@@ -4,6 +4,7 @@ The naive sums are those of `fedcore.audit.answers`, record by record. A new ans
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -101,6 +102,12 @@ def planned(kind, made):
     return plan, next(each for phase in plan.phases for each in phase.kinds if each.question.kind == kind)
 
 
+@functools.cache
+def plan_of(kind):
+    """`planned` of the problem that answers of a kind are tested with: thousands are made from it."""
+    return planned(kind, problem(kind))
+
+
 def first_round(kind, plan, phase):
     """The first round of the phase in which there are such answers."""
     whole = plan.phases[phase.index - 1]
@@ -161,7 +168,7 @@ def asked_about(kind, plan, rng):
 def answer(kind, X, y, noise=1.0):
     """The answer about records X, y, with its plan, and a shard of all of them."""
     loss = ASKED[kind][1]
-    plan, phase = planned(kind, problem(kind))
+    plan, phase = plan_of(kind)
     norms = np.linalg.norm(X, axis=1)
     made = ANSWERS[kind].of(plan.problem, loss, X, y, float(norms.max()))
     event = GaussianRelease(0, len(y), 1.0, noise)

@@ -187,8 +187,10 @@ def test_the_worst_pair_moves_the_sum_by_two_bounds_at_most(model, step):
     many[100:200] += -np.outer(many[100:200] @ along, along) + 0.01 * along * np.linalg.norm(many[100:200])
     many[200:] = np.eye(FEATURES)[rng.integers(FEATURES, size=100)] * 10.0 ** rng.uniform(-2, 4, 100)[:, None]
     own = labels(model, rng, 300)
-    alone = [model.clipped_difference_sum(w, before, x[None], own[i : i + 1], bound) for i, x in enumerate(many)]
-    gaps = np.array([[np.linalg.norm(a - b) for b in alone] for a in alone])
+    alone = np.array(
+        [model.clipped_difference_sum(w, before, x[None], own[i : i + 1], bound) for i, x in enumerate(many)]
+    )
+    gaps = np.linalg.norm(alone[:, None] - alone, axis=2)
     first, second = np.unravel_index(gaps.argmax(), gaps.shape)
     sums = []
     for at in (first, second):

@@ -43,6 +43,7 @@ from fedcore.summation import BLOCK, UNIT, rho
 from tests.contract import test_answers
 from tests.fedcore.test_summation import of_one_product, of_sequences, of_the_tree
 from tests.problems import problem_of
+from tests.selection import some_in_make_test
 
 N = 2**20
 NETWORK, SOFTMAX = OneHiddenLayer(3, 4, "softplus"), SoftmaxRegression(3)
@@ -150,8 +151,14 @@ def rows_of(kind, n):
     return X, y
 
 
+SUMMED = ["gradient", "gradient-difference of a network", "histogram", "largest-eigenvalue"]
+"""Answers whose sums have least in common: of rows, of differences, of cells, of matrices."""
+OTHERS = ["gradient-and-hessian", "gradient of a network", "moments"]
+"""Answers that `make slow` sums besides; `make hours` sums all."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("case", some_in_make_test(sorted(CASES), SUMMED, [*SUMMED, *OTHERS]))
 def test_a_million_records_move_an_answer_by_no_more_than_the_theorem_allows(case, monkeypatch):
     """Difference of the two sums, beyond that of the record itself: at most 2 G rho, in both directions."""
     kind, _, loss, problem = asked_of(case)

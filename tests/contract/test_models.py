@@ -33,6 +33,7 @@ from fedcore.models.model_config import ModelConfig
 from fedcore.optim.averaging import Messages
 from fedcore.state import dump_state, load_state
 from tests.contract.epsilon_by_hand import events_by_hand
+from tests.selection import some_in_make_test
 
 MODELS = [
     *(Linear(loss()) for loss in LOSSES.values() if not issubclass(loss, Smoothable)),
@@ -284,12 +285,13 @@ EXACT = {
 THREE = SoftmaxRegression(3)
 
 
-@pytest.fixture(
-    params=sorted(
-        (name for name in ALGORITHMS if not ALGORITHMS[name].linear_only),
-        key=lambda name: (ALGORITHMS[name].takes_nonsmooth, name),
-    )
+NAMES = sorted(
+    (name for name in ALGORITHMS if not ALGORITHMS[name].linear_only),
+    key=lambda name: (ALGORITHMS[name].takes_nonsmooth, name),
 )
+
+
+@pytest.fixture(params=NAMES)
 def method(request):
     hyper = {"rounds": 6} if "localized" not in request.param else {}
     if "sampling_rate" in ALGORITHMS[request.param].__dataclass_fields__:
@@ -361,6 +363,10 @@ def test_one_silo_is_the_centralised_method(method, federate, flowers):
     np.testing.assert_allclose(federation.final(), method.output(state), rtol=1e-9, atol=1e-11)
 
 
+# Thousands of rounds of two methods that differ by one term: in `make test` without it.
+@pytest.mark.parametrize(
+    "method", some_in_make_test(NAMES, [name for name in NAMES if name != "fedprox"], []), indirect=True
+)
 def test_without_noise_it_reaches_the_minimiser(method, federate):
     """Each silo repeats one record, so all of its shards are the same problem; SciPy minimises it too."""
     hyper, tolerance = EXACT.get(method.name, ({}, 0.1))

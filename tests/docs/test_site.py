@@ -40,6 +40,7 @@ def shown(page: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_every_command_is_on_the_reference_page_with_its_options(site):
     from typer.main import get_command
 
@@ -60,6 +61,7 @@ def test_every_command_is_on_the_reference_page_with_its_options(site):
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_every_key_method_loss_answer_and_policy_key_is_on_its_page(site):
     keys, methods, policy = (
         (site / "reference" / f"{page}.html").read_text() for page in ("keys", "methods", "policy")
@@ -78,6 +80,7 @@ def test_every_key_method_loss_answer_and_policy_key_is_on_its_page(site):
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_the_notebook_shows_what_its_cells_print_and_draw(site):
     page = site / "tutorials" / "from-python.html"
     assert "20 rounds, accounted epsilon 2.0000" in shown(page)

@@ -124,9 +124,10 @@ def test_a_ledger_that_was_half_made_is_completed(tmp_path):
     assert step > 20
 
 
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.minutes)])
 @pytest.mark.parametrize("deleted", [False, True])
-def test_a_ledger_that_was_half_reconciled_is_charged_all_that_its_anchor_knew(tmp_path, deleted):
-    """Its file is an older copy, or gone; the anchor is there at every moment."""
+def test_a_ledger_that_was_half_reconciled_is_charged_all_that_its_anchor_knew(tmp_path, deleted, stride):
+    """Its file is an older copy, or gone; the anchor is there at every moment. Killed at every `stride`-th step."""
     step, killed = 1, True
     while killed:
         folder = tmp_path / str(step)
@@ -160,5 +161,5 @@ def test_a_ledger_that_was_half_reconciled_is_charged_all_that_its_anchor_knew(t
         assert ledger.is_closed("run") and ledger.is_closed("second")
         ledger.close()
         assert faults("ash", *paths) == [], step
-        step += 1
+        step += stride
     assert step > 15

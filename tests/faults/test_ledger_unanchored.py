@@ -65,10 +65,15 @@ def use(paths: tuple[Path, Path], act: Callable[[SqliteLedger], object]) -> None
         ledger.close()
 
 
+STRIDE = 3
+"""Between the steps at which `make test` kills; `make slow` kills at all of them."""
+PAIRS = [(done, then, STRIDE) for done, then in zip(DONE, THEN, strict=False)]
+
+
 @pytest.mark.parametrize(
-    ("done", "then"), some_in_make_test(itertools.product(DONE, THEN), zip(DONE, THEN, strict=False))
+    ("done", "then", "stride"), some_in_make_test([*PAIRS, *itertools.product(DONE, THEN, [1])], PAIRS)
 )
-def test_a_kill_is_no_false_alarm_whatever_comes_next(tmp_path, done, then):
+def test_a_kill_is_no_false_alarm_whatever_comes_next(tmp_path, done, then, stride):
     step, killed = 1, True
     while killed:
         folder = tmp_path / str(step)
@@ -79,11 +84,12 @@ def test_a_kill_is_no_false_alarm_whatever_comes_next(tmp_path, done, then):
         use(paths, THEN[then])
         assert faults("ash", *paths) == [], f"after a kill at step {step}, and then {then}"
         use(paths, lambda ledger: answer(ledger, "first", 1))
-        step += 1
+        step += stride
     assert step > 10
 
 
-def test_what_was_answered_after_a_kill_is_charged_when_the_file_is_rolled_back(tmp_path):
+@pytest.mark.parametrize("stride", some_in_make_test([STRIDE, 1], [STRIDE]))
+def test_what_was_answered_after_a_kill_is_charged_when_the_file_is_rolled_back(tmp_path, stride):
     """A rollback to a copy without any run, then a reconciliation: the anchor has the charge, wherever the kill was."""
     step, killed = 1, True
     while killed:
@@ -99,7 +105,7 @@ def test_what_was_answered_after_a_kill_is_charged_when_the_file_is_rolled_back(
         _, lost = ledger.reconcile()
         ledger.close()
         assert lost == CHARGE, f"after a kill at step {step} three answers cost {lost}"
-        step += 1
+        step += stride
     assert step > 10
 
 

@@ -50,11 +50,16 @@ def played(folder: Path) -> None:
     ledger.close()
 
 
+STRIDES = [4, pytest.param(1, marks=pytest.mark.minutes)]
+"""Between the steps at which a process is killed; `make slow` and `make faults` kill at all of them."""
+
+
 @pytest.mark.faults
-def test_what_was_sent_is_charged_wherever_a_process_is_killed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stride", STRIDES)
+def test_what_was_sent_is_charged_wherever_a_process_is_killed(tmp_path, monkeypatch, stride):
     step = 0
     while True:
-        step += 1
+        step += stride
         folder = tmp_path / str(step)
         monkeypatch.setenv("FEDCORE_REGISTER", str(folder / "register"))
         source, folders = silo(folder)
@@ -81,10 +86,11 @@ def test_what_was_sent_is_charged_wherever_a_process_is_killed(tmp_path, monkeyp
 
 
 @pytest.mark.faults
-def test_a_registration_that_was_killed_can_be_made_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stride", STRIDES)
+def test_a_registration_that_was_killed_can_be_made_again(tmp_path, monkeypatch, stride):
     step = 0
     while True:
-        step += 1
+        step += stride
         folder = tmp_path / str(step)
         monkeypatch.setenv("FEDCORE_REGISTER", str(folder / "register"))
         source, folders = silo(folder)

@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
 from pathlib import Path
 
@@ -35,11 +36,20 @@ PINS = {  # of this Python: a few packages are needed by some versions only
 }
 
 
+brought_by = cache(packages_distributions)
+
+
+@cache
 def imported(folders: tuple[str, ...]) -> dict[str, set[str]]:
     """Top-level modules of others that files below these folders import, wherever in the file, with the files."""
     found: dict[str, set[str]] = {}
-    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    if len(folders) > 1:
+        for folder in folders:
+            for module, files in imported((folder,)).items():
+                found.setdefault(module, set()).update(files)
+        return found
+    for path in (ROOT / folders[0]).rglob("*.py"):
+        for node in statements(ast.parse(path.read_text())):
             modules: list[str] = []
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
@@ -51,14 +61,24 @@ def imported(folders: tuple[str, ...]) -> dict[str, set[str]]:
     return found
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements of a file, without their expressions, which hold no import."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+            below = getattr(node, field, [])
+            waiting += below if isinstance(below, list) else []
+
+
 def undeclared(folders: tuple[str, ...], own: set[str], requirements: list[Requirement]) -> dict[str, set[str]]:
     """Modules that no requirement brings by itself, with the files that import them."""
     named = {canonicalize_name(requirement.name) for requirement in requirements}
-    brought_by = packages_distributions()
     return {
         module: files
         for module, files in imported(folders).items()
-        if module not in own and named.isdisjoint(map(canonicalize_name, brought_by.get(module, [])))
+        if module not in own and named.isdisjoint(map(canonicalize_name, brought_by().get(module, [])))
     }
 
 
@@ -83,8 +103,7 @@ def test_tests_and_benchmarks_import_only_what_an_install_with_dev_brings_by_nam
 
 
 def test_a_plain_dependency_that_is_not_imported_has_a_reason_beside_it():
-    brought_by = packages_distributions()
-    used = {canonicalize_name(name) for module in imported(PRODUCT) for name in brought_by.get(module, [])}
+    used = {canonicalize_name(name) for module in imported(PRODUCT) for name in brought_by().get(module, [])}
     lines = re.findall(r'^  "(.*)",(.*)$', (ROOT / "pyproject.toml").read_text().partition("\ndocs = [")[0], re.M)
     assert [line for line, _ in lines] == PROJECT["dependencies"] + PROJECT["optional-dependencies"]["workflow"]
     without = [line for line, comment in lines if "#" not in comment]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,46 +29,63 @@ def open_to_others(root: Path) -> list[str]:
     return [str(path) for path in found if not path.is_symlink() and path.lstat().st_mode & 0o077]
 
 
-@pytest.fixture
-def fedcore(tmp_path):
-    tmp_path.chmod(0o755)
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+@contextmanager
+def commands(folder: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """The command line with home and caches in this folder, which also holds an experiment and a sweep."""
+    folder.chmod(0o755)
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(EXPERIMENT))
     grid = {"name": "private", "base": "experiment.yaml", "grid": {"seed": [3, 4]}}
-    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(grid))
-    environment = os.environ | {"FEDCORE_HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(grid))
+    environment = os.environ | {"FEDCORE_HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache")}
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [COMMAND, *arguments], cwd=tmp_path, env=environment, umask=0o022, capture_output=True, text=True
+            [COMMAND, *arguments], cwd=folder, env=environment, umask=0o022, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         return done
 
     yield call
-    subprocess.run([COMMAND, "down"], cwd=tmp_path, env=environment, capture_output=True)
+    subprocess.run([COMMAND, "down"], cwd=folder, env=environment, capture_output=True)
+
+
+@pytest.fixture
+def fedcore(tmp_path):
+    with commands(tmp_path) as call:
+        yield call
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory):
+    """A folder whose home several tests write to, and the command line there: databases are made once."""
+    folder = tmp_path_factory.mktemp("used")
+    with commands(folder) as call:
+        yield folder, call
 
 
 @pytest.mark.slow
-def test_nothing_that_runs_and_services_write_is_open_to_others(fedcore, tmp_path):
+@pytest.mark.minutes
+def test_nothing_that_runs_and_services_write_is_open_to_others(used):
+    folder, fedcore = used
     fedcore("run", "experiment.yaml", "cluster.backend=in-process")
     fedcore("run", "experiment.yaml", "seed=2", "cluster.workers=2")
-    fedcore("audit", "experiment.yaml")
-    assert open_to_others(tmp_path / "home") == [] and Home(tmp_path / "home").strange() == []
-    assert (tmp_path / "cache" / "fedcore").stat().st_mode & 0o077 == 0
+    assert open_to_others(folder / "home") == [] and Home(folder / "home").strange() == []
+    assert (folder / "cache" / "fedcore").stat().st_mode & 0o077 == 0
     if os.geteuid() == 0:
         for path in ("home", "home/prefect/prefect.db", "home/mlflow.db"):
-            assert (tmp_path / path).exists()
-            seen = subprocess.run(["cat" if path != "home" else "ls", tmp_path / path], user=65534, capture_output=True)
+            assert (folder / path).exists()
+            seen = subprocess.run(["cat" if path != "home" else "ls", folder / path], user=65534, capture_output=True)
             assert seen.returncode != 0
 
 
 @pytest.mark.slow
 @pytest.mark.minutes
-def test_nothing_that_up_and_sweeps_write_is_open_to_others(fedcore, tmp_path):
+def test_nothing_that_up_and_sweeps_write_is_open_to_others(used):
+    folder, fedcore = used
     fedcore("up", "--workers", "1")
     fedcore("sweep", "sweep.yaml")
     fedcore("schedule", "add", "experiment.yaml", "--every", "1h", "--name", "often")
-    assert open_to_others(tmp_path / "home") == [] and Home(tmp_path / "home").strange() == []
+    assert open_to_others(folder / "home") == [] and Home(folder / "home").strange() == []
 
 
 @pytest.mark.slow

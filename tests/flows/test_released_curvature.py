@@ -31,6 +31,7 @@ from flows.runs import read_run
 from flows.sweep_budget import sweep_totals
 from tests.flows.driving import run
 from tests.gaussian_curve import epsilon_by_hand
+from tests.selection import some_in_make_test
 
 KINDS = {"memory": {}, "sqlite": {"ledger": "sqlite"}, "guarded": {"ledger": "sqlite", "noise": "guarded"}}
 N = (60, 90)
@@ -96,7 +97,7 @@ def largest(X):
     return float(np.linalg.svd(X, compute_uv=False)[0] ** 2 / len(X))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["guarded"], ["sqlite"]))
 def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
     if kind == "guarded":
         request.getfixturevalue("policies")
@@ -383,6 +384,7 @@ def test_tune_does_not_simulate_the_release(written):
         CliRunner().invoke(app, ["tune", written], catch_exceptions=False)
 
 
+@pytest.mark.minutes
 def test_the_audit_of_a_config_is_about_the_release_too(written):
     values = json.loads(printed("audit", written, "privacy.ledger=memory", "--json"))
     assert values["statistics"]["method"] == "largest-eigenvalue" and values["statistics"]["passed"]

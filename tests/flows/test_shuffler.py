@@ -232,7 +232,7 @@ def test_an_address_without_a_shuffler_is_a_sentence(address):
         other.shutdown()
 
 
-def test_a_run_without_its_shuffler_leaves_no_file(tmp_path):
+def test_a_run_without_its_shuffler_leaves_no_file(tmp_path, fedcore, monkeypatch):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         there = f"127.0.0.1:{nobody.getsockname()[1]}"
@@ -245,14 +245,17 @@ def test_a_run_without_its_shuffler_leaves_no_file(tmp_path):
             cluster={"backend": "in-process"},
             tracking={"mlflow": False},
         )
-        message = federation.call("run", str(federation.config), code=2)
+        monkeypatch.setenv("FEDCORE_HOME", str(federation.home))
+        code, _, message = fedcore("run", str(federation.config))
+        assert code == 2
         assert (
             message.split()
             == (
                 f"shuffler.address = http://{there}: nobody answers there; start one there with `fedcore shuffler`"
             ).split()
         )
-        message = federation.call("run", str(federation.config), "shuffler.minimum=7", code=2)
+        code, _, message = fedcore("run", str(federation.config), "shuffler.minimum=7")
+        assert code == 2
         assert "shuffler.minimum = 7 must be from 2 to the 6 silos" in message and "Traceback" not in message
     assert not (tmp_path / "runs").exists() and not (tmp_path / "ledgers").exists()
 
@@ -326,7 +329,7 @@ def private(path: Path, text: str) -> Path:
     return path
 
 
-def test_another_operators_shuffler_serves_callers_with_its_secret(tmp_path):
+def test_another_operators_shuffler_serves_callers_with_its_secret(tmp_path, fedcore, monkeypatch):
     """A whole run over the real command; without its secret, or with another one, no run begins."""
     known, line = private(tmp_path / "known", SECRET + "\n"), ""
     wrong = private(tmp_path / "wrong", "w" * 40)
@@ -343,12 +346,15 @@ def test_another_operators_shuffler_serves_callers_with_its_secret(tmp_path):
             shuffler={"address": address.removeprefix("http://")},
             cluster={"backend": "in-process"},
         )
+        monkeypatch.setenv("FEDCORE_HOME", str(federation.home))
         for override, sentence in (
             ("shuffler.secret=null", "asks its callers for a secret; set shuffler.secret"),
             (f"shuffler.secret={wrong}", "does not know the secret that it was told; set shuffler.secret"),
             (f"shuffler.secret={tmp_path / 'none'}", "cannot be read (No such file or directory)"),
         ):
-            line = " ".join(federation.call("run", str(federation.config), override, code=2).split())
+            code, _, err = fedcore("run", str(federation.config), override)
+            line = " ".join(err.split())
+            assert code == 2
             assert sentence in line and "shuffler." in line and "Traceback" not in line
         assert not (tmp_path / "runs").exists() and not (tmp_path / "ledgers").exists()
         federation.call("run", str(federation.config), f"shuffler.secret={known}")
@@ -379,10 +385,9 @@ def test_a_file_of_a_secret_is_private_and_of_one_form(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_beyond_loopback_it_starts_with_a_secret_only(tmp_path, host):
-    with command(tmp_path, "--host", host) as (_, process):
-        _, err = process.communicate(timeout=HANGS)
-        assert process.returncode == 2 and "give --secret FILE" in " ".join(err.split())
+def test_beyond_loopback_it_starts_with_a_secret_only(tmp_path, host, fedcore):
+    code, _, err = fedcore("shuffler", "--port", "0", "--host", host)
+    assert code == 2 and "give --secret FILE" in " ".join(err.split())
     known = private(tmp_path / "known", SECRET)
     with command(tmp_path / "home", "--host", host, "--secret", str(known)) as (address, _):
         port = address.rpartition(":")[2]
@@ -399,7 +404,6 @@ def test_beyond_loopback_it_starts_with_a_secret_only(tmp_path, host):
         (("--home", "/proc/nothing"), "it cannot be written"),
     ],
 )
-def test_a_mistake_in_the_command_is_a_sentence(tmp_path, options, sentence):
-    with command(tmp_path, *options) as (_, process):
-        _, err = process.communicate(timeout=HANGS)
-        assert process.returncode == 2 and sentence in " ".join(err.split()) and "Traceback" not in err
+def test_a_mistake_in_the_command_is_a_sentence(fedcore, options, sentence):
+    code, _, err = fedcore("shuffler", "--port", "0", *options)
+    assert code == 2 and sentence in " ".join(err.split()) and "Traceback" not in err

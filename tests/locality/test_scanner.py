@@ -130,16 +130,17 @@ def test_one_weak_form_alone_is_no_find():
     assert not SCANNER.data(b"%.6g and %.7g" % (ROW[0], ROW[0])).owners()
 
 
-def test_there_is_no_alarm_on_random_bytes_numbers_and_text():
-    """256 MB of typical contents of memory and logs: the false alarm rate that the page states."""
+@pytest.mark.parametrize("part", [8, pytest.param(1, marks=pytest.mark.minutes)])
+def test_there_is_no_alarm_on_random_bytes_numbers_and_text(part):
+    """256 MB, and an eighth of it, of typical memory and logs: the false alarm rate that the page states."""
     rng = np.random.default_rng(2)
-    finds = SCANNER.data(rng.bytes(1 << 27), encoded=False)
-    finds.add(SCANNER.data(rng.uniform(-1, 1, 1 << 23).tobytes(), encoded=False))
-    finds.add(SCANNER.data(rng.uniform(-1, 1, 1 << 23).astype("<f4").tobytes(), encoded=False))
+    finds = SCANNER.data(rng.bytes((1 << 27) // part), encoded=False)
+    finds.add(SCANNER.data(rng.uniform(-1, 1, (1 << 23) // part).tobytes(), encoded=False))
+    finds.add(SCANNER.data(rng.uniform(-1, 1, (1 << 23) // part).astype("<f4").tobytes(), encoded=False))
     finds.add(SCANNER.data(" ".join(map(repr, rng.uniform(-1, 1, 100_000).tolist())).encode()))
     finds.add(SCANNER.data(" ".join(f"{v:.6g}" for v in rng.uniform(-1, 1, 100_000)).encode()))
     finds.add(SCANNER.data(base64.b64encode(rng.bytes(1 << 20)) + b"\n" + rng.bytes(1 << 20).hex().encode()))
-    assert finds.scanned > 250e6 and not finds.owners(), dict(finds.by_owner)
+    assert finds.scanned > 250e6 / part and not finds.owners(), dict(finds.by_owner)
 
 
 def test_a_database_is_searched_with_its_write_ahead_file_and_long_cells(tmp_path):

@@ -77,6 +77,7 @@ def test_a_study_that_is_not_published_is_not_compared(studies, small):
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_published_trials_come_out_the_same_and_a_changed_digit_is_found(studies, small, tmp_path, monkeypatch):
     monkeypatch.setattr(publication, "PUBLISHED", tmp_path / "published")
     monkeypatch.setattr("studies.results.publication.committed", lambda: "0123456789abcdef")

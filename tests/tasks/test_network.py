@@ -164,7 +164,7 @@ def test_without_noise_a_network_learns_what_no_linear_model_can(tmp_path):
         "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in ("north", "south")],
         "test": str(tmp_path / "public.csv"),
     }
-    algorithm = {"name": "mbsgd", "rounds": 600, "step": 2, "average": "last"}
+    algorithm = {"name": "mbsgd", "rounds": 300, "step": 3, "average": "last"}
     model = {"loss": {"name": "softmax"}, "clip": 10, "diameter": 100}
     errors = []
     for more in ({}, {"hidden": 8}):

@@ -56,6 +56,7 @@ def shuffled(home, minimum: int) -> Federation:
     )
 
 
+@pytest.mark.minutes
 def test_a_silent_site_leaves_a_smaller_batch(tmp_path, monkeypatch):
     federation = shuffled(tmp_path, 3)
     silent_in_round(federation, 3, monkeypatch)

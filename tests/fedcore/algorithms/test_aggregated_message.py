@@ -12,6 +12,7 @@ from fedcore.algorithms import Mbsgd
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.planning.participation import Binomial
 from tests.gaussian_curve import mu_by_hand
+from tests.selection import some_in_make_test
 
 SIZES = {"ash": 40, "birch": 120, "cedar": 40, "elm": 80, "fir": 120, "oak": 80}
 WEIGHTS = (2.4, 0.5, 1.2, 0.2, 0.4, 1.3)
@@ -61,11 +62,10 @@ def deviations(federation, wanted):
     return np.array(squares), total / len(squares)
 
 
-@pytest.mark.parametrize(
-    ("law", "batch", "epsilon"),
-    [((1, 2, 6), None, None), ((1, 2, 6), None, EPSILON), ((1, 2, 6), 10, None), (Binomial(0.35), 10, EPSILON)],
-    ids=str,
-)
+MESSAGES = [((1, 2, 6), None, None), ((1, 2, 6), None, EPSILON), ((1, 2, 6), 10, None), (Binomial(0.35), 10, EPSILON)]
+
+
+@pytest.mark.parametrize(("law", "batch", "epsilon"), some_in_make_test(MESSAGES, [MESSAGES[0], MESSAGES[3]]), ids=str)
 def test_it_is_unbiased_and_its_variance_is_the_specs(law, batch, epsilon, federate):
     data, rounds = records(), 2500
     federation = federate(

@@ -138,7 +138,7 @@ def test_the_subgradient_step_is_that_of_the_larger_strong_convexity(federate):
     X = rng.standard_normal((64, 2))
     y = X @ [1.0, -1.0] + rng.standard_normal(64)
     found = federate(
-        MbSubgradient(rounds=20000, lam=1e-9),
+        MbSubgradient(rounds=8000, lam=1e-9),
         {"a": (X, y)},
         epsilon=None,
         loss=Absolute(),

@@ -130,7 +130,9 @@ def test_given_their_number_silos_are_those_of_a_fixed_number(law, numbers, fede
     rng = np.random.default_rng(0)
     data = {name: (rng.standard_normal((8, 2)), rng.standard_normal(8)) for name in "abcdefg"}
     sizes, key = set(), driver_key(0, 0, "mbsgd")
-    for query in federate(Mbsgd(rounds=1500), data, participants=law).queries():  # each number is due, to 1e-5
+    federation = federate(Mbsgd(rounds=1500), data, participants=law)
+    for round in range(1, 1501):  # each number is due, to 1e-5
+        query = federation.context.query(dataclasses.replace(federation.start, phase=1, round=round))
         M = len(query.participants)
         sizes.add(M)
         wanted = naive_silos(tuple(data), M, key, 1, query.round) if M < 7 else tuple(data)

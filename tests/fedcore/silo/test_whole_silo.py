@@ -44,10 +44,10 @@ def problem(n=N, dim=2, epsilon=1.0, whole=WHOLE, **more):
     return problem_of((SiloFacts("ash", n, more.pop("held", 0)),), dim, CLIP, 1.0, 4.0, 1, budget, **more)
 
 
-def opened(X, y, method, asked, loss, key=b"k" * 32, guarded=False):
+def opened(X, y, method, asked, loss, key=b"k" * 32, guarded=False, plan=None):
     """A silo of these records whose site has made and approved the plan by itself."""
     silo = PrivateSilo("ash", Records(X, y), SecretKeys(key), MemoryLedger("ash"), guarded=guarded)
-    plan, site = planned(evaluated(method, asked), asked), Site([silo])
+    plan, site = plan or planned(evaluated(method, asked), asked), Site([silo])
     site.approve(Agreement("run", asked, method, loss, plan.digest).to_bytes())
     return site, silo, plan
 
@@ -124,10 +124,10 @@ TRIALS, ROUNDS = 300, 4
 
 def released(sign, asked):
     """Along the direction in which the data sets lie apart, the mean of all releases of each trial; and sigma of it."""
-    found = []
+    found, plan = [], None
     for trial in range(TRIALS):
         key = f"{sign}{trial}".encode().ljust(32, b"k")
-        site, _, plan = opened(*opposite(sign), Mbsgd(rounds=ROUNDS), asked, Absolute(), key)
+        site, _, plan = opened(*opposite(sign), Mbsgd(rounds=ROUNDS), asked, Absolute(), key, plan=plan)
         found.append(np.mean([ask(site, plan, round=r) @ [0.6, 0.8] for r in range(1, ROUNDS + 1)]))
     return np.array(found), plan.phases[0].shares[0].sigma / math.sqrt(ROUNDS)
 
