@@ -97,12 +97,17 @@ def settings_text(settings: Settings) -> str:
     return ", ".join(f"{named[key]} {shown(value)}" for key, value in settings.items() if value is not None)
 
 
+OWN_HEADS = frozenset({"method", "epsilon", "accounted", "spread", "runs", "seconds", "by silo", "settings"})
+"""Heads of the table's own columns, which no varied key takes."""
+
+
 def heads(keys: Iterable[str]) -> dict[str, str]:
-    """Heads of columns by key: its last part, or the whole key if two last parts are equal."""
+    """Heads of columns by key: its last part, or the whole key if that is another key's or one of `OWN_HEADS`."""
     keys = list(keys)
     last = [key.rpartition(".")[2] for key in keys]
     return {
-        key: (key if last.count(short) > 1 else short).replace("_", " ") for key, short in zip(keys, last, strict=True)
+        key: (key if last.count(short) > 1 or short in OWN_HEADS else short).replace("_", " ")
+        for key, short in zip(keys, last, strict=True)
     }
 
 

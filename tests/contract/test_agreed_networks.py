@@ -11,8 +11,8 @@ def plain(value):
     return TypeAdapter(type(value)).dump_python(value, mode="python")
 
 
-def test_a_relu_network_of_classes_is_agreed_to_as_before_activations():
-    assert plain(OneHiddenLayer(3, 4)) == {"classes": 3, "hidden": 4}
+def test_agreements_name_every_number_of_a_network():
+    assert plain(OneHiddenLayer(3, 4)) == {"classes": 3, "hidden": 4, "activation": "relu"}
     assert plain(OneHiddenLayer(3, 4, "softplus")) == {"classes": 3, "hidden": 4, "activation": "softplus"}
 
 

@@ -89,6 +89,44 @@ def test_stated_constants_are_reached(loss):
         assert (np.diff(loss.residual(z, y[:, None])) > 0.1).all()
 
 
+def test_a_change_of_the_residual_is_accurate_to_its_own_digits(loss):
+    """A long step against the subtraction, a short one against the curvature there.
+
+    At 1e-12 the subtraction of two residuals has an error of 1e-4 of the step.
+    """
+    z, _, y = points(loss, 4000, 5)
+    step = np.random.default_rng(6).standard_normal(z.size)
+    subtracted = loss.residual(z, y) - loss.residual(z - step, y)
+    size = 1.0 + np.abs(loss.residual(z, y)) + np.abs(loss.residual(z - step, y))
+    rounding = 1e-14 + 2 * loss.residual_error(20.0)
+    assert (np.abs(loss.residual_change(z, step, y) - subtracted) <= rounding * size).all()
+    short = 1e-12 * np.sign(step)
+    slope = loss.curvature(z - short / 2, y)
+    allowed = 1e-6 * np.maximum(1e-3, slope) * 1e-12
+    if isinstance(loss, Convolution):  # a subtraction of probabilities, as it states
+        allowed += 4e-15 * loss.loss.jump
+    wrong = np.abs(loss.residual_change(z, short, y) - slope * short) > allowed
+    assert wrong.sum() <= 1  # a point within the step of a kink
+
+
+@pytest.mark.parametrize("loss", NAMED, ids=str)
+def test_the_curvature_changes_by_its_stated_constant_and_no_less(loss):
+    """Newton steps are certified by this constant: a small one is false, a large one costs steps."""
+    a, b, y = points(loss, 20_000, 7)
+    for reach in (1.0, 10.0):
+        bound = loss.curvature_lipschitz_within(reach)
+        if math.isinf(bound):
+            assert bound == loss.curvature_lipschitz
+            continue
+        near = np.maximum(np.abs(a), np.abs(b)) <= reach
+        change = np.abs(loss.curvature(a, y) - loss.curvature(b, y))
+        assert (change <= bound * np.abs(a - b) * (1 + 1e-9) + 1e-13)[near].all()
+        z = np.linspace(-reach, reach, 20_001)
+        label = np.full(z.shape, loss.labels.pair[1])
+        steepest = np.abs(np.diff(loss.curvature(z, label)) / np.diff(z)).max()
+        assert steepest >= 0.99 * bound or reach < 10.0
+
+
 def test_far_away_nothing_overflows(loss):
     z = np.array([-1e4, 1e4, -1e4, 1e4, 0.0])
     low, high = loss.labels.pair

@@ -18,7 +18,7 @@ from fedcore.home import Home
 from flows.commands.show import show_sweep
 from flows.reports.lines import summarise
 from flows.reports.plot import MOST_CURVES, _curves, _varied_number
-from flows.reports.settings import settings, settings_text, shown
+from flows.reports.settings import OWN_HEADS, heads, settings, settings_text, shown
 from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import table, write_report
 from tests.flows.results import made_result
@@ -224,3 +224,14 @@ def test_methods_with_other_keys_at_one_epsilon_are_drawn_at_that_epsilon(tmp_pa
 
 def test_values_that_differ_beyond_six_digits_are_shown_as_two():
     assert [shown(value) for value in (0.1234567, 0.12345678, 0.5, 20.0)] == ["0.1234567", "0.12345678", "0.5", "20"]
+
+
+def test_a_varied_key_takes_no_head_of_the_table():
+    """Epsilon of the held-out evaluation would stand in the column of the run's target."""
+    assert heads(["evaluation.epsilon", "algorithm.rounds", "algorithm.step_size"]) == {
+        "evaluation.epsilon": "evaluation.epsilon",
+        "algorithm.rounds": "rounds",
+        "algorithm.step_size": "step size",
+    }
+    plain = {column.header for column in table(summarise([made_result()]), "t", width=200).columns}
+    assert plain - {"rounds", "test error"} <= OWN_HEADS
