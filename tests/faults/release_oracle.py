@@ -211,7 +211,7 @@ class Oracle:
 
     def approved(self, agreement: bytes, plan: dict[str, Any]) -> str:
         """Records an agreement that a site accepted; returns the run's id."""
-        run, _, problem, (name, method), _ = json.loads(agreement)
+        run, _, problem, (name, method), *_ = json.loads(agreement)
         made = Approved(problem, method, name, plan)
         assert run not in self.runs or self.runs[run] == made, f"{run} was approved with two plans"
         self.runs[run] = made

@@ -127,6 +127,6 @@ def test_a_site_that_answers_what_is_no_number_is_named(value):
     head, digests, payloads = parts(back.sound)
     spoilt = payloads.copy()
     spoilt[1, 2] = value
-    with pytest.raises(SiloError, match="not numbers") as caught:
+    with pytest.raises(SiloError, match="did not send numbers") as caught:
         back.folded(joined(head, digests, spoilt))
     assert caught.value.silo == "birch"

@@ -311,7 +311,9 @@ PLANTED = {
         patch.setattr(MemoryLedger, "is_closed", lambda *_: False),
         patch.setattr(MemoryLedger, "close_run", lambda *_: None),
     ),
-    "an error of another type": lambda patch: patch.setattr(site_module, "told", lambda _, act, *given: act(*given)),
+    "an error of another type": lambda patch: patch.setattr(
+        site_module, "with_public_errors", lambda _, act, *given: act(*given)
+    ),
 }
 
 

@@ -105,7 +105,7 @@ def test_a_full_disk_shows_a_sweep_that_was_never_kept_but_whose_cells_are_there
     folder.rmdir()
     ((code, out, err),) = on_full_disk(tmp_path, ["sweep", "small.yaml", SEEDS])
     assert (code, err) == (0, "") and "0.25" in out
-    assert "the sweep is not kept: run folder" in out and not folder.exists()
+    assert "the sweep is not stored: run folder" in out and not folder.exists()
 
 
 def lasting(found: dict[str, bytes | None]) -> dict[str, bytes | None]:
