@@ -28,17 +28,17 @@ ABBREVIATION = re.compile(r"\b(et al|vs|cf|No|Fig|Sect|Thm)\.\s*")
 
 @dataclass(frozen=True)
 class Prose:
-    """Counts of one page; `long`: the sentences above the limit."""
+    """Words of a page, its sentences above `LONGEST` words, and its lines above `WIDEST` columns."""
 
     words: int
     long: tuple[str, ...]
-    wide: int
+    wide: tuple[str, ...]
 
 
 def measured(text: str) -> Prose:
     """Counts of a page in Markdown."""
     found = [sentence for block in blocks(text) for sentence in sentences(block)]
-    wide = sum(len(line) > WIDEST for line in _without_tables(text))
+    wide = tuple(line for line in _without_tables(text) if len(line) > WIDEST)
     long = tuple(sentence for sentence in found if len(sentence.split()) > LONGEST)
     return Prose(sum(len(sentence.split()) for sentence in found), long, wide)
 
@@ -94,7 +94,7 @@ def main(long: bool, only: list[str]) -> None:
     print(f"{'page':58} {'words':>7} {'long':>5} {'wide':>5}")
     for path in chosen:
         prose = measured(path.read_text())
-        counts = (prose.words, len(prose.long), prose.wide)
+        counts = (prose.words, len(prose.long), len(prose.wide))
         total = [a + b for a, b in zip(total, counts, strict=True)]
         print(f"{path.relative_to(ROOT).as_posix():58} {counts[0]:7,} {counts[1]:5} {counts[2]:5}")
         for sentence in prose.long if long else ():
