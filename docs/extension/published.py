@@ -87,6 +87,7 @@ def provenance(folder: Path, study: str) -> str:
     lines = []
     for each in recorded["published"]:
         facts = [f"commit `{each['commit'][:12]}`", each["date"], f"seeds {_ranges(each.get('seeds') or [])}"]
+        facts += [f"draws of version {each['draws']}"] if each.get("draws") else []
         facts += [f"processor {each['processor']}"] if each.get("processor") else []
         lines.append(f"- {', '.join(map(plain, each['figures']))}: `{each['command']}`, {', '.join(facts)}")
     return "\n".join(lines)
