@@ -40,7 +40,7 @@ def drawn(blocks: Mapping[str, Sequence[Mapping[str, str]]], measure: str) -> An
         top += heights[name]
         difference = DIFFERENCE.match(measure)
         words = measured(measure) if difference is None else f"difference of {measured(difference['measure'])}"
-        _block(rows, block, measure, f"{name}:\n{words}", colour_of)
+        _block(rows, block, measure, f"{name}:\n{words}" if len(made) > 1 else words, colour_of)
     every = [row for rows in blocks.values() for row in rows]
     figure.supxlabel(axis(every[0]["key"]), fontsize=11)
     several = any(len(block) > 1 for block in made.values())

@@ -1,4 +1,4 @@
-"""Colours of methods, the same in every plot, and marks that tell one method's settings apart.
+"""Colours of methods, the same in every plot, and marks that distinguish one method's settings.
 
 The ten colours were searched for the largest least distance in CIELAB, 18, in normal sight and in simulated protanopia,
 deuteranopia and tritanopia. All have a contrast of at least 2.1 to white.

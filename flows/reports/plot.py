@@ -35,7 +35,7 @@ def plot(
 ) -> None:
     """Draws mean errors with deviations against epsilon or another `axis`, a curve per setting.
 
-    A method has its colour of `flows.reports.colours`; markers and dashes tell its settings apart.
+    A method has its colour of `flows.reports.colours`; markers and dashes distinguish its settings.
 
     If all lines are at one epsilon, the axis is the number with the most values in the sweep. `logarithmic`: a
     logarithmic scale for errors, which then fall by orders of magnitude.

@@ -11,6 +11,8 @@ import pytest
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 from flows.reports.colours import FOLLOWING, METHODS, colours, marks
+from flows.reports.lines import Line
+from flows.reports.plot import plot
 from tests.docs.test_site import HEAD
 
 ROOT = Path(__file__).parents[2]
@@ -188,3 +190,25 @@ def test_the_ten_colours_stay_apart_in_every_sight(sight):
     seen = [lab(colour, sight) for colour in METHODS.values()]
     assert len(seen) == 10
     assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > 18
+
+
+def test_a_sweeps_plot_has_the_same_colours(monkeypatch, tmp_path):
+    from matplotlib.figure import Figure
+
+    kept = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **named: (kept.append(self), save(self, *args, **named)))
+    given = {"accounted": None, "spread": 0.01, "runs": 3, "rounds": 5, "seconds": 1.0, "noise": "gaussian"}
+    lines = [
+        Line(method=method, epsilon=epsilon, error=0.1, settings={"step": step}, **given)
+        for method in ("own", "scaffold")
+        for step in (1, 2)
+        for epsilon in (1.0, 2.0, None)
+    ]
+    plot(lines, tmp_path / "plot.png")
+    handles, labels = kept[0].axes[0].get_legend_handles_labels()
+    shown = {label: (getattr(handle, "lines", [handle])[0]) for handle, label in zip(handles, labels, strict=True)}
+    assert len(shown) == 8
+    for label, line in shown.items():
+        assert line.get_color() == (METHODS["scaffold"] if label.startswith("scaffold") else FOLLOWING[0])
+        assert line.get_marker() == ("o" if "step 1" in label else "s")
