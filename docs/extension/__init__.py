@@ -6,6 +6,7 @@ has the output of the code or cell, or the content of the result file.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,14 @@ GENERATORS = {
 }
 
 
+_PUBLISHED = re.compile(r"^<!-- (?:figure|published|provenance): ([^|>]+?) (?:\||-->)", re.MULTILINE)
+
+
 def _rewrite(app: Sphinx, page: str, source: list[str]) -> None:
     text = replace(source[0], GENERATORS, page)
     folder = Path(app.config.published_folder or Path(app.srcdir).parent / "studies" / "published")
+    for study in _PUBLISHED.findall(text):
+        app.env.note_dependency(folder / f"{study}.csv")  # so that a study published anew renews the page
     text = figures(tables(text, folder, page), folder, Path(app.srcdir), page)
     source[0] = execute(text, Path(app.srcdir), page)
 
