@@ -40,7 +40,7 @@ def _rewrite(app: Sphinx, page: str, source: list[str]) -> None:
     text = replace(source[0], GENERATORS, page)
     folder = Path(app.config.published_folder or Path(app.srcdir).parent / "studies" / "published")
     for study in _PUBLISHED.findall(text):
-        app.env.note_dependency(folder / f"{study}.csv")  # so that a study published anew renews the page
+        app.env.note_dependency(str(folder / f"{study}.csv"))  # so that a study published anew renews the page
     text = figures(tables(text, folder, page), folder, Path(app.srcdir), page)
     source[0] = execute(text, Path(app.srcdir), page)
 
