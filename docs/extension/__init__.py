@@ -1,4 +1,4 @@
-"""Sphinx extension of the site: generated reference pages, executed cells, tables of published results.
+"""Sphinx extension of the site: generated reference pages, executed cells, tables and figures of published results.
 
 Each part rewrites the Markdown of a page before it is parsed. Pages in the tree have a marker or a cell; the built site
 has the output of the code or cell, or the content of the result file.
@@ -6,12 +6,14 @@ has the output of the code or cell, or the content of the result file.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from extension.cells import execute
 from extension.commands import commands
 from extension.docstrings import escape
+from extension.figures import figures
 from extension.keys import keys
 from extension.markers import replace
 from extension.methods import answers, losses, methods
@@ -31,9 +33,15 @@ GENERATORS = {
 }
 
 
+_PUBLISHED = re.compile(r"^<!-- (?:figure|published|provenance): ([^|>]+?) (?:\||-->)", re.MULTILINE)
+
+
 def _rewrite(app: Sphinx, page: str, source: list[str]) -> None:
     text = replace(source[0], GENERATORS, page)
-    text = tables(text, Path(app.config.published_folder or Path(app.srcdir).parent / "studies" / "published"), page)
+    folder = Path(app.config.published_folder or Path(app.srcdir).parent / "studies" / "published")
+    for study in _PUBLISHED.findall(text):
+        app.env.note_dependency(str(folder / f"{study}.csv"))  # so that a study published anew renews the page
+    text = figures(tables(text, folder, page), folder, Path(app.srcdir), page)
     source[0] = execute(text, Path(app.srcdir), page)
 
 

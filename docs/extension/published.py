@@ -30,7 +30,7 @@ def tables(text: str, folder: Path, page: str) -> str:
     def replaced(found: re.Match[str]) -> str:
         kind, words = found.group(1), [word.strip() for word in found.group(2).split("|")]
         if not folder.is_dir():
-            return f"*Published results: `studies/published/{words[0]}.csv`, which this checkout does not hold.*"
+            return absent(words[0])
         try:
             return provenance(folder, words[0]) if kind == "provenance" else _published(folder, words)
         except (OSError, LookupError) as error:
@@ -39,17 +39,31 @@ def tables(text: str, folder: Path, page: str) -> str:
     return MARKER.sub(replaced, text)
 
 
-def _published(folder: Path, words: list[str]) -> str:
-    with (folder / f"{words[0]}.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    if len(words) == 1:
-        return "\n".join(_all(rows))
-    figures, measure = [name.strip() for name in words[1].split(",")], words[2]
-    chosen = [row for name in figures for row in rows if row["figure"] == name and row["measure"] == measure]
-    missing = set(figures) - {row["figure"] for row in chosen}
+def absent(study: str) -> str:
+    """The sentence that replaces a study's results in a checkout without them."""
+    return f"*Published results: `studies/published/{study}.csv`, which this checkout does not hold.*"
+
+
+def chosen(folder: Path, study: str, names: str, measure: str) -> list[Row]:
+    """Rows of one measure, of the figures between commas. Raises LookupError for a figure without the measure."""
+    figures = [name.strip() for name in names.split(",")]
+    rows = _rows(folder, study)
+    found = [row for name in figures for row in rows if row["figure"] == name and row["measure"] == measure]
+    missing = set(figures) - {row["figure"] for row in found}
     if missing:
         raise LookupError(f"no {measure!r} of {sorted(missing)}")
-    return table(chosen)
+    return found
+
+
+def _rows(folder: Path, study: str) -> list[Row]:
+    with (folder / f"{study}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _published(folder: Path, words: list[str]) -> str:
+    if len(words) == 1:
+        return "\n".join(_all(_rows(folder, words[0])))
+    return table(chosen(folder, *words))
 
 
 def _all(rows: list[Row]) -> Iterator[str]:
@@ -58,8 +72,8 @@ def _all(rows: list[Row]) -> Iterator[str]:
         of_figure = [row for row in rows if row["figure"] == figure]
         above = [{**row, **ABOVE.match(row["measure"]).groupdict()} for row in of_figure if ABOVE.match(row["measure"])]
         for measure in _distinct(row["measure"] for row in of_figure if not ABOVE.match(row["measure"])):
-            chosen = [row for row in of_figure if row["measure"] == measure]
-            yield from (f"{_sentence(measure)}{_spread(chosen)}:", "", table(chosen), "")
+            measured = [row for row in of_figure if row["measure"] == measure]
+            yield from (f"{_sentence(measure)}{_spread(measured)}:", "", table(measured), "")
         for measure in _distinct(row["measure"] for row in above):
             yield from (f"{_sentence(measure)} above the lowest, with simultaneous 95 % intervals:", "")
             yield from (table([row for row in above if row["measure"] == measure]), "")

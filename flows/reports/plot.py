@@ -11,6 +11,7 @@ from typing import Any
 from fedcore.directed_rounding import in_full, shown_up
 from fedcore.printable import in_drawing
 from flows.reports.baseline import constant_answer, measure
+from flows.reports.colours import colours, marks
 from flows.reports.lines import Line
 from flows.reports.settings import shown
 from tasks.result_file import write_atomically
@@ -34,6 +35,8 @@ def plot(
 ) -> None:
     """Draws mean errors with deviations against epsilon or another `axis`, a curve per setting.
 
+    A method has its colour of `flows.reports.colours`; markers and dashes distinguish its settings.
+
     If all lines are at one epsilon, the axis is the number with the most values in the sweep. `logarithmic`: a
     logarithmic scale for errors, which then fall by orders of magnitude.
     """
@@ -46,9 +49,11 @@ def plot(
     curves = _curves([line for line in drawn if varied is not None or line.place is not None], varied)
     methods = list(dict.fromkeys(line.method for line in lines))
     alike = len(curves) > len({curve.lines[0].method for curve in curves}) and any(curve.faint for curve in curves)
-    colours = {curve.label: f"C{index}" for index, curve in enumerate(curves)}
+    colour_of = colours(methods)
+    without = _without_privacy(drawn) if varied is None else []
+    mark_of = marks([curve.label for curve in curves if not curve.faint] + [line.name for line in without])
     for index, curve in enumerate(curves):
-        colour = f"C{methods.index(curve.lines[0].method)}" if alike else colours[curve.label]
+        colour = colour_of[curve.lines[0].method]
         # A small shift keeps bars of different methods apart.
         x = [at * 1.02 ** ((methods.index(curve.lines[0].method) if alike else index) - 1.5) for at in curve.places]
         errors = [line.error or 0.0 for line in curve.lines]
@@ -56,10 +61,13 @@ def plot(
             axes.plot(x, errors, color=colour, alpha=0.25, linewidth=1)
             continue
         spread = [line.spread or 0.0 for line in curve.lines]
-        axes.errorbar(x, errors, spread, marker="o", capsize=3, color=colour, label=in_drawing(curve.label))
-    for index, line in enumerate(_without_privacy(drawn) if varied is None else []):
-        colour = f"C{methods.index(line.method)}" if alike else colours.get(line.name, f"C{len(curves) + index}")
-        axes.axhline(line.error or 0.0, color=colour, linestyle=":", label=in_drawing(f"{line.name}, no privacy"))
+        marker, dash = mark_of[curve.label]
+        label = in_drawing(curve.label)
+        axes.errorbar(x, errors, spread, marker=marker, linestyle=dash, capsize=3, color=colour, label=label)
+    for line in without:
+        colour, (marker, _) = colour_of[line.method], mark_of[line.name]
+        label = in_drawing(f"{line.name}, no privacy")
+        axes.axhline(line.error or 0.0, color=colour, linestyle=":", marker=marker, markersize=4, label=label)
     alone = [line.baseline for line in lines if line.baseline is not None]
     if alone:
         level, constant = sum(alone) / len(alone), constant_answer(lines[0])

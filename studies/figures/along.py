@@ -17,6 +17,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.printable import in_drawing
+from flows.reports.colours import colours
 from flows.reports.table import markdown_table
 from flows.runs import store_path
 from studies.figures.least_loss import gap, least_loss
@@ -105,10 +106,12 @@ def _plot(path: Path, measure: str, title: str, made: Sequence[CostCurve]) -> No
     from matplotlib import pyplot
 
     drawn, panels = pyplot.subplots(1, len(AXES), figsize=(14.5, 4.2), layout="constrained", sharey=True)
+    drawn_in = colours(curve.method for curve in made)
     for panel, (axis, head) in zip(panels, AXES.items(), strict=True):
-        for number, curve in enumerate(made):
+        for curve in made:
             label = in_drawing(curve.method)
-            panel.plot(getattr(curve, axis), curve.errors, color=f"C{number}", label=label, marker=".", markersize=3)
+            colour = drawn_in[curve.method]
+            panel.plot(getattr(curve, axis), curve.errors, color=colour, label=label, marker=".", markersize=3)
         panel.set_xlabel(head)
         panel.set_xscale("log")
         panel.grid(alpha=0.3)
