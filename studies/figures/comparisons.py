@@ -74,6 +74,11 @@ def comparisons(points: Sequence[Point]) -> list[Comparison]:
     return found
 
 
+def by_pair(compared: Sequence[Comparison]) -> Mapping[tuple[Any, frozenset[str]], Comparison]:
+    """Each comparison by its place and its two methods, in either order."""
+    return {(each.at, frozenset((each.first, each.second))): each for each in compared}
+
+
 def rankings(points: Sequence[Point], compared: Sequence[Comparison]) -> list[Ranking]:
     """One ranking per place, in order of the points. A method is worse if its comparison with the best is decided."""
     found = []
@@ -95,9 +100,7 @@ def rankings(points: Sequence[Point], compared: Sequence[Comparison]) -> list[Ra
 
 def rankings_table(found: Sequence[Ranking], compared: Sequence[Comparison], key: str) -> str:
     """Best, tied and worse methods of each place, and the number of comparisons in the correction, as Markdown."""
-    gaps: Mapping[tuple[Any, frozenset[str]], Comparison] = {
-        (each.at, frozenset((each.first, each.second))): each for each in compared
-    }
+    gaps = by_pair(compared)
 
     def behind(ranking: Ranking, method: str) -> str:
         gap = gaps[ranking.at, frozenset((ranking.best, method))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from studies.figures import drawn_curves, drawn_points
-from studies.figures.comparisons import comparisons, rankings
+from studies.figures.comparisons import by_pair, comparisons, rankings
 from studies.figures.curves import Curve, CurvesConfig, panel_name
 from studies.figures.formats import place_text
 from studies.figures.points import Point
@@ -29,7 +29,7 @@ def point_differences(figure: str, made: Sequence[Point], baseline: str) -> list
 def point_gaps(figure: str, made: Sequence[Point]) -> list[Measured]:
     """Gaps of the other methods to the lowest one at each place, tied or worse, with simultaneous 95 % intervals."""
     compared = comparisons(made)
-    gaps = {(each.at, frozenset((each.first, each.second))): each for each in compared}
+    gaps = by_pair(compared)
     points = {(point.at, point.method): point for point in made}
     found = []
     for ranking in rankings(made, compared):

@@ -183,7 +183,7 @@ def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_
 
 def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_asker, federate):
     """Likelihood ratio test by an attacker who knows all but one record: its errors bound epsilon below."""
-    n, d, runs, epsilon, delta = 8, 2, 500, 2.0, 1e-2
+    n, d, runs, epsilon, delta = 8, 2, 900, 2.0, 1e-2
     probe = federate(full_asker, {"a": (np.zeros((n, d)), np.arange(n))}, epsilon=epsilon, delta=delta)
     plan, key = probe.plan, SecretKeys(b"k" * 32)
     touched = {(p, r): (K, sigma) for p, r, start, _, K, sigma in events_by_hand(plan, "a") if start == 0}

@@ -224,7 +224,7 @@ def test_one_record_moves_a_sampled_message_by_at_most_what_is_charged(federate)
 
 def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixtures_tell(federate):
     """Likelihood ratio if all records but one are known, and no participation: q N(+C) or q N(-C), the rest N(0)."""
-    n, K, rounds, runs, epsilon, delta = 8, 4, 6, 600, 2.0, 1e-2
+    n, K, rounds, runs, epsilon, delta = 8, 4, 6, 1200, 2.0, 1e-2
     method, q = Mbsgd(rounds=rounds, batch=K), K / n
     probe = federate(method, {"a": (np.ones((n, 1)), np.arange(n))}, epsilon=epsilon, delta=delta)
     plan, s = probe.plan, probe.plan.phases[0].sigma * K

@@ -32,7 +32,6 @@ def drawn(number):
 
 
 def test_no_descent_of_scipy_finds_less_on_a_thousand_cubics_of_any_curvature():
-    """The conditions of the least value hold at all of them; scipy descends on every fourth."""
     rng, indefinite = np.random.default_rng(0), 0
     for number in range(1000):
         g, H, M = drawn(number)
@@ -45,8 +44,6 @@ def test_no_descent_of_scipy_finds_less_on_a_thousand_cubics_of_any_curvature():
         lowest = np.linalg.eigvalsh(H)[0]
         assert lowest + 0.5 * M * length >= -1e-9 * (np.abs(H).max() + M * length)
         indefinite += lowest < 0
-        if number % 4:
-            continue
         starts = [v + (length + 1e-9) * rng.standard_normal(v.size), np.zeros(v.size) + 1e-6]
         found = min(minimize(value, start, jac=slope, method="BFGS").fun for start in starts)
         assert value(v) <= found + 1e-12 * abs(found)

@@ -226,7 +226,7 @@ def test_messages_are_asked_for_again_after_a_crash(desk):
 
 def test_every_order_is_as_likely_whatever_the_order_of_arrival(tmp_path):
     """Chi-square over the 24 orders of 4, for two orders of arrival, and of the first against the second."""
-    desk, trials, tables = Desk(tmp_path), 600, []
+    desk, trials, tables = Desk(tmp_path), 1200, []
     desk.shuffler._batches._db.execute("PRAGMA synchronous = OFF")  # no power is cut here
     for arrival, run in ((NAMES, "forward"), (NAMES[::-1], "backward")):
         orders: Counter[tuple[bytes, ...]] = Counter()
