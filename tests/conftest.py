@@ -4,8 +4,6 @@ import itertools
 import os
 import platform
 
-from tests.problems import problem_of
-
 # Before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A Prefect server waits for its home's next driver, and every test has its own home: 3 s bound the idle servers.
@@ -46,6 +44,7 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from fedcore.state import State
 from tests.policies import write_policy
+from tests.problems import problem_of
 
 settings.register_profile("fedcore", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("fedcore")

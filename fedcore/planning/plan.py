@@ -250,9 +250,13 @@ class Plan:
 
 
 def _agreed(value: Any) -> Any:
-    """Dataclasses as dictionaries; `asdict` would copy each number of each silo."""
+    """Dataclasses as dictionaries without derived fields; `asdict` would copy each number of each silo."""
     if is_dataclass(value):
-        return {field.name: _agreed(getattr(value, field.name)) for field in fields(value)}
+        return {
+            field.name: _agreed(getattr(value, field.name))
+            for field in fields(value)
+            if "derived" not in field.metadata
+        }
     return [_agreed(each) for each in value] if isinstance(value, tuple | list) else value
 
 

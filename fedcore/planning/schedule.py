@@ -29,6 +29,12 @@ class Schedule:
     in_turn: bool = False
 
 
+DERIVED = {"derived": True}
+"""Metadata of a field that follows from the others: a plan's digest leaves it out.
+
+Accountants use NumPy's transcendental functions, whose last bits depend on the processor's instructions."""
+
+
 @dataclass(frozen=True)
 class Share:
     """One silo's share of one phase.
@@ -44,8 +50,8 @@ class Share:
     start: int
     batch: float
     sigma: float
-    epsilon_accounted: float
-    epsilon_paper: float
+    epsilon_accounted: float = field(metadata=DERIVED)
+    epsilon_paper: float = field(metadata=DERIVED)
     delta: float
     rate: float = 1.0
     weight: float = 1.0

@@ -1,6 +1,5 @@
 """Words and normals: against Philox and quantiles worked out otherwise, by their law, and on other processors."""
 
-import os
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ from fedcore.draws.normal import normals, upper_quantile
 from fedcore.draws.philox import Philox
 from fedcore.draws.stream import Draws
 from tests.fedcore.draws import naive
+from tests.processors import on
 
 KEY = bytes(range(16))
 PARTS = {"middle": normal._MIDDLE, "tail": normal._TAIL, "far": normal._FAR}
@@ -121,32 +121,17 @@ for made in (synthetic(SyntheticData(silos=3, records=70, features=33, classes=3
         total.update(table.features.tobytes() + table.labels.tobytes())
 print(total.hexdigest())
 """
-PROCESSORS = {
-    "as it is": {},
-    "Haswell": {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "{no512}"},
-    "SkylakeX": {"OPENBLAS_CORETYPE": "SkylakeX"},
-    "no AVX2": {"OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "{plain}"},
-}
-
-
-def dispatched(*names: str) -> str:
-    """Those of these features that NumPy could use here: it refuses others with a warning."""
-    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
-
-    starts = tuple(names)
-    return " ".join(name for name in __cpu_dispatch__ if name.startswith(starts) and __cpu_features__.get(name))
 
 
 def test_draws_and_data_have_equal_bits_on_other_processors():
+    processors = {
+        "this": on(),
+        "Haswell": on("Haswell", "AVX512", "X86_V4"),
+        "SkylakeX": on("SkylakeX"),
+        "no AVX2": on("Nehalem", "AVX512", "AVX2", "FMA3", "X86_V3", "X86_V4"),
+    }
     found = {}
-    for name, changes in PROCESSORS.items():
-        every = {
-            "{no512}": dispatched("AVX512", "X86_V4"),
-            "{plain}": dispatched("AVX512", "AVX2", "FMA3", "X86_V3", "X86_V4"),
-        }
-        environment = os.environ | {key: every.get(value, value) for key, value in changes.items()}
-        done = subprocess.run(
-            [sys.executable, "-c", PRINTED], capture_output=True, text=True, check=True, env=environment
-        )
-        found[name] = done.stdout
+    for name, environment in processors.items():
+        command = [sys.executable, "-c", PRINTED]
+        found[name] = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     assert len(set(found.values())) == 1, found

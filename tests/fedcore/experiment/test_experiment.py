@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.planning.problem import SiloFacts
 from tests.contract.epsilon_by_hand import events_by_hand
+from tests.processors import on
 
+SHUFFLED = {"trust": "shuffler", "ledger": "sqlite"}
 HYPER = {"localized-accelerated": {"rounds": [8, 5, 3], "lam": 0.01}, "localized-mbsgd": {"rounds": [8, 5, 3]}}
 
 
@@ -189,8 +192,14 @@ def test_problem_is_made_of_public_constants():
     assert problem.delta == 1 / 64
 
 
-def test_plan_digest_is_the_same_in_another_process():
+def test_plan_digest_is_the_same_in_another_process_that_uses_all_instructions_of_the_processor():
+    target = {"epsilon": 1.3, "delta": 1e-5}
     made = [config(method) for method in sorted(ALGORITHMS)]
+    made += [config(method, privacy=target) for method in sorted(ALGORITHMS)]
+    mbsgd = {"name": "mbsgd", "rounds": 5}
+    for changes in ({"whole_silo": {"epsilon": 30.0, "delta": 1e-6}}, {"calibration": "paper"}, SHUFFLED):
+        made.append(config(privacy=target | changes, algorithm=mbsgd))
+    made.append(config(privacy=target, algorithm=mbsgd, evaluation={"epsilon": 0.3}))
     code = (
         "import sys, json; from fedcore.experiment.config import ExperimentConfig;"
         "from fedcore.experiment.experiment import make_plan; from fedcore.experiment.identity import run_id;"
@@ -200,12 +209,25 @@ def test_plan_digest_is_the_same_in_another_process():
     done = subprocess.run(
         [sys.executable, "-c", code],
         input="\n".join(c.model_dump_json() for c in made),
-        env=os.environ | {"PYTHONHASHSEED": "1"},
+        env={**on(), "PYTHONHASHSEED": "1"},
         capture_output=True,
         text=True,
         check=True,
     )
     assert json.loads(done.stdout) == [[make_plan(c).digest, run_id(c)] for c in made]
+
+
+def test_plan_digest_covers_noise_and_no_epsilon_that_follows_from_it():
+    plan = make_plan(config())
+    phase = plan.phases[0]
+
+    def digest(**changes) -> str:
+        shares = (replace(phase.shares[0], **changes), *phase.shares[1:])
+        return replace(plan, phases=(replace(phase, shares=shares), *plan.phases[1:])).digest
+
+    share = phase.shares[0]
+    assert digest(epsilon_accounted=3.0, epsilon_paper=2.0) == digest() == plan.digest
+    assert digest(sigma=math.nextafter(share.sigma, 1.0)) != plan.digest != digest(n=share.n - 1)
 
 
 def test_plan_digest_covers_what_a_silo_must_agree_to():

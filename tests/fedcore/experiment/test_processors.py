@@ -1,14 +1,13 @@
 """A run of simulated silos is the same table on other processors: noise follows from no bit that a kernel rounds."""
 
 import json
-import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from tests.fedcore.draws.test_normals import dispatched
+from tests.processors import on
 
 TRAINED = """
 import json
@@ -26,23 +25,14 @@ for method in ("mbsgd", "scaffold", "noised-newton"):
     found[method] = made.weights.tolist(), made.test_error
 print(json.dumps(found))
 """
-KERNELS = {
-    "Haswell": {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": dispatched("AVX512", "X86_V4")},
-    "SkylakeX": {"OPENBLAS_CORETYPE": "SkylakeX"},
-}
 
 
 @pytest.mark.slow
 def test_models_are_equal_to_ten_digits_and_their_errors_are_equal():
     found = {}
-    for name, changes in KERNELS.items():
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", TRAINED],
-            capture_output=True,
-            text=True,
-            env=os.environ | changes,
-            check=False,
-        )
+    for name, environment in {"Haswell": on("Haswell", "AVX512", "X86_V4"), "SkylakeX": on("SkylakeX")}.items():
+        command = [sys.executable, "-W", "ignore", "-c", TRAINED]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 0, done.stderr
         found[name] = json.loads(done.stdout)
     for method, (weights, error) in found["Haswell"].items():

@@ -161,20 +161,20 @@ EQUAL = tuple(SiloFacts(f"s{i}", 64) for i in range(5))
 @pytest.mark.parametrize(
     "hyper, changes, digest",
     [
-        ({}, {}, "e8539f4f4f06c4686a3d6680f228dff63c8037cd0904af9260a87c9c37563bff"),
-        ({"rounds": (40, 20)}, {}, "35bcef9a252141fba6f912d338fad1c765c402fa64a9b230a7d36049fec07d2c"),
+        ({}, {}, "2889b0b391ebcb753b71b25b0dbda88b6a9ea259af647358efaeaae8f915b241"),
+        ({"rounds": (40, 20)}, {}, "45fd20710e27e3ad5c571fbe4400ac2e297932fb9adb3a47adea3343e92a45e5"),
         (
             {"gap": "paper", "rounds": 9},
             {"participants": 3},
-            "108838774d99d02c0d3391620a9d58aebc702af03063743e180803051860ebb0",
+            "4fc5919c33b798980de86456453f8c2e9ec745626aacd193988cb31deda9e6cf",
         ),
-        ({"rounds": (40, 20)}, {"ridge": 0.05}, "cc62bded826a4b07e3e0d2c433fa2e41a70d55f2bf50fb26148fe001d35afe93"),
+        ({"rounds": (40, 20)}, {"ridge": 0.05}, "135b208e2d7bb808d36dccc71451df65771bf83c6ecf96b807a3a79cee95be17"),
         (
             {"rounds": (40, 20)},
             {"drawn_points": True},
-            "c49bed177a19b8c3251fed596755ced23755debfcb452b9d78b525cca7522605",
+            "d3ce645babfdb4fb9d51abfc3af0e1618b6d26dc60f642a1a4aaa91ceac67283",
         ),
-        ({}, {"budget": Budget(None, 1e-5)}, "b4b8dd1a4fe5d3f872ff86e40af1a9b8b39fc34d507485112015b1d4ffff1f4c"),
+        ({}, {"budget": Budget(None, 1e-5)}, "5ffd2ab3e53a469b119083262f0c3a51420f51f5ba240dda8f9338bc21746090"),
     ],
 )
 def test_equal_silos_keep_their_plans(hyper, changes, digest):
