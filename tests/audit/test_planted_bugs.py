@@ -101,6 +101,16 @@ def test_a_correct_silo_passes_every_instrument(kind):
         assert np.isfinite(finding.statistic) or len(finding.detail) > 20
 
 
+@pytest.mark.parametrize("bug", [None, "b: coins shared by all rounds"])
+def test_instruments_of_samples_and_of_the_grid_pass_coins_and_find_shared_ones(bug):
+    """In `make test`, where whole audits of samples are too long."""
+    names = {"sampling rate", "samples", "overlap of samples", "fineness"}
+    with Planted("coins").audited(3) if bug is None else ALL[bug].audited(3) as audited:
+        bench = Bench(audited, np.random.default_rng(3))
+        found = {one.name for one in suite.INSTRUMENTS if one.name in names and not suite.look(one, bench).passed}
+    assert not found if bug is None else "overlap of samples" in found
+
+
 @pytest.mark.hours
 @pytest.mark.minutes
 def test_audits_that_are_read_together_share_the_error_probabilities():
