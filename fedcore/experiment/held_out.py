@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri
 
 from fedcore.algorithms.statistics.evaluated import histograms_of
 from fedcore.arrays import Matrix, Vector
@@ -51,7 +51,7 @@ class Counts:
         seen = np.maximum(self.cells, 1.0)
         of_sample = float((seen * gradient**2).sum() - (seen * gradient).sum() ** 2 / seen.sum())
         variance = self.variance * float(((gradient - gradient.mean()) ** 2).sum()) + max(of_sample, 0.0)
-        off = float(stats.norm.ppf((1.0 + LEVEL) / 2.0)) * math.sqrt(variance)
+        off = float(ndtri((1.0 + LEVEL) / 2.0)) * math.sqrt(variance)
         value = min(max(value, least), 1.0)  # before the ends: else both could be cut to one
         return Interval(value=value, low=max(value - off, least), high=min(value + off, 1.0))
 

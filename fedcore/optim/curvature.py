@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from scipy import stats
+from scipy.special import chdtri
 
 from fedcore.arrays import Vector
 from fedcore.planning.phase import Phase
@@ -69,5 +69,5 @@ def certified_curvature(
     moved = float(np.linalg.norm(query_change))
     if not moved > 0:
         return 0.0
-    noise = math.sqrt(variance * float(stats.chi2.isf(false_alarm, len(query_change))))
+    noise = math.sqrt(variance * float(chdtri(len(query_change), false_alarm)))
     return max(0.0, (float(np.linalg.norm(message_change)) - noise - error) / moved)

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import lfilter
 
 from fedcore.arrays import Vector
 
@@ -53,6 +52,8 @@ class Composed:
 
             w(j + 1) = exp(-tilt h) (exp(-h) w(j) + exp(-tilt j h) (1 - exp(-h))).
         """
+        from scipy.signal import lfilter  # 0.3 s of imports, for which plans without samples have no use
+
         decay, fall = math.exp(-self.tilt * self.step), -math.expm1(-self.step)
         ahead = lfilter([0.0, decay], [1.0, -decay], self.tilted[::-1])
         sums = lfilter([fall], [1.0, -decay * (1.0 - fall)], ahead)[::-1]
