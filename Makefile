@@ -5,6 +5,8 @@ BIN := .venv/bin
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
+# Hundreds of child processes, and each test process, would compile all files anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Two processes, a file at a time; what starts services first (tests/conftest.py).
 TWO := -n 2 --dist loadfile --no-loadscope-reorder

@@ -89,6 +89,7 @@ def test_a_full_disk_shows_a_finished_run_and_starts_none(tmp_path, sweep):
     assert lasting(files(tmp_path)) == lasting(before)
 
 
+@pytest.mark.minutes
 def test_a_full_disk_shows_a_finished_sweep_whose_plot_cannot_be_drawn(tmp_path, sweep):
     before = files(tmp_path)
     shown, again = on_full_disk(tmp_path, ["report", sweep_id(sweep)], ["sweep", "small.yaml", SEEDS])
@@ -99,6 +100,7 @@ def test_a_full_disk_shows_a_finished_sweep_whose_plot_cannot_be_drawn(tmp_path,
     assert again[2] == "" and lasting(files(tmp_path)) == lasting(before)
 
 
+@pytest.mark.minutes
 def test_a_full_disk_shows_a_sweep_that_was_never_kept_but_whose_cells_are_there(tmp_path, sweep):
     folder = tmp_path / "home" / "sweeps" / sweep_id(sweep)
     (folder / "sweep.json").unlink()

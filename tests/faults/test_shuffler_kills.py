@@ -23,6 +23,7 @@ from tasks.shuffling.calls import check_listening
 from tests.faults.federation import Federation
 from tests.faults.planted_shuffled_driver import STEPS as DRIVER
 from tests.patience import HANGS, SOON
+from tests.selection import some_in_make_test
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -119,10 +120,10 @@ class Manager:
             process.wait()
 
 
-@pytest.mark.parametrize(
-    ("step", "count"),
-    [("take", 1), ("take", 3 * SILOS + 4), ("commit", 1), ("commit", 5), ("committed", 1), ("committed", ROUNDS)],
-)
+KILLS = [("take", 1), ("take", 3 * SILOS + 4), ("commit", 1), ("commit", 5), ("committed", 1), ("committed", ROUNDS)]
+
+
+@pytest.mark.parametrize(("step", "count"), some_in_make_test(KILLS, [("take", 1), ("commit", 5)]))
 def test_a_shuffler_killed_in_a_round_changes_nothing(tmp_path, undisturbed, fault_table, step, count):
     with Manager(tmp_path / "shuffler", step, count) as manager:
         federation = shuffled(tmp_path / "home", "killed", shuffler={"address": manager.address})

@@ -80,6 +80,7 @@ def count(database: Path, table: str) -> int:
 PARENT = "11111111-2222-4333-8444-555555555555"
 
 
+@pytest.mark.minutes
 @pytest.mark.slow
 def test_prefect_reads_cells_that_run_that_ended_and_that_failed(database):
     flows = CellFlowRows(database, PARENT)

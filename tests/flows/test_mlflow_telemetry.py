@@ -31,6 +31,7 @@ main(*sys.argv[1:])
 """
 
 
+@pytest.mark.minutes
 def test_telemetry_of_the_browser_is_disabled(tmp_path):
     home = Home(tmp_path / "home").make()
     home.mlflow_artifacts.mkdir(exist_ok=True)

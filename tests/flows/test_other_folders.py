@@ -71,6 +71,7 @@ def test_a_schedule_names_its_data_wherever_deployments_run(project, tmp_path, m
         monkeypatch.chdir(project)
 
 
+@pytest.mark.minutes
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_from_another_folder_by_the_real_command(project, tmp_path):
     stopped = subprocess.run(

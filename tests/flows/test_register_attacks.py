@@ -242,6 +242,7 @@ def test_changed_records_share_the_account_unless_declared_at_the_prompt(operato
     assert len(account["account"]["data_versions"]) == 2 and account["account"]["declared"] == []
 
 
+@pytest.mark.minutes
 @pytest.mark.slow
 def test_disjoint_persons_are_declared_at_a_terminal_and_shown(operator):
     more = operator.folder / "more.csv"

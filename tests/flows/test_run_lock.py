@@ -253,6 +253,7 @@ def test_another_process_has_it_until_it_ends(home):
     assert not is_driven(home, "run-a")
 
 
+@pytest.mark.minutes
 @pytest.mark.slow
 def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_another_driver_starts(
     tmp_path, monkeypatch

@@ -143,6 +143,7 @@ def test_the_pipe_of_a_caller_ends_with_the_driver(home: Home) -> None:
     assert gone(identity(json.loads(output)))
 
 
+@pytest.mark.minutes
 def test_a_record_or_a_lease_with_a_reused_number_does_not_count(home: Home, bystander: ProcessId) -> None:
     stale = {"pid": bystander.pid, "start": "1@another", "url": "http://127.0.0.1:9/api"}
     write_json(record_path(home), stale)
@@ -309,6 +310,7 @@ def test_a_server_ends_when_its_home_vanishes(tmp_path: Path) -> None:
     assert gone(server.process)
 
 
+@pytest.mark.minutes
 def test_a_server_that_dies_early_names_its_log(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").make()
     home.prefect.mkdir()
@@ -371,6 +373,7 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+@pytest.mark.minutes
 def test_up_status_down(home: Home) -> None:
     assert status(home) == {} and active_services(home) is None and down(home) == []
     with ports_to_oneself():

@@ -329,6 +329,7 @@ def private(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.minutes
 def test_another_operators_shuffler_serves_callers_with_its_secret(tmp_path, fedcore, monkeypatch):
     """A whole run over the real command; without its secret, or with another one, no run begins."""
     known, line = private(tmp_path / "known", SECRET + "\n"), ""

@@ -25,7 +25,6 @@ from tasks.run_file import read_done, read_meta
 from tasks.run_store import RunStore
 from tests.flows.driving import run
 from tests.patience import HANGS
-from tests.selection import some_in_make_test
 
 ROOT = Path(fedcore.__file__).resolve().parents[1]
 
@@ -237,7 +236,8 @@ print(result.weights_sha256, result.code)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ledger", some_in_make_test(["memory", "sqlite"], ["sqlite"]))
+@pytest.mark.minutes
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_comment_in_every_file_does_not_strand_a_stopped_run(tmp_path, ledger):
     """A killed run is resumed, with the same bits, by a copy of the packages that differs in comments only."""
     copy = tmp_path / "copy"

@@ -71,6 +71,7 @@ def test_a_silent_site_leaves_a_smaller_batch(tmp_path, monkeypatch):
     assert {silo["releases"] for silo in result["silos"]} <= {3, 4} and result["silos"][5]["releases"] == 4
 
 
+@pytest.mark.minutes
 def test_a_silent_site_stops_a_run_that_needs_all_and_a_resume_goes_on(tmp_path, monkeypatch):
     federation = shuffled(tmp_path, 6)
     with pytest.raises(SiloError, match=r"no answer from worker .* within cluster.deadline = 4 s"):

@@ -27,6 +27,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.minutes
 @pytest.mark.slow
 def test_models_are_equal_to_ten_digits_and_their_errors_are_equal():
     found = {}
