@@ -8,8 +8,8 @@ export MKL_NUM_THREADS := 1
 # Hundreds of child processes, and each test process, would compile all files anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Two processes, a file at a time; what starts services first (tests/conftest.py).
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# Processes for two cores, as some wait for services; a file at a time, what starts services first (tests/conftest.py).
+BESIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test quick slow hours check docs faults bench up down clean
 
@@ -17,18 +17,18 @@ run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/hospitals.yaml
 
 test: .venv/installed check ## style, types, imports, then the tests, two files at a time
-	$(BIN)/python -m pytest $(TWO)
+	$(BIN)/python -m pytest $(BESIDE)
 
 quick: .venv/installed ## tests without services and processes, while working
-	$(BIN)/python -m pytest $(TWO) -m 'not minutes and not slow'
+	$(BIN)/python -m pytest $(BESIDE) -m 'not minutes and not slow'
 
 slow: export FEDCORE_FUZZ_SEED ?= fresh
 slow: .venv/installed ## the tests that take minutes; long searches with a fresh seed, or FEDCORE_FUZZ_SEED
-	$(BIN)/python -m pytest $(TWO) -m 'minutes and not hours' -rP --durations=40
+	$(BIN)/python -m pytest $(BESIDE) -m 'minutes and not hours' -rP --durations=40
 
 hours: export FEDCORE_FUZZ_SEED ?= fresh
 hours: .venv/installed ## long searches and further variants, before a change lands that they are about
-	$(BIN)/python -m pytest $(TWO) -m hours -rP
+	$(BIN)/python -m pytest $(BESIDE) -m hours -rP
 
 faults: .venv/installed ## kills at every step, in every process; rewrites docs/reference/fault-matrix.md
 	$(BIN)/python -m pytest -m faults tests/faults --fault-table docs/reference/fault-matrix.md

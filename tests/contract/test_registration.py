@@ -115,6 +115,7 @@ def test_its_traits_decide_what_it_is_given(copy):
     assert nearly.returncode == 2 and "did you mean momentum?" in nearly.stderr
 
 
+@pytest.mark.minutes
 def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
     code = (
         "import json, sys; from pathlib import Path; from fedcore.experiment.loading import load_experiment;"

@@ -271,6 +271,7 @@ def test_messages_begin_with_every_method_and_every_objective():
     assert {type(loss) for _, loss, *_ in SOUND if loss is not None} == set(OBJECTIVES.values())
 
 
+@pytest.mark.minutes
 def test_a_few_hundred_mutations_end_in_a_planned_release_or_a_public_sentence():
     TALLY.clear()
     for number in range(20, 30):  # Hypothesis tries the constants of the code: what a seed leads to changes with them

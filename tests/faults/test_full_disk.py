@@ -72,6 +72,7 @@ def on_full_disk(folder: Path, *commands: list[str]) -> list[tuple[int, str, str
     return [tuple(each) for each in json.loads(done.stdout)]
 
 
+@pytest.mark.minutes
 def test_a_full_disk_shows_a_finished_run_and_starts_none(tmp_path, sweep):
     run, other = (run_id(cell) for cell in sweep.cells())
     shown = [["report", run], ["run", "small.yaml"], ["resume", run], ["report", other, "--json"]]

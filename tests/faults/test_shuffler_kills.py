@@ -136,6 +136,7 @@ def test_a_shuffler_killed_in_a_round_changes_nothing(tmp_path, undisturbed, fau
     fault_table.add("shuffler", STEPS[step], "sqlite", count)
 
 
+@pytest.mark.minutes
 def test_a_runs_own_shuffler_is_started_again(tmp_path, undisturbed):
     federation = shuffled(tmp_path / "home", "killed")
     killed: list[int] = []

@@ -75,6 +75,7 @@ def has_every_finding(values):
     assert sum(f["false_alarm"] for f in values["findings"][:-1]) <= values["false_alarm_tests"] * (1 + 1e-9)
 
 
+@pytest.mark.minutes
 def test_persons_are_not_called_records(tmp_path, once):
     rows = "".join(f"{k % 20},{k / 60},{k % 2}\n" for k in range(60))
     (tmp_path / "n.csv").write_text("who,x,y\n" + rows)

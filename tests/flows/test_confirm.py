@@ -97,6 +97,7 @@ def test_nobody_begins_it_without_yes_and_nothing_is_written(cli, tmp_path, comm
     assert [each.name for each in tmp_path.iterdir()] == ["huge.yaml"]
 
 
+@pytest.mark.minutes
 def test_without_a_terminal_it_ends_at_once(tmp_path):
     """Standard input that never ends and never has data."""
     path = written(tmp_path)

@@ -55,6 +55,7 @@ def test_an_unforeseen_exception_is_a_sentence_a_private_log_and_70(tmp_path):
     assert "hunter2" not in text
 
 
+@pytest.mark.minutes
 def test_without_a_home_the_log_is_a_private_temporary_file(tmp_path):
     (tmp_path / "file").write_text("")
     done = fedcore(tmp_path, "plan", CONFIG, planted=BROKEN, home=str(tmp_path / "file" / "home"))
@@ -63,6 +64,7 @@ def test_without_a_home_the_log_is_a_private_temporary_file(tmp_path):
     assert str(log) in done.stderr and log.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.minutes
 def test_logs_do_not_fill_a_home(tmp_path):
     folder = tmp_path / "home" / "failures"
     folder.mkdir(parents=True)
@@ -140,6 +142,7 @@ def test_a_command_line_that_cannot_be_imported_ends_with_70(tmp_path, broken):
     assert "\x1b" not in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.minutes
 def test_the_child_that_makes_a_database_ends_with_70(tmp_path):
     (tmp_path / "file").write_text("")
     done = subprocess.run(

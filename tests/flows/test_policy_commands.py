@@ -65,6 +65,7 @@ DIGITS = ("run", "conf/experiment/digits.yaml", "cluster.backend=in-process", "t
 ON_GUARD = (*DIGITS, "privacy.noise=guarded", "privacy.ledger=sqlite")
 
 
+@pytest.mark.minutes
 @pytest.mark.slow
 def test_a_newcomer_reads_what_to_write_and_where(home):
     refused = command(home, *ON_GUARD)

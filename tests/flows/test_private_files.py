@@ -121,6 +121,7 @@ def test_a_folder_that_all_share_is_not_closed(tmp_path):
     assert not Home(tmp_path).closed() and tmp_path.stat().st_mode & 0o7777 == 0o1777
 
 
+@pytest.mark.minutes
 def test_the_library_keeps_the_umask_of_its_caller():
     code = (
         "import os; os.umask(0o022); import numpy as np, fedcore\n"

@@ -259,6 +259,7 @@ def test_a_run_killed_around_the_release_goes_on_to_the_same_bits_and_asks_nothi
     assert len(read_receipts(statistics_path(home, statistics_id(made)))) == 25
 
 
+@pytest.mark.minutes
 @pytest.mark.usefixtures("policies")
 def test_guarded_silos_keep_their_secret_release_over_a_kill(home, answers):
     made = config(privacy=KINDS["guarded"])

@@ -182,6 +182,7 @@ def test_nobody_is_handed_a_dying_server(home: Home) -> None:
     assert gone(second.process)
 
 
+@pytest.mark.minutes
 def test_a_server_waits_for_the_next_driver_until_down_ends_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(IDLE, "600")
     first = start_prefect_server(home)
@@ -217,6 +218,7 @@ def test_a_waiting_time_that_is_none_is_named(home: Home, monkeypatch: pytest.Mo
         start_prefect_server(home)
 
 
+@pytest.mark.minutes
 def test_why_a_killed_server_was_not_started_again_is_in_its_log(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise InputError("no room")

@@ -12,6 +12,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.gaussian import delta_of
 from fedcore.accounting.shuffling import shuffled_epsilon, shuffled_multiplier
 from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
+from tests.selection import some_in_make_test
 
 
 def attacked_delta(epsilon, losses):
@@ -68,7 +69,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", some_in_make_test(ATTACKS, [name for name in ATTACKS if name != "many rounds"]))
 def test_no_attack_shows_more_than_is_claimed(name):
     """The likelihood-ratio test of an adversary who knows all other records, against the claim at several deltas."""
     pair, others, multiplier, records, rounds = ATTACKS[name]
@@ -77,6 +78,7 @@ def test_no_attack_shows_more_than_is_claimed(name):
         assert attacked_delta(shuffled_epsilon(multiplier, records, rounds, len(others) + 1, delta), losses) <= delta
 
 
+@pytest.mark.minutes
 def test_where_others_are_near_the_attack_shows_half_of_what_is_claimed():
     """The attack would detect a claim that is much too low."""
     pair, others, multiplier, records, rounds = ATTACKS["many rounds"]

@@ -222,6 +222,7 @@ def test_one_record_moves_a_sampled_message_by_at_most_what_is_charged(federate)
     assert 2 * C / 4 * (1 - 1e-9) < largest <= base.plan.phases[0].event("a", 1).sensitivity
 
 
+@pytest.mark.minutes
 def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixtures_tell(federate):
     """Likelihood ratio if all records but one are known, and no participation: q N(+C) or q N(-C), the rest N(0)."""
     n, K, rounds, runs, epsilon, delta = 8, 4, 6, 1200, 2.0, 1e-2

@@ -31,6 +31,7 @@ def drawn(number):
     return g, H, M
 
 
+@pytest.mark.minutes
 def test_no_descent_of_scipy_finds_less_on_a_thousand_cubics_of_any_curvature():
     rng, indefinite = np.random.default_rng(0), 0
     for number in range(1000):

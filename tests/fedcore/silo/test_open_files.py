@@ -13,6 +13,7 @@ from fedcore.ledger.file_lock import hold
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.process import open_files
 from fedcore.silo.durable_ledger import OPEN_FILES
+from tests.selection import some_in_make_test
 
 ROOM = """
 import os, resource
@@ -88,10 +89,11 @@ except SiloError as error:
 """
 
 
+LIMITS = [(300, "it and 79 other silos with durable ledgers take "), (4096, "opened 80")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("hard", "words"), [(4096, "opened 80"), (300, "it and 79 other silos with durable ledgers take ")]
-)
+@pytest.mark.parametrize(("hard", "words"), some_in_make_test(LIMITS, LIMITS[:1]))
 def test_eighty_ledgers_open_under_a_limit_of_256_or_none_does(tmp_path, hard, words):
     done = subprocess.run(
         [sys.executable, "-c", MANY.format(hard=hard), str(tmp_path)],

@@ -143,6 +143,7 @@ def least_epsilon(here, there, delta):
     return best
 
 
+@pytest.mark.minutes
 def test_what_is_sent_does_not_tell_two_whole_data_sets_apart_beyond_the_target():
     here, sigma = released(1, problem())
     there, _ = released(-1, problem())
