@@ -1,5 +1,6 @@
 """Settings and fixtures that all tests share: one BLAS thread, hypothesis without a clock, a federation from arrays."""
 
+import gc
 import itertools
 import os
 import platform
@@ -48,12 +49,18 @@ from tests.problems import problem_of
 
 settings.register_profile("fedcore", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("fedcore")
+gc.disable()  # until all tests are collected: a million objects live to the end, and each look at them finds none
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with tests that start services first, or one process would be at them long after the other has ended."""
     first = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in first)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

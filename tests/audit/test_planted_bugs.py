@@ -130,6 +130,7 @@ def test_missing_clipping_is_found_for_every_loss(loss):
         assert exact_sums(audited, rng).passed == passes
 
 
+@pytest.mark.minutes
 def test_both_ledgers_pass_the_probe(tmp_path, monkeypatch):
     """A fifth of the addresses of an audit; `fedcore audit` with a durable ledger is tested with all of them."""
     monkeypatch.setattr(bench, "PROBED", bench.PROBED // 5)

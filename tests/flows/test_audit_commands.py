@@ -166,6 +166,7 @@ def test_networks_and_drawn_points_are_audited(model):
     assert values["passed"] and "secret samples" in reason
 
 
+@pytest.mark.minutes
 def test_a_bug_in_the_installed_code_ends_with_code_one(monkeypatch, once):
     """At a variance of 0.81 times the planned one, 17 of its standard errors off over 4096 releases of 4 numbers."""
     drawn = KeyedGaussian.draw

@@ -247,6 +247,7 @@ def test_ledgers_are_compared_with_what_was_asked_and_what_came(made):
         compare_shuffled(made.plan, asked, 30, dearer)
 
 
+@pytest.mark.minutes
 def test_the_mean_of_a_batch_is_unbiased_with_the_variance_of_local_noise(tmp_path):
     """600 rounds at models that move: mean minus exact mean gradient is N(0, sigma^2 / M) in each of 4 coordinates."""
     made = federation(tmp_path, rounds=600, epsilon=8.0)

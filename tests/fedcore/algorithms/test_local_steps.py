@@ -230,6 +230,7 @@ def test_a_warm_starts_charge_is_one_turn_and_all_later_rounds(federate):
         assert account.epsilon == pytest.approx(spent([whole], 1e-5), rel=3e-3) and account.epsilon < 1.0
 
 
+@pytest.mark.minutes
 def test_floats_of_a_warm_start_are_those_that_its_draws_come_to_on_average(federate):
     """400 runs' public draws; each silo answers at most once there, so a round may have no question."""
     federation = warm(federate)
