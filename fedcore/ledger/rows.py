@@ -48,6 +48,8 @@ class Rows:
         self._numbers: dict[GaussianRelease, int] = {}
         self._sorted = True
         self._places: dict[tuple[int, int], int] = {}
+        self._newest: tuple[int, tuple[int, int]] = (0, (0, 0))
+        """A count of rows and the address of the last; used only while there are as many."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -68,9 +70,10 @@ class Rows:
             self._records[place] = record
             return
         count = len(self)
-        if count and address < self._address(count - 1):
+        if address < self._last(count):
             self._sorted = False
         self._records.append(record)
+        self._newest = count + 1, address
         # Only a complete map is extended; an incomplete one is rebuilt where it is needed.
         if not self._sorted and len(self._places) == count:
             self._places[address] = count
@@ -82,7 +85,7 @@ class Rows:
             if len(self._places) != count:
                 self._places = {self._address(place): place for place in range(count)}
             return self._places.get(address)
-        if not count or address > self._address(count - 1):
+        if address > self._last(count):
             return None
         place = bisect_left(range(count), address, key=self._address)
         return place if self._address(place) == address else None
@@ -100,6 +103,12 @@ class Rows:
     def events(self) -> list[GaussianRelease]:
         """The event of each row; equal ones are the same object."""
         return [self._events[record[3]] for block in self._records for record in _RECORD.iter_unpack(block)]
+
+    def _last(self, count: int) -> tuple[int, int]:
+        """Address of the last of `count` rows; below all addresses where there is none."""
+        if self._newest[0] != count:
+            self._newest = count, self._address(count - 1)
+        return self._newest[1]
 
     def _address(self, place: int) -> tuple[int, int]:
         phase, round, *_ = _RECORD.unpack(self._records[place])

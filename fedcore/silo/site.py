@@ -7,7 +7,7 @@ a guarded silo's own service can take the site's place by a change of address.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ class Site:
         self.leases.check(request.run, lease)
         if request.run in self._outbox:
             raise SiloError(self._first, "route", "the run is shuffled: its answers go to the shuffler alone")
-        return bundled(request, list(self._answers(request)))
+        return bundled(request, self._answers(request))
 
     def send(self, query: bytes, lease: int = 0) -> None:
         """Seals the release of each participant at this site to the run's server, and sends it to the shuffler.
@@ -158,39 +158,41 @@ class Site:
             shuffle = self._run(request.run, lease)[0].problem.trust.shuffle
             minimum = len(request.participants) if shuffle is None else shuffle.minimum
             failures: list[SiloError] = []
-            releases = list(self._answers(request, failures))
+            releases = self._answers(request, failures)
         send_sealed(channel, request.run, releases, minimum, failures)  # without the lock: a shuffler may be slow
         if failures:
             raise failures[0]
 
-    def _answers(self, query: Query, failures: list[SiloError] | None = None) -> Iterator[Release]:
+    def _answers(self, query: Query, failures: list[SiloError] | None = None) -> list[Release]:
         """The releases of this site's participants. `failures`: collects errors of single silos; None: they raise."""
         names = [name for name in query.participants if name in self._silos]
         if not names:
-            return
+            return []
         plan, forms = self._approved.get(query.run, (None, {}))
         phase = checked_phase(query, names, plan, forms)
         for array in query.arrays.values():
             array.flags.writeable = False  # all silos share the array: none may change it for the next
         digests, batched = query.digests(names), self._batched_sums(query, names, phase)
         noise = self._round_noise(query, names, phase, plan)
-        for name in names:
-            question = RoundQuestion(
-                query.run, query.phase, query.round, query.arrays_for(name), digests[name], batched, noise
-            )
-            try:
-                yield self._answer(name, question, phase)
-            except SiloError as error:
-                if failures is None:
-                    raise
-                failures.append(error)
+        releases = []
+        # A warning turned into an exception would be an outcome that depends on records.
+        with np.errstate(all="ignore"):
+            for name in names:
+                question = RoundQuestion(
+                    query.run, query.phase, query.round, query.arrays_for(name), digests[name], batched, noise
+                )
+                try:
+                    releases.append(self._answer(name, question, phase))
+                except SiloError as error:
+                    if failures is None:
+                        raise
+                    failures.append(error)
+        return releases
 
     def _answer(self, name: str, question: RoundQuestion, phase: Phase) -> Release:
         if self._log is not None:
             self._log.note("begin", question, name, self._silos[name].computed)
-        # A warning turned into an exception would be an outcome that depends on records.
-        with np.errstate(all="ignore"):
-            release = with_public_errors(name, self._silos[name].answer, question, phase)
+        release = with_public_errors(name, self._silos[name].answer, question, phase)
         if self._log is not None:
             self._log.note("end", question, name, self._silos[name].computed)
         return release
