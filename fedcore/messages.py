@@ -6,13 +6,14 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, overload
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from fedcore.arrays import Vector, digest, pack, unpack
+from fedcore.arrays import Matrix, Vector, digest, pack, unpack
 from fedcore.limits import LARGEST_AGREEMENT, LARGEST_RECEIPTS, LONGEST_ADDRESS
 
 BOUND = 1e12
@@ -182,24 +183,73 @@ class Batch(NamedTuple):
 def bundled(query: Query, releases: Sequence[Release]) -> bytes:
     """Byte form of one site's releases to `query`, of which there may be none.
 
-    A JSON line (phase, round, silos), the query digests, and the payloads row after row. Dask would serialise each
-    array by itself, at some 50 microseconds each. The reader computes the payloads' digests itself.
+    A JSON line (phase, round, silos), the query digests, and the payloads row after row. `Releases` reads it. Dask
+    would serialise each array by itself, at some 50 microseconds each.
     """
     head = json.dumps([query.phase, query.round, [release.silo for release in releases]]).encode() + b"\n"
     queries = [release.query_digest for release in releases]
     return b"".join([head, *queries, *(release.payload.tobytes() for release in releases)])
 
 
-def unbundled(data: bytes, *lengths: int) -> list[Release]:
-    """The releases that `bundled` wrote. Raises ValueError unless all have one of `lengths`."""
-    head, _, rest = data.partition(b"\n")
-    phase, round, silos = _BUNDLE.validate_json(_short(head, LARGEST_AGREEMENT))
-    digests = DIGEST_BYTES * len(silos)
-    dim = (len(rest) - digests) // (8 * len(silos)) if silos else lengths[0]
-    if dim not in lengths or len(rest) != digests + 8 * dim * len(silos):
-        raise ValueError(f"{len(rest)} bytes are not the answers of {len(silos)} silos")
-    matrix = np.frombuffer(rest, dtype=np.float64, offset=digests).reshape(len(silos), dim)
-    queries = [rest[at : at + DIGEST_BYTES] for at in range(0, digests, DIGEST_BYTES)]
-    payloads = [hashlib.sha256(row.data).digest() for row in matrix]
-    each = zip(silos, queries, payloads, matrix, strict=True)
-    return [Release(silo, phase, round, query, payload, row) for silo, query, payload, row in each]
+class Releases(Sequence[Release]):
+    """The releases of some silos to one query, in columns; an item is a `Release`.
+
+    `silos`: names, in order. `query_digests`: of their questions. `payloads`: float64 (silos, length), read-only.
+    """
+
+    def __init__(
+        self, phase: int, round: int, silos: Sequence[str], query_digests: Sequence[bytes], payloads: Matrix
+    ) -> None:
+        self.phase, self.round = phase, round
+        self.silos, self.query_digests, self.payloads = tuple(silos), tuple(query_digests), payloads
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *lengths: int) -> Releases:
+        """The releases that `bundled` wrote. Raises ValueError unless all have one of `lengths`."""
+        head, _, rest = data.partition(b"\n")
+        phase, round, silos = _BUNDLE.validate_json(_short(head, LARGEST_AGREEMENT))
+        digests = DIGEST_BYTES * len(silos)
+        dim = (len(rest) - digests) // (8 * len(silos)) if silos else lengths[0]
+        if dim not in lengths or len(rest) != digests + 8 * dim * len(silos):
+            raise ValueError(f"{len(rest)} bytes are not the answers of {len(silos)} silos")
+        queries = [rest[at : at + DIGEST_BYTES] for at in range(0, digests, DIGEST_BYTES)]
+        payloads = np.frombuffer(rest, dtype=np.float64, offset=digests).reshape(len(silos), dim)
+        return cls(phase, round, silos, queries, payloads)
+
+    @classmethod
+    def joined(cls, query: Query, parts: Sequence[Releases]) -> Releases:
+        """The releases of several sites to one query, in the order of its participants, each of which has one.
+
+        Raises ValueError for payloads of different lengths.
+        """
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            return cls(query.phase, query.round, (), (), np.empty((0, 0)))
+        rows = {silo: row for row, silo in enumerate(silo for part in parts for silo in part.silos)}
+        order = [rows[silo] for silo in query.participants]
+        queries = [digested for part in parts for digested in part.query_digests]
+        payloads = np.concatenate([part.payloads for part in parts])[order]
+        return cls(query.phase, query.round, query.participants, [queries[row] for row in order], payloads)
+
+    @cached_property
+    def payload_digests(self) -> tuple[bytes, ...]:
+        """SHA-256 of each payload, computed by the reader, never sent."""
+        return tuple([hashlib.sha256(row.data).digest() for row in np.ascontiguousarray(self.payloads)])
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        columns = zip(self.silos, self.query_digests, self.payload_digests, strict=True)
+        return [Receipt(silo, self.phase, self.round, query, payload) for silo, query, payload in columns]
+
+    def __len__(self) -> int:
+        return len(self.silos)
+
+    @overload
+    def __getitem__(self, place: int) -> Release: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Release]: ...
+    def __getitem__(self, place: int | slice) -> Release | list[Release]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        digests = self.query_digests[place], self.payload_digests[place]
+        return Release(self.silos[place], self.phase, self.round, *digests, self.payloads[place])

@@ -55,7 +55,7 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> Statistics
     if query is not None:
         releases = backend.ask(query)
         state = context.fold(state, query, releases)
-        receipts += (new := [release.receipt for release in releases])
+        receipts += (new := releases.receipts)
         store.save(state, None, receipts=new)
     accounts = backend.accounts(run.run)
     compare(run.plan, (receipt.silo for receipt in receipts), accounts)

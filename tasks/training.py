@@ -20,7 +20,7 @@ from fedcore.experiment.result import AbandonedRun, HeldOut, RunResult
 from fedcore.federation.comparison import compare, compare_shuffled
 from fedcore.federation.in_process import Backend
 from fedcore.federation.receipts import Receipts
-from fedcore.messages import Query, Release
+from fedcore.messages import Query, Releases
 from fedcore.planning.phase import Phase
 from fedcore.silo.account import SiloAccount
 from tasks.binding import bind
@@ -222,7 +222,7 @@ class Training:
             plan = self.experiment.plan
             self._progress(self.experiment.run, plan.position(phase, round), plan.rounds)
 
-    def _take_receipts(self, releases: list[Release]) -> None:
+    def _take_receipts(self, releases: Releases) -> None:
         self._receipts.take(releases)
 
     def _checkpoint(self) -> None:

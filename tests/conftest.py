@@ -33,7 +33,7 @@ from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger import file_lock
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
-from fedcore.messages import Query, Release
+from fedcore.messages import Query, Releases
 from fedcore.models import Objective, model_of
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.plan import Plan
@@ -86,12 +86,11 @@ class Federation:
     def start(self) -> State:
         return self.context.method.init(np.zeros(self.plan.problem.objective.dim))
 
-    def ask(self, query: Query) -> list[Release]:
+    def ask(self, query: Query) -> Releases:
         """The participants' releases, gathered over the sites and put into the query's order."""
-        found = {release.silo: release for site in self.sites for release in site.ask(query.at(site.silos))}
-        return [found[name] for name in query.participants]
+        return Releases.joined(query, [site.ask(query.at(site.silos)) for site in self.sites])
 
-    def play(self, state: State | None = None) -> Iterator[tuple[Query, list[Release], State]]:
+    def play(self, state: State | None = None) -> Iterator[tuple[Query, Releases, State]]:
         return rounds(self.context, self.start if state is None else state, self.ask)
 
     def final(self, state: State | None = None) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from fedcore.arrays import Vector, pack
-from fedcore.messages import Query, Receipt, Release, packed_receipts, portions, unbundled
+from fedcore.messages import Query, Receipt, Releases, packed_receipts, portions
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.site import Site
@@ -27,7 +27,7 @@ class Backend(Protocol):
         """
         ...
 
-    def ask(self, query: Query) -> list[Release]:
+    def ask(self, query: Query) -> Releases:
         """Returns one release per participant, in the query's order. Raises SiloError."""
         ...
 
@@ -69,8 +69,8 @@ class InProcess:
         for portion in portions(receipts):
             self._site.restore(run, packed_receipts(portion), self._lease)
 
-    def ask(self, query: Query) -> list[Release]:
-        return unbundled(self._site.answer(query.to_bytes(), self._lease), *self._agreement.lengths)
+    def ask(self, query: Query) -> Releases:
+        return Releases.from_bytes(self._site.answer(query.to_bytes(), self._lease), *self._agreement.lengths)
 
     def send(self, query: Query) -> None:
         """Makes the participants send their answers to the run's shuffler. Raises SiloError."""

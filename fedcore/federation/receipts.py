@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
-from fedcore.messages import Receipt, Release
+from fedcore.messages import Receipt, Releases
 
 
 class Receipts:
@@ -26,11 +26,10 @@ class Receipts:
         if self.new and self.new[0][1:3] != last:
             yield from self.new
 
-    def take(self, releases: Sequence[Release]) -> None:
+    def take(self, releases: Releases) -> None:
         """Takes a round's releases, unless stored: a driver may repeat a round after a kill."""
-        found = [release.receipt for release in releases]
-        if found and (address := found[0][1:3]) != self._newest:
-            self.new, self._newest = found, address
+        if len(releases) and (address := (releases.phase, releases.round)) != self._newest:
+            self.new, self._newest = releases.receipts, address
 
     def saved(self) -> None:
         """Drops the new ones, which are stored now."""

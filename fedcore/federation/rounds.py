@@ -14,12 +14,13 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcore.algorithms.method import Method
-from fedcore.arrays import Vector
+from fedcore.arrays import Matrix, Vector
 from fedcore.errors import DivergedError, ShufflerError, SiloError
 from fedcore.federation.aggregator import noised_mean
-from fedcore.messages import BOUND, Batch, Query, Release, is_bounded
+from fedcore.messages import BOUND, Batch, Query, Releases, is_bounded
 from fedcore.optim.averaging import Messages
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -63,33 +64,31 @@ class RunContext:
                 own.setdefault(names[place], {})[key] = array[place]
         return Query(self.run, self.plan.digest, state.phase, state.round, chosen, arrays, own)
 
-    def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
+    def fold(self, state: State, query: Query, releases: Releases) -> State:
         """The state after a round. Raises SiloError unless each participant has one release.
 
         Raises DivergedError if the model diverged. An answer of no numbers means divergence where silos take several
         local steps, else it raises SiloError.
         """
-        if tuple([release.silo for release in releases]) != query.participants:
-            answered = {release.silo for release in releases}
-            missing = next((name for name in query.participants if name not in answered), query.participants[0])
-            raise SiloError(missing, "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
-        digests = query.digests(query.participants)
-        for release in releases:
-            if release[1:4] != (query.phase, query.round, digests[release.silo]):
-                raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
+        at = f"{query.phase}.{query.round}"
+        if releases.silos != query.participants:
+            missing = next((name for name in query.participants if name not in releases.silos), query.participants[0])
+            raise SiloError(missing, "no-answer", f"it gave no answer in round {at}")
+        digests, addressed = query.digests(query.participants), (releases.phase, releases.round)
+        for silo, digested in zip(releases.silos, releases.query_digests, strict=True):
+            if addressed != (query.phase, query.round) or digested != digests[silo]:
+                raise SiloError(silo, "answer", f"it answered another query than {at}")
         phase = self.plan.phases[query.phase - 1]
         here = phase.at(query.round)
         length = here.question.sent(self.plan.problem.objective.dim)
-        for release in releases:
-            if release.payload.shape != (length,):
-                raise SiloError(release.silo, "answer", f"it sent {release.payload.size} numbers in place of {length}")
-        lost = [each.silo for each in releases if not _is_answer(each.payload)]
+        if len(releases) and (sent := releases.payloads.shape[1]) != length:
+            raise SiloError(releases.silos[0], "answer", f"it sent {sent} numbers in place of {length}")
+        lost = [silo for silo, kept in zip(releases.silos, _are_answers(releases.payloads), strict=True) if not kept]
         if lost and here.schedule.answers > 1:
             raise _diverged(state)
         if lost:
             raise SiloError(lost[0], "answer", f"it did not send numbers of norm below {LARGEST_ANSWER:g}")
-        payloads = [release.payload for release in releases]
-        messages = Messages(zip(self._places(query.participants), payloads, strict=True), phase.weights)
+        messages = Messages(zip(self._places(query.participants), releases.payloads, strict=True), phase.weights)
         if here.noise.entrusted:
             messages = Messages({0: noised_mean(messages, self.plan.problem, here, query, self.key)})
             phase = phase.unweighted  # the aggregator has applied the weights
@@ -107,7 +106,7 @@ class RunContext:
         if not least <= len(batch.payloads) <= most:
             raise ShufflerError("answer", f"{at}: it handed on {len(batch.payloads)} messages, not {least} to {most}")
         length = phase.question.length(self.plan.problem.objective.dim)
-        if not all(payload.shape == (length,) and _is_answer(payload) for payload in batch.payloads):
+        if not all(payload.shape == (length,) for payload in batch.payloads) or not _are_answers(batch.payloads).all():
             sentence = f"{at}: a message is not {length} numbers of norm below {LARGEST_ANSWER:g}"
             raise ShufflerError("answer", sentence)
         # The senders are unknown, and methods that allow shuffling do not use them, so any places serve.
@@ -148,10 +147,10 @@ class RunContext:
         return [self._place[silo] for silo in silos]
 
 
-def _is_answer(payload: Vector) -> bool:
-    """Checks for finite numbers with a norm below `LARGEST_ANSWER`."""
+def _are_answers(payloads: Matrix | Sequence[Vector]) -> NDArray[np.bool_]:
+    """Checks each payload of (answers, length) for finite numbers with a norm below `LARGEST_ANSWER`."""
     with np.errstate(all="ignore"):  # NaN and overflow fail the comparison
-        return bool(float(payload @ payload) < LARGEST_ANSWER**2)
+        return np.asarray(np.einsum("ij,ij->i", payloads, payloads) < LARGEST_ANSWER**2)
 
 
 def _check_steps(array: np.ndarray, state: State) -> None:
@@ -171,8 +170,8 @@ def _diverged(state: State) -> DivergedError:
 
 
 def rounds(
-    context: RunContext, state: State, ask: Callable[[Query], list[Release]], stored: Query | None = None
-) -> Iterator[tuple[Query, list[Release], State]]:
+    context: RunContext, state: State, ask: Callable[[Query], Releases], stored: Query | None = None
+) -> Iterator[tuple[Query, Releases, State]]:
     """Runs the plan from `state` to its end; yields (query, releases, state after) for each round.
 
     `stored`: the query of the first round if it exists already (a broadcast is never computed twice).

@@ -177,8 +177,8 @@ def _trained(config: ExperimentConfig, arguments: Arguments) -> Trained:
         backend.open()
         w = experiment.start()
         for query, releases, state in rounds(context, context.method.init(w), backend.ask):
-            answered.update(release.silo for release in releases)
-            up += sum(release.payload.size for release in releases)
+            answered.update(releases.silos)
+            up += releases.payloads.size
             down += sum(array.size for name in query.participants for array in query.arrays_for(name).values())
             w = context.method.output(state)
             rows.append(_row(experiment, query, w) | {"floats_up": up, "floats_down": down})
@@ -216,7 +216,7 @@ def _prepared(
         state = context.method.init(run.start())
         for _, releases, after in rounds(context, state, backend.ask):
             state = after
-            answered.update(release.silo for release in releases)
+            answered.update(releases.silos)
         accounts = tuple(backend.accounts(run.run))
         compare(run.plan, answered.elements(), accounts)
         backend.close_run(run.run)

@@ -17,7 +17,7 @@ from fedcore.errors import InputError, ShufflerError, SiloError
 from fedcore.federation.in_process import Backend
 from fedcore.ledger.anchor import sync_folder, write_new
 from fedcore.limits import LARGEST_KEY
-from fedcore.messages import Batch, Query, Receipt, Release
+from fedcore.messages import Batch, Query, Receipt, Releases
 from fedcore.planning.plan import Plan
 from fedcore.shuffling.forms import Address, Opening, Request, SealedBatch
 from fedcore.shuffling.sealing import ServerKey, sealed_length
@@ -62,7 +62,7 @@ class Shuffled:
     def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
         self._sites.restore(run, receipts)
 
-    def ask(self, query: Query) -> list[Release]:
+    def ask(self, query: Query) -> Releases:
         """Raises SiloError: the sites of a shuffled run send the driver no releases."""
         return self._sites.ask(query)
 

@@ -18,7 +18,7 @@ from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
-from fedcore.messages import Query, Receipt, Release, packed_receipts, portions, unbundled
+from fedcore.messages import Query, Receipt, Releases, packed_receipts, portions
 from fedcore.silo.account import SiloAccount
 from tasks.workers.holder import HolderPool
 from tasks.workers.places import Lost, Place, Places
@@ -82,7 +82,7 @@ class DaskSites:
                 [(place, "restore", (run, packed_receipts(theirs), self._lease)) for place, theirs in mine if theirs]
             )
 
-    def ask(self, query: Query) -> list[Release]:
+    def ask(self, query: Query) -> Releases:
         """Sends the query to all sites at once; the releases are in the order of `query.participants`."""
         participants = set(query.participants)
         places = [place for place in self._places if not participants.isdisjoint(place.names)]
@@ -175,15 +175,17 @@ class DaskSites:
                 return None
         return answers
 
-    def _in_order(self, query: Query, places: Sequence[Place], answers: Sequence[Any]) -> list[Release]:
-        answered: dict[str, Release] = {}
-        for place, answer in zip(places, answers, strict=True):
-            # `_releases` accepts a site's own silos only: no site answers for another's.
-            answered.update((release.silo, release) for release in self._releases(place, answer))
+    def _in_order(self, query: Query, places: Sequence[Place], answers: Sequence[Any]) -> Releases:
+        # `_releases` accepts a site's own silos only: no site answers for another's.
+        parts = [self._releases(query, place, answer) for place, answer in zip(places, answers, strict=True)]
+        answered = {silo for part in parts for silo in part.silos}
         missing = [name for name in query.participants if name not in answered]
         if missing:
             raise SiloError(missing[0], "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
-        return [answered[name] for name in query.participants]
+        try:
+            return Releases.joined(query, parts)
+        except ValueError:
+            raise SiloError(query.participants[0], "answer", "sites sent answers of different lengths") from None
 
     def close(self) -> None:
         """Ends the run at its sites and returns holders to the pool; without one, or without an answer, closes them."""
@@ -198,15 +200,17 @@ class DaskSites:
                         place.actor.close()  # without waiting: its site may be busy with a long answer
             place.actor = place.future = None
 
-    def _releases(self, place: Place, answer: bytes) -> list[Release]:
+    def _releases(self, query: Query, place: Place, answer: bytes) -> Releases:
         """The releases in a site's answer. Raises SiloError unless they are well-formed, one each of its own silos."""
         try:
-            found = unbundled(answer, *self._lengths)
+            found = Releases.from_bytes(answer, *self._lengths)
         except (ValueError, TypeError, AttributeError):
             found = None
-        names = [] if found is None else [release.silo for release in found]
+        names = () if found is None else found.silos
         if found is None or not set(names) <= set(place.names) or len(set(names)) < len(names):
             raise SiloError(place.names[0], "answer", "its site sent something else than releases of its silos")
+        if len(found) and (found.phase, found.round) != (query.phase, query.round):
+            raise SiloError(found.silos[0], "answer", f"it answered another query than {query.phase}.{query.round}")
         return found
 
     def _of_all(self, method: str, *arguments: Any) -> list[Any]:

@@ -12,6 +12,7 @@ from fedcore.losses import Logistic
 from fedcore.messages import Query
 from fedcore.planning.evaluation import Evaluation, held_out
 from fedcore.state import dump_state, load_state
+from tests.releases import columns
 
 HELD = 5
 CLASSES = {"ash": 16, "birch": 21, "cedar": 19}
@@ -184,6 +185,6 @@ def test_a_driver_refuses_a_payload_of_the_other_length_that_answers_may_have(ev
         evaluation = federation.plan.phases[query.phase - 1].evaluates
         other = np.zeros(4 if evaluation else cells)
         before = context.method.init(np.zeros(4)) if not evaluation else state
-        bent = [releases[0]._replace(payload=other), *releases[1:]]
+        bent = columns([release._replace(payload=other) for release in releases])
         with pytest.raises(SiloError, match=rf"sent {len(other)} numbers in place of {cells if evaluation else 4}"):
             context.fold(before, query, bent)

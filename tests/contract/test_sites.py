@@ -15,6 +15,7 @@ from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.problems import changed
+from tests.releases import columns
 from tests.wire import on_the_wire
 
 
@@ -31,13 +32,13 @@ def test_fold_refuses_a_wrong_order_a_missing_silo_and_answers_to_another_query(
     releases = federation.ask(query)
     for wrong, silo in ((releases[::-1], None), (releases[:-1], "cedar"), (releases[1:], "ash"), ([], "ash")):
         with pytest.raises(SiloError) as caught:
-            context.fold(state, query, wrong)
+            context.fold(state, query, columns(wrong))
         assert caught.value.code == "no-answer" and caught.value.silo == (silo or caught.value.silo)
     with pytest.raises(SiloError) as caught:
-        context.fold(state, query, [*releases, releases[0]])
+        context.fold(state, query, columns([*releases, releases[0]]))
     for changes in ({"round": 2}, {"phase": 2}, {"query_digest": bytes(32)}):
         with pytest.raises(SiloError) as caught:
-            context.fold(state, query, [releases[0]._replace(**changes), *releases[1:]])
+            context.fold(state, query, columns([releases[0]._replace(**changes), *releases[1:]]))
         assert (caught.value.silo, caught.value.code) == ("ash", "answer")
     assert context.fold(state, query, releases).round == 2
 

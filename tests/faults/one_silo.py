@@ -14,7 +14,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Squared
 from fedcore.mechanisms.grid import Grid
-from fedcore.messages import Query, unbundled
+from fedcore.messages import Query, Releases
 from fedcore.planning.problem import SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
@@ -77,7 +77,7 @@ class One:
         return Query(self.run, self.plan.digest, 1, round, ("ash",), arrays, **changes)
 
     def ask(self, w, round=1) -> np.ndarray:
-        (release,) = unbundled(self.answer(self.query(w, round)), self.problem.objective.dim)
+        (release,) = Releases.from_bytes(self.answer(self.query(w, round)), self.problem.objective.dim)
         return release.payload
 
     def answer(self, query: Query) -> bytes:

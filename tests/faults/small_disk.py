@@ -25,7 +25,7 @@ from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.storage.verify import faults
 from fedcore.losses import Squared
-from fedcore.messages import Query, unbundled
+from fedcore.messages import Query, Releases
 from fedcore.planning.problem import SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
@@ -91,7 +91,7 @@ def site_at(folder: Path) -> tuple[Site, Agreement, SqliteLedger]:
 
 def ask(site: Site, agreement: Agreement, round: int) -> str:
     query = Query("run", agreement.plan, 1, round, ("ash",), {"w": np.full(DIM, 0.001 * round)})
-    (release,) = unbundled(site.answer(query.to_bytes()), DIM)
+    (release,) = Releases.from_bytes(site.answer(query.to_bytes()), DIM)
     return release.payload.tobytes().hex()
 
 

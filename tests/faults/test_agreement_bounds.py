@@ -28,7 +28,7 @@ from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Logistic
-from fedcore.messages import Query, unbundled
+from fedcore.messages import Query, Releases
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
 from fedcore.planning.problem import SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter
@@ -240,7 +240,7 @@ def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():
         try:
             site.approve(Agreement("run", problem, method, None, plan).to_bytes())
             answer = site.answer(Query("run", plan, 1, 1, ("ash",), {}).to_bytes())
-            outcomes.add(str(np.isfinite(unbundled(answer, 9)[0].payload).all()))
+            outcomes.add(str(np.isfinite(Releases.from_bytes(answer, 9)[0].payload).all()))
         except SiloError as error:
             outcomes.add(error.sentence)
     assert outcomes == {"this is no agreement: its method does not fit: bound: Input should be greater than 0"}

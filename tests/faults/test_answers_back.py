@@ -12,7 +12,6 @@ import pytest
 
 from fedcore.algorithms import Mbsgd, Scaffold
 from fedcore.errors import InputError, SiloError
-from fedcore.messages import unbundled
 from tasks.workers.places import Place
 from tasks.workers.sites import DaskSites
 from tests.conftest import build
@@ -42,12 +41,8 @@ class Back:
 
     def folded(self, answer):
         """The state after a round in which the lying site sent this; the driver's own steps, in their order."""
-        found = self.sites._releases(self.place, answer)
-        answered = {release.silo: release for release in [*found, *unbundled(self.cedar, 3)]}
-        missing = [name for name in self.query.participants if name not in answered]
-        if missing:
-            raise SiloError(missing[0], "no-answer", "it gave no answer")
-        releases = [answered[name] for name in self.query.participants]
+        places = [self.place, Place("site-1", None, ["cedar"])]
+        releases = self.sites._in_order(self.query, places, [answer, self.cedar])
         return self.federation.context.fold(self.state, self.query, releases), releases
 
 

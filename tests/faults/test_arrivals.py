@@ -29,7 +29,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.ledger.memory import MemoryLedger
-from fedcore.messages import unbundled
+from fedcore.messages import Releases
 from fedcore.planning.plan import Plan
 from fedcore.silo import site as site_module
 from fedcore.silo.agreement import METHODS, OBJECTIVES
@@ -378,7 +378,7 @@ def test_a_holder_of_a_worker_passes_on_the_same_refusals(tmp_path, kind, reques
                 continue
             if act.__name__ == "answer" and len(result) > 100:
                 address = json.loads(result.partition(b"\n")[0])
-                for release in unbundled(result, prepared.plan.problem.objective.dim):
+                for release in Releases.from_bytes(result, prepared.plan.problem.objective.dim):
                     key = (release.silo, release.round)
                     assert payloads.setdefault(key, release.payload.tobytes()) == release.payload.tobytes()
                 assert address[0] == 1 and 1 <= address[1] <= 40

@@ -22,7 +22,7 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Logistic
-from fedcore.messages import Query, unbundled
+from fedcore.messages import Query, Releases
 from fedcore.planning.problem import SiloFacts
 from fedcore.silo import round_view
 from fedcore.silo.agreement import Agreement
@@ -53,7 +53,7 @@ def asked(site: Site, query: Query) -> np.ndarray | None:
     """The payload that the attacker gets by the first accepted form; None if the silo refuses all."""
     for form in (pickle.loads(pickle.dumps(Crafted(query))), pickle.dumps(Crafted(query)), on_the_wire(query)):
         try:
-            (release,) = unbundled(site.answer(form), len(next(iter(query.arrays.values()))))
+            (release,) = Releases.from_bytes(site.answer(form), len(next(iter(query.arrays.values()))))
             return release.payload
         except SiloError:
             continue

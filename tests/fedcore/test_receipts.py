@@ -10,7 +10,7 @@ import pytest
 from fedcore import messages
 from fedcore.errors import InputError
 from fedcore.federation.receipts import Receipts
-from fedcore.messages import Receipt, Release, packed_receipts, portions, receipts_of
+from fedcore.messages import Receipt, Releases, packed_receipts, portions, receipts_of
 from fedcore.optim.sgd import SgdState
 from tasks import run_store
 
@@ -67,12 +67,12 @@ def test_receipts_travel_in_portions(count, monkeypatch):
 
 
 def releases(round, silos=("ash", "oak"), value=0):
-    made = [receipt(f"{silo}", 1, round + value) for silo in silos]
-    return [Release(each.silo, 1, round, *each[3:], None) for each in made]
+    queries = [receipt(silo, 1, round + value).query_digest for silo in silos]
+    return Releases(1, round, silos, queries, np.full((len(silos), 2), float(value)))
 
 
 def of(*rounds):
-    return [release.receipt for round in rounds for release in releases(round)]
+    return [each for round in rounds for each in releases(round).receipts]
 
 
 def test_receipts_of_a_run_are_those_that_are_kept_and_the_new_ones():
@@ -88,7 +88,7 @@ def test_receipts_of_a_run_are_those_that_are_kept_and_the_new_ones():
     handed = receipts.new
     receipts.saved()
     assert list(receipts) == of(1, 2, 3) and receipts.new == [] and handed == of(3)
-    receipts.take([])  # a round without participants
+    receipts.take(releases(3, silos=()))  # a round without participants
     receipts.take(releases(3))
     assert receipts.new == []
 

@@ -10,7 +10,7 @@ import pytest
 from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
 from fedcore.limits import LARGEST_AGREEMENT, LARGEST_RECEIPTS, LARGEST_SPEC, MOST_ARRAYS, MOST_SILOS
-from fedcore.messages import Query, Receipt, bundled, packed_receipts, receipts_of, unbundled
+from fedcore.messages import Query, Receipt, Releases, bundled, packed_receipts, receipts_of
 from fedcore.planning.problem import LONGEST_NAME
 from fedcore.shuffling.forms import LARGEST_HEAD, Address, Envelope, Opening, Request, Route, SealedBatch
 from fedcore.silo.opening import SiteSpec
@@ -37,7 +37,7 @@ def listed(length):
 
 READERS = [
     ("query", Query.from_bytes, LARGEST_AGREEMENT),
-    ("releases", lambda data: unbundled(data, 3), LARGEST_AGREEMENT),
+    ("releases", lambda data: Releases.from_bytes(data, 3), LARGEST_AGREEMENT),
     ("receipts", receipts_of, LARGEST_RECEIPTS),
     ("opening", Opening.from_bytes, LARGEST_AGREEMENT),
     ("envelope", Envelope.from_bytes, LARGEST_HEAD),
@@ -94,5 +94,5 @@ def test_the_longest_that_is_honest_is_read():
     assert Query.from_bytes(query.to_bytes()).participants == silos
     receipts = [Receipt(name if i < 50 else f"s{i}", 1, 1, bytes(32), bytes(32)) for i in range(MOST_SILOS)]
     assert receipts_of(packed_receipts(receipts)) == receipts and receipts_of(packed_receipts([])) == []
-    assert unbundled(bundled(query, []), 3) == [] and unpack(pack({})) == {}
+    assert Releases.from_bytes(bundled(query, []), 3) .silos == () and unpack(pack({})) == {}
     assert json.loads(packed_receipts(receipts).partition(b"\n")[0])[0][0] == name

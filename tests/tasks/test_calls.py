@@ -145,7 +145,7 @@ def asked(made, backend):
     query, state = made.context.query(state := made.config.algorithm.init(made.start())), state
     while query is not None:
         releases = yield Call(backend, "ask", (query,))
-        receipts += [release.receipt for release in releases]
+        receipts += releases.receipts
         state = made.context.fold(state, query, releases)
         query = made.context.query(state)
     accounts = yield Call(backend, "accounts", (made.run,))

@@ -14,7 +14,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.messages import unbundled
+from fedcore.messages import Releases
 from fedcore.silo.opening import SiteSpec
 from tasks.workers.holder import Holder
 
@@ -45,7 +45,7 @@ def reopen(spec: SiteSpec) -> None:
 
 def answer(holder: Holder, made: Experiment) -> list[tuple[str, bytes]]:
     query = made.context.query(made.config.algorithm.init(made.start()))
-    releases = unbundled(holder.answer(query.to_bytes()), made.plan.problem.objective.dim)
+    releases = Releases.from_bytes(holder.answer(query.to_bytes()), made.plan.problem.objective.dim)
     return [(release.silo, release.payload.tobytes()) for release in releases]
 
 

@@ -14,7 +14,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.messages import unbundled
+from fedcore.messages import Releases
 from fedcore.silo.lease import MOST_AHEAD
 from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
@@ -60,7 +60,7 @@ def question(made: Experiment) -> bytes:
 
 
 def answer(holder: Holder, made: Experiment, lease: int) -> list[tuple[str, bytes]]:
-    releases = unbundled(holder.answer(question(made), lease), made.plan.problem.objective.dim)
+    releases = Releases.from_bytes(holder.answer(question(made), lease), made.plan.problem.objective.dim)
     return [(release.silo, release.payload.tobytes()) for release in releases]
 
 

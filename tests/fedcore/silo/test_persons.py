@@ -22,7 +22,7 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Absolute, Squared
 from fedcore.mechanisms.grid import Grid
-from fedcore.messages import Query, unbundled
+from fedcore.messages import Query, Releases
 from fedcore.planning.evaluation import held_out
 from fedcore.planning.problem import SiloFacts
 from fedcore.silo.agreement import Agreement
@@ -63,7 +63,7 @@ def opened(records, method, asked=None, loss=None):
 
 def ask(site, plan, phase=1, round=1, w=None):
     query = Query("run", plan.digest, phase, round, ("ash",), {"w": np.zeros(2) if w is None else w})
-    (release,) = unbundled(site.answer(query.to_bytes()), 2)
+    (release,) = Releases.from_bytes(site.answer(query.to_bytes()), 2)
     return release.payload
 
 

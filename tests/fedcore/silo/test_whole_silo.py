@@ -17,7 +17,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Absolute, Logistic
 from fedcore.mechanisms.grid import GridGaussian, grid_sensitivity
-from fedcore.messages import Query, unbundled
+from fedcore.messages import Query, Releases
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.problem import SiloFacts
 from fedcore.planning.whole_silo import planned
@@ -56,7 +56,7 @@ def ask(site, plan, phase=1, round=1):
     made = plan.phases[phase - 1]
     arrays = {"evaluated" if made.evaluates else "w": np.zeros(plan.problem.objective.dim)}
     query = Query("run", plan.digest, phase, round, ("ash",), arrays)
-    (release,) = unbundled(site.answer(query.to_bytes()), made.question.length(plan.problem.objective.dim))
+    (release,) = Releases.from_bytes(site.answer(query.to_bytes()), made.question.length(plan.problem.objective.dim))
     return release.payload
 
 
