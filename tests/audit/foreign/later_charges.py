@@ -126,7 +126,7 @@ BUGS: tuple[Bug, ...] = (
         "guarded",
         edit(
             "fedcore.ledger.rows:Rows.put",
-            ("if count and address < self._address(count - 1):\n        self._sorted = False\n", "\n"),
+            ("if address < self._last(count):\n        self._sorted = False\n", "\n"),
         ),
     ),
     bug(

@@ -80,7 +80,7 @@ BUGS: tuple[Bug, ...] = (
         "outcomes: it fails where a record is so large that its predictor overflows",
         "local steps",
         edit(
-            "fedcore.silo.site:Site._answer",
+            "fedcore.silo.site:Site._answers",
             ('np.errstate(all="ignore")', 'np.errstate(over="raise", invalid="raise")'),
         ),
     ),
