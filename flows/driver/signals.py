@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,9 @@ from types import FrameType
 class Stopped(KeyboardInterrupt):
     """Ctrl-C or SIGTERM: the run ends as KILLED and can be resumed."""
 
+
+AGAIN = 0.1
+"""Seconds after which a signal that was lost is sent again."""
 
 _signal: str | None = None
 
@@ -23,7 +28,11 @@ def stopped_by() -> str | None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turns SIGTERM and SIGINT into `Stopped` within the block (main thread only)."""
+    """Turns SIGTERM and SIGINT into `Stopped` within the block (main thread only).
+
+    Python drops an exception that leaves a finalizer or another callback of its own. A signal that arrives there is
+    sent again.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -33,9 +42,21 @@ def stoppable() -> Iterator[None]:
         _signal = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
         raise Stopped(_signal)
 
+    def dropped(found: sys.UnraisableHookArgs) -> None:
+        if not isinstance(found.exc_value, Stopped):
+            hook(found)
+            return
+        number = signal.SIGINT if _signal == "Ctrl-C" else signal.SIGTERM
+        timer = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+
+    hook = sys.unraisablehook
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    sys.unraisablehook = dropped
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
