@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.variants import serve_variant
+from benchmarks.variants import LOG, serve_variant
 
 SETTLE = 0.3
 """Seconds of pause around a block, in which threads and servers finish their pending work."""
@@ -43,6 +43,12 @@ class Series:
     def quantile(self, q: float) -> float:
         return float(np.quantile([value for block in self.blocks for value in block], q))
 
+    @property
+    def spread(self) -> float:
+        """Largest minus smallest median of a block, over their median."""
+        medians = [statistics.median(block) for block in self.blocks]
+        return (max(medians) - min(medians)) / statistics.median(medians)
+
     def ratio(self, base: Series) -> tuple[float, float, float]:
         """Median and quartiles over the cycles of the ratio of the block medians."""
         pairs = zip(self.blocks, base.blocks, strict=True)
@@ -54,7 +60,10 @@ class Series:
 def compare(
     silos: int, cycles: int, block: int, folder: Path, url: str, variants: Mapping[str, Callable[..., None]]
 ) -> dict[str, Any]:
-    """ms per round of each variant, its ratio to its reference in `RATIOS`, and its memory, without a warm-up block."""
+    """ms per round of each variant, its ratio to its reference in `RATIOS`, and its memory, without a warm-up block.
+
+    `floor_spread`: of the floor's blocks (`Series.spread`), which shows whether the machine was quiet; None without it.
+    """
     planned = (cycles + 1) * block
     names = tuple(variants)
     series = {name: Series() for name in names}
@@ -81,7 +90,8 @@ def compare(
             ratio, low, high = mine.ratio(series[base])
             row |= {"ratio_to": base, "ratio": ratio, "ratio_quartiles": [low, high]}
         table[name] = row
-    return {"silos": silos, "cycles": cycles, "block": block, "variants": table}
+    spread = series["floor"].spread if "floor" in series else None
+    return {"silos": silos, "cycles": cycles, "block": block, "floor_spread": spread, "variants": table}
 
 
 @contextlib.contextmanager
@@ -121,7 +131,11 @@ def _process(
     process.start()
     there.close()  # so that `recv` raises EOFError if the process dies, and does not wait for ever
     try:
-        here.recv()
+        try:
+            here.recv()
+        except EOFError:
+            end = (home / LOG).read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"{variant.__name__} with {silos} silos did not start: {end}") from None
         served = psutil.Process(process.pid)
         _each(served, psutil.Process.suspend)
         yield here, served

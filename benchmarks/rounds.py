@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import differences, newton
+from benchmarks.aims import AIMS, DIFFERENCE_AIMS, LOCAL_AIMS, NEWTON_AIMS, QUIET, STACK_MS, aims_of
 from benchmarks.interleaving import compare
 from benchmarks.ledger_cost import ledger_cost
 from benchmarks.local_steps import DRAWN, LOCAL_VARIANTS, SILOS, STEPS
@@ -36,11 +37,6 @@ from benchmarks.sweep_cost import ENGINES, start_cost, sweep_cost
 from benchmarks.variants import VARIANTS
 from fedcore.home import Home
 
-AIMS = {(name, silos): 1.2 for name in ("in-process", "dask sites") for silos in (25, 250, 1000)}
-LOCAL_AIMS = {("in-process", SILOS): 1.5, ("dask sites", SILOS): 1.15}
-DIFFERENCE_AIMS = {("in-process", differences.SILOS): 1.5, ("dask sites", differences.SILOS): 1.5}
-NEWTON_AIMS = {("in-process", newton.SILOS): 1.5, ("dask sites", newton.SILOS): 1.5}
-STACK_MS = {"stack, behind": 8.0, "stack, defaults": 10.0}
 REMAINDER = 0.02
 SMALL = {"per_cell": 5e-4, "at_start": 0.1, "parts": 0.05}
 """CPU-seconds below which a part has no row of its own."""
@@ -63,6 +59,7 @@ def main() -> None:
         if set(options.parts) - {"start", "sweep"}:
             with _server(folder) as url:
                 _rounds(options, console, result, folder, url)
+    _show_aims(console, result)
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 
@@ -165,6 +162,23 @@ def _show_rounds(console: Console, result: dict[str, Any], title: str, aims: dic
             low, high = row["ratio_quartiles"]
             cells = [f"{row['ratio']:.2f}", f"{low:.2f} .. {high:.2f}", row["ratio_to"]]
         table.add_row(name, f"{row['median_ms']:.2f}", f"{row['p90_ms']:.2f}", *cells, shown, f"{row['memory_mb']:.0f}")
+    console.print(table)
+    if result["floor_spread"] is not None and result["floor_spread"] > QUIET:
+        console.print(
+            f"The machine was not quiet: the floor's blocks spread by {result['floor_spread']:.0%}, on a quiet one by "
+            f"at most {QUIET:.0%}."
+        )
+
+
+def _show_aims(console: Console, result: dict[str, Any]) -> None:
+    found = aims_of(result)
+    if not found:
+        return
+    table = Table(title="aims")
+    for column in ("what", "measured", "aim", ""):
+        table.add_column(column, justify="left" if column in ("what", "") else "right")
+    for what, value, aim in found:
+        table.add_row(what, f"{value:.2f}", f"{aim:g}", "met" if value <= aim else "missed")
     console.print(table)
 
 

@@ -20,6 +20,8 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.memory import keep_memory
 
+LOG = "output.log"
+"""File in a variant's home with all that its processes print."""
 Step = Callable[[], object]
 Serve = Callable[[Step], None]
 
@@ -163,9 +165,12 @@ VARIANTS: dict[str, Callable[..., None]] = {
 
 def serve_variant(pipe: Any, variant: Callable[..., None], home: Path, silos: int, planned: int, url: str) -> None:
     """Main function of a variant's process: sends [] when it is ready, then the seconds of each round of a block."""
-    keep_memory()  # as the command line does; the plain loops get the same
     os.environ["FEDCORE_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)
+    with open(home / LOG, "ab", buffering=0) as log:  # libraries' lines would come between the tables
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    keep_memory()  # as the command line does; the plain loops get the same
 
     def serve(step: Step) -> None:
         pipe.send([])

@@ -1,0 +1,43 @@
+"""Aims of the benchmarks: ratios to a reference in the same run, and ms of a round with all engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks import differences, newton
+from benchmarks.local_steps import SILOS
+
+AIMS = {
+    ("in-process", 25): 1.5,
+    ("in-process", 250): 1.25,
+    ("in-process", 1000): 1.2,
+    ("in-process", 10_000): 1.2,
+    ("dask sites", 25): 1.25,
+    ("dask sites", 250): 1.2,
+}
+LOCAL_AIMS = {("in-process", SILOS): 1.15, ("dask sites", SILOS): 1.15}
+DIFFERENCE_AIMS = {("in-process", differences.SILOS): 1.3, ("dask sites", differences.SILOS): 1.25}
+NEWTON_AIMS = {("in-process", newton.SILOS): 1.5, ("dask sites", newton.SILOS): 1.5}
+STACK_MS = {"stack, behind": 9.0, "stack, defaults": 12.0}
+QUIET = 0.2
+"""Largest spread of the floor's blocks on a quiet machine."""
+
+
+def aims_of(result: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """What was measured, its value and its aim, of all parts with aims: ratios, and ms of the full stack."""
+    found = []
+    parts: list[tuple[str, list[dict[str, Any]], dict[tuple[str, int], float]]] = [
+        ("round", result.get("rounds", []), AIMS),
+        ("local steps", [result["local"]] if "local" in result else [], LOCAL_AIMS),
+        ("DIFF2", [result["differences"]] if "differences" in result else [], DIFFERENCE_AIMS),
+        ("DP-FCRN", [result["newton"]] if "newton" in result else [], NEWTON_AIMS),
+    ]
+    for what, tables, aims in parts:
+        for table in tables:
+            for name, row in table["variants"].items():
+                label = f"{what}, N = {table['silos']}: {name}"
+                if (name, table["silos"]) in aims and "ratio" in row:
+                    found.append((f"{label} / {row['ratio_to']}", row["ratio"], aims[name, table["silos"]]))
+                if what == "round" and table["silos"] == 25 and name in STACK_MS:
+                    found.append((f"{label}, ms", row["median_ms"], STACK_MS[name]))
+    return found

@@ -1,0 +1,32 @@
+"""Aims of the benchmarks and the quiet of the machine, from results that are made up."""
+
+import pytest
+
+from benchmarks.aims import QUIET, aims_of
+from benchmarks.interleaving import Series
+
+
+def table(silos, **rows):
+    return {"silos": silos, "variants": {name.replace("in_process", "in-process").replace("_", " "): row for name, row in rows.items()}}
+
+
+def test_each_part_with_an_aim_is_listed_with_its_value():
+    small = table(
+        25,
+        in_process={"ratio": 2.4, "ratio_to": "floor"},
+        bare_actors={"ratio": 6.0, "ratio_to": "floor"},
+    )
+    small["variants"]["stack, behind"] = {"ratio": 17.0, "ratio_to": "floor", "median_ms": 14.5}
+    large = table(250, dask_sites={"ratio": 1.1, "ratio_to": "bare actors"})
+    local = table(100, in_process={"median_ms": 3.0})
+    assert aims_of({"rounds": [small, large], "local": local}) == [
+        ("round, N = 25: in-process / floor", 2.4, 1.5),
+        ("round, N = 25: stack, behind, ms", 14.5, 9.0),
+        ("round, N = 250: dask sites / bare actors", 1.1, 1.2),
+    ]
+    assert aims_of({"machine": {}, "start": []}) == []
+
+
+def test_a_floor_whose_blocks_differ_is_of_a_busy_machine():
+    quiet, busy = Series([[1.0, 1.1, 9.0], [1.0, 1.1, 1.2], [1.2]]), Series([[1.0], [1.0], [1.3]])
+    assert quiet.spread == pytest.approx(0.1 / 1.1) and quiet.spread < QUIET < busy.spread == pytest.approx(0.3)
