@@ -69,12 +69,14 @@ class MemoryLedger:
 
     def commit(self, run: str, row: Row, lease: int = 0) -> None:
         self.check_lease(run, lease)
-        rows, old = self._runs[run][2], self.find(run, row.phase, row.round)
+        rows = self._runs[run][2]
+        place = rows.place(row.phase, row.round)
+        old = None if place is None else self._with_bytes(run, rows.row(place))
         if old is not None and (old.payload is not None or old.payload_digest != row.payload_digest):
             raise committed_before(self._silo, run, row)
         if old is None and run in self._closed:
             raise closed_before(self._silo, run)
-        rows.put(row)
+        rows.put_at(place, row)
         self._newest = (run, row)
 
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:

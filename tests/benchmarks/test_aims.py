@@ -7,7 +7,8 @@ from benchmarks.interleaving import Series
 
 
 def table(silos, **rows):
-    return {"silos": silos, "variants": {name.replace("in_process", "in-process").replace("_", " "): row for name, row in rows.items()}}
+    names = {"in_process": "in-process", "bare_actors": "bare actors", "dask_sites": "dask sites"}
+    return {"silos": silos, "variants": {names[name]: row for name, row in rows.items()}}
 
 
 def test_each_part_with_an_aim_is_listed_with_its_value():

@@ -125,7 +125,7 @@ BUGS: tuple[Bug, ...] = (
         "ledger: an address that came after a later one is not found, and is answered a second time",
         "guarded",
         edit(
-            "fedcore.ledger.rows:Rows.put",
+            "fedcore.ledger.rows:Rows.put_at",
             ("if address < self._last(count):\n        self._sorted = False\n", "\n"),
         ),
     ),

@@ -31,7 +31,7 @@ BUGS: tuple[Bug, ...] = (
         "rounds out of order are not found",
         "a round that was asked before an earlier one is looked for in the wrong place and answered again",
         "full batches",
-        edit("fedcore.ledger.rows:Rows.put", ("self._sorted = False", "pass")),
+        edit("fedcore.ledger.rows:Rows.put_at", ("self._sorted = False", "pass")),
     ),
     bug(
         "older rounds may be asked about other models",
