@@ -11,7 +11,7 @@ from typing import Any
 from fedcore.directed_rounding import in_full, shown_up
 from fedcore.printable import in_drawing
 from flows.reports.baseline import constant_answer, measure
-from flows.reports.colours import colours, marks
+from flows.reports.colours import MARKERS, colours, marks
 from flows.reports.lines import Line
 from flows.reports.settings import shown
 from tasks.result_file import write_atomically
@@ -67,7 +67,9 @@ def plot(
     for line in without:
         colour, (marker, _) = colour_of[line.method], mark_of[line.name]
         label = in_drawing(f"{line.name}, no privacy")
-        axes.axhline(line.error or 0.0, color=colour, linestyle=":", marker=marker, markersize=4, label=label)
+        # Its ends have marks where another setting of the method has such a line, too.
+        mark = "" if marker == MARKERS[0] else marker
+        axes.axhline(line.error or 0.0, color=colour, linestyle=":", marker=mark, markersize=4, label=label)
     alone = [line.baseline for line in lines if line.baseline is not None]
     if alone:
         level, constant = sum(alone) / len(alone), constant_answer(lines[0])
