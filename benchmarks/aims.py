@@ -24,7 +24,7 @@ QUIET = 0.2
 
 
 def aims_of(result: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """What was measured, its value and its aim, of all parts with aims: ratios, and ms of the full stack."""
+    """Label, measured value and aim of all parts with aims: ratios, and ms of the full stack."""
     found = []
     parts: list[tuple[str, list[dict[str, Any]], dict[tuple[str, int], float]]] = [
         ("round", result.get("rounds", []), AIMS),
