@@ -67,12 +67,13 @@ def take_up(client: SyncPrefectClient, flow: Any, flow_run: FlowRun, parameters:
     """Runs an existing flow run in this process, to its end; errors and stops as in `carry_out`."""
     from prefect.flow_engine import run_flow as run_engine
 
-    with _cancellable(flow_run.id):
+    with _cancellable(flow_run.id) as ended:
         try:
             run_engine(flow, flow_run=flow_run, parameters=dict(parameters))
         except BaseException as error:
             # The interrupted code may have turned the signal's exception into another error.
             if isinstance(error, KeyboardInterrupt) or stopped_by() is not None:
+                ended.set()  # before the state says so: the look at it would end this process in its last steps
                 with contextlib.suppress(Exception):  # the server may be gone
                     _cancelled(client, flow_run.id, stopped_by() or str(error) or "Ctrl-C")
             raise
@@ -103,8 +104,8 @@ def _created(client: SyncPrefectClient, flow: Any, parameters: Mapping[str, Any]
 
 
 @contextlib.contextmanager
-def _cancellable(flow_run: UUID) -> Iterator[None]:
-    """Sends SIGTERM to this process once the flow run is cancelled."""
+def _cancellable(flow_run: UUID) -> Iterator[threading.Event]:
+    """Sends SIGTERM to this process once the flow run is cancelled, unless the event that it yields is set."""
     ended = threading.Event()
     # Read here: Prefect's settings name the server in this thread only.
     from prefect.settings import PREFECT_API_URL
@@ -119,14 +120,14 @@ def _cancellable(flow_run: UUID) -> Iterator[None]:
             with contextlib.suppress(httpx.HTTPError, InputError, ValueError, LookupError):
                 known = {"Authorization": authorization(home, page)}
                 found = httpx.get(page, headers=known, timeout=LOOK, trust_env=False).json()
-                if found["state_type"] in _STOPPED:
+                if found["state_type"] in _STOPPED and not ended.is_set():
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
 
     thread = threading.Thread(target=look, name="fedcore-cancel", daemon=True)
     thread.start()
     try:
-        yield
+        yield ended
     finally:
         ended.set()
         thread.join()

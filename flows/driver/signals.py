@@ -46,17 +46,24 @@ def stoppable() -> Iterator[None]:
         if not isinstance(found.exc_value, Stopped):
             hook(found)
             return
-        number = signal.SIGINT if _signal == "Ctrl-C" else signal.SIGTERM
-        timer = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+        timer = threading.Timer(AGAIN, send)
         timer.daemon = True
         timer.start()
 
+    def send() -> None:
+        with sending:
+            if not over:
+                os.kill(os.getpid(), signal.SIGINT if _signal == "Ctrl-C" else signal.SIGTERM)
+
+    over, sending = False, threading.Lock()
     hook = sys.unraisablehook
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     sys.unraisablehook = dropped
     try:
         yield
     finally:
+        with sending:  # after the block nothing turns the signal into an exception
+            over = True
         sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
