@@ -73,7 +73,7 @@ def take_up(client: SyncPrefectClient, flow: Any, flow_run: FlowRun, parameters:
         except BaseException as error:
             # The interrupted code may have turned the signal's exception into another error.
             if isinstance(error, KeyboardInterrupt) or stopped_by() is not None:
-                ended.set()  # before the state says so: the look at it would end this process in its last steps
+                ended.set()  # before the state changes: the thread that reads it would end this process here
                 with contextlib.suppress(Exception):  # the server may be gone
                     _cancelled(client, flow_run.id, stopped_by() or str(error) or "Ctrl-C")
             raise
