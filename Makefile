@@ -16,7 +16,7 @@ BESIDE := -n 3 --dist loadfile --no-loadscope-reorder
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/hospitals.yaml
 
-test: .venv/installed check ## style, types, imports, then the tests, two files at a time
+test: .venv/installed check ## style, types, imports, then the tests, three files at a time
 	$(BIN)/python -m pytest $(BESIDE)
 
 quick: .venv/installed ## tests without services and processes, while working

@@ -220,7 +220,7 @@ class Releases(Sequence[Release]):
     def joined(cls, query: Query, parts: Sequence[Releases]) -> Releases:
         """The releases of several sites to one query, in the order of its participants, each of which has one.
 
-        Raises ValueError for payloads of different lengths.
+        `parts`: with payloads of one length.
         """
         parts = [part for part in parts if len(part)]
         if not parts:

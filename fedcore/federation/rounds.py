@@ -80,7 +80,7 @@ class RunContext:
                 raise SiloError(silo, "answer", f"it answered another query than {at}")
         phase = self.plan.phases[query.phase - 1]
         here = phase.at(query.round)
-        length = here.question.sent(self.plan.problem.objective.dim)
+        length = self.plan.message_length(query.phase, query.round)
         if len(releases) and (sent := releases.payloads.shape[1]) != length:
             raise SiloError(releases.silos[0], "answer", f"it sent {sent} numbers in place of {length}")
         lost = [silo for silo, kept in zip(releases.silos, _are_answers(releases.payloads), strict=True) if not kept]

@@ -54,6 +54,10 @@ class Plan:
         """The largest number of answers that a silo may give."""
         return sum(phase.most_answers for phase in self.phases)
 
+    def message_length(self, phase: int, round: int) -> int:
+        """Count of the numbers that a silo sends in this round of this phase, which the plan has."""
+        return self.phases[phase - 1].at(round).question.sent(self.problem.objective.dim)
+
     def has(self, phase: int, round: int) -> bool:
         """True if the plan has this round of this phase; both count from 1."""
         return 1 <= phase <= len(self.phases) and 1 <= round <= self.phases[phase - 1].rounds

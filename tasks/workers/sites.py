@@ -47,7 +47,7 @@ class DaskSites:
         self._pool = pool if pool is not None else HolderPool(limit=0)
         self._run, self._lease = experiment.run, lease
         self._agreement = (experiment.agreement.to_bytes(), route, experiment.run, lease)
-        self._lengths = experiment.agreement.lengths
+        self._plan = experiment.plan
         self._receipts: Iterable[Receipt] = ()
         self.recovered = 0
         self._ended = False  # True once all sites have closed and forgotten the run
@@ -182,10 +182,7 @@ class DaskSites:
         missing = [name for name in query.participants if name not in answered]
         if missing:
             raise SiloError(missing[0], "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
-        try:
-            return Releases.joined(query, parts)
-        except ValueError:
-            raise SiloError(query.participants[0], "answer", "sites sent answers of different lengths") from None
+        return Releases.joined(query, parts)
 
     def close(self) -> None:
         """Ends the run at its sites and returns holders to the pool; without one, or without an answer, closes them."""
@@ -203,7 +200,7 @@ class DaskSites:
     def _releases(self, query: Query, place: Place, answer: bytes) -> Releases:
         """The releases in a site's answer. Raises SiloError unless they are well-formed, one each of its own silos."""
         try:
-            found = Releases.from_bytes(answer, *self._lengths)
+            found = Releases.from_bytes(answer, self._plan.message_length(query.phase, query.round))
         except (ValueError, TypeError, AttributeError):
             found = None
         names = () if found is None else found.silos

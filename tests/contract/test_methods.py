@@ -205,7 +205,7 @@ def test_resume_from_every_round_ends_with_the_same_bits(method, federate, toy, 
     whole = federate(method, toy, participants=participants)
     receipts, checkpoints = [], [(pack(dump_state(whole.start)), [])]
     for _, releases, state in whole.play():
-        receipts += [release.receipt for release in releases]
+        receipts += releases.receipts
         checkpoints.append((pack(dump_state(state)), list(receipts)))
     wanted = method.output(state).tobytes()
     for data, receipts in checkpoints:

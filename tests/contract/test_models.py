@@ -400,7 +400,7 @@ def test_resume_from_every_round_ends_with_the_same_bits(method, federate, flowe
     whole = federate(method, flowers, loss=THREE, smoothness=2.0)
     receipts, checkpoints = [], []
     for _, releases, state in whole.play():
-        receipts += [release.receipt for release in releases]
+        receipts += releases.receipts
         checkpoints.append((pack(dump_state(state)), list(receipts)))
     wanted = method.output(state).tobytes()
     for data, receipts in checkpoints[::3]:

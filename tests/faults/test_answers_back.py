@@ -30,7 +30,7 @@ class Back:
         self.state = self.federation.start
         self.query = self.federation.context.query(self.state)
         self.sites = object.__new__(DaskSites)
-        self.sites._lengths = (3,)
+        self.sites._plan = self.federation.plan
         self.place = Place("site-0", None, HERE)
         site = self.federation.sites[0]._site
         self.cedar = self.answer(site, ["cedar"])
@@ -44,6 +44,16 @@ class Back:
         places = [self.place, Place("site-1", None, ["cedar"])]
         releases = self.sites._in_order(self.query, places, [answer, self.cedar])
         return self.federation.context.fold(self.state, self.query, releases), releases
+
+
+def test_a_site_that_sends_another_length_is_named_and_no_other():
+    """Also a length that answers of other rounds have, and that the site's own silos agreed to."""
+    back = Back(Mbsgd(rounds=3))
+    head, digests = json.loads(back.cedar.split(b"\n", 1)[0]), [back.cedar.split(b"\n", 1)[1][:32]]
+    back.cedar = joined(head, digests, np.zeros((1, 4)))
+    with pytest.raises(SiloError) as caught:
+        back.folded(back.sound)
+    assert (caught.value.silo, caught.value.code) == ("cedar", "answer")
 
 
 def parts(bundle):

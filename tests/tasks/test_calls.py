@@ -256,7 +256,7 @@ class Bare(DaskSites):
 
     def __init__(self, made) -> None:
         names = tuple(silo.name for silo in made.plan.problem.silos)
-        self._places, self._lengths, self._ended = [Place("site-0", b"", names)], made.plan.problem.lengths, False
+        self._places, self._plan, self._ended = [Place("site-0", b"", names)], made.plan, False
 
     def ask(self, query):
         raise SiloError("ash", "planted", "asked by itself")

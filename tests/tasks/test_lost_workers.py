@@ -41,7 +41,7 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
         sites.restore(made.run, receipts)
         state = made.config.algorithm.init(made.start())
         for query, releases, after in rounds(made.context, state, sites.ask):
-            receipts += [release.receipt for release in releases]
+            receipts += releases.receipts
             state = after
             if query.round == 3:
                 pids = client.run(os.getpid)
@@ -64,7 +64,7 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
         query = made.context.query(made.config.algorithm.init(made.start()))
-        first = [release.receipt for release in sites.ask(query)]
+        first = sites.ask(query).receipts
         listed, pids = worker_addresses(client), client.run(os.getpid)
         asked = []
 
@@ -76,7 +76,7 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
 
         monkeypatch.setattr("tasks.workers.places.worker_addresses", outdated)
         os.kill(pids[listed["site-1"]], signal.SIGKILL)
-        assert [release.receipt for release in sites.ask(query)] == first
+        assert sites.ask(query).receipts == first
         assert len(asked) > 1 and sites.recovered == 1
         found = worker_addresses(client)
         for place in sites._places:
@@ -153,9 +153,9 @@ def dask_setup(worker):
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
         query = made.context.query(made.config.algorithm.init(made.start()))
-        first = [release.receipt for release in sites.ask(query)]
+        first = sites.ask(query).receipts
         os.kill(client.run(os.getpid)[worker_addresses(client)["site-1"]], signal.SIGKILL)
-        assert [release.receipt for release in sites.ask(query)] == first
+        assert sites.ask(query).receipts == first
         assert made_before.read_text() == "+++"
         sites.close()
 
@@ -251,7 +251,7 @@ def dask_setup(worker):
         query = made.context.query(made.config.algorithm.init(made.start()))
 
         def ask() -> list[Receipt]:
-            return [release.receipt for release in sites.ask(query)]
+            return sites.ask(query).receipts
 
         first = ask()
         os.kill(client.run(os.getpid)[worker_addresses(client)["site-0"]], signal.SIGKILL)
