@@ -1,7 +1,7 @@
 """Images of published results, drawn at the site's build from `studies/published`.
 
-`<!-- figure: STUDY | FIGURE, .. | MEASURE -->` becomes an image below `docs/generated/figures`. A figure has a panel
-for each curve.
+`<!-- figure: STUDY | FIGURE, .. | MEASURE -->`, on one line or several, becomes an image below
+`docs/generated/figures`. A figure has a panel for each curve.
 """
 
 from __future__ import annotations
