@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Annotated, NamedTuple, overload
+from typing import Annotated, Any, NamedTuple, overload
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -35,6 +35,12 @@ def _short(head: bytes, most: int) -> bytes:
     if len(head) > most:
         raise ValueError(f"{len(head)} bytes of names and addresses are more than {most}")
     return head
+
+
+@lru_cache(maxsize=16)
+def _listed(silos: tuple[str, ...]) -> str:
+    """JSON of the names of a round's silos, often those of the round before."""
+    return json.dumps(silos)
 
 
 def is_bounded(array: np.ndarray) -> bool:
@@ -64,20 +70,26 @@ class Query:
 
     def digests(self, silos: Iterable[str]) -> dict[str, bytes]:
         """By silo, SHA-256 (32 bytes) of run, plan, address and its arrays, not participants."""
-        common = None
-        found = {}
-        for silo in silos:
-            if silo in self.own:
-                found[silo] = self._digest(self.arrays_for(silo))
-                continue
-            if common is None:
-                common = self._digest(self.arrays)
-            found[silo] = common
-        return found
+        if not self.own:
+            return dict.fromkeys(silos, self._digest(self._packed))
+        common = self._digest(pack(self.arrays))
+        return {silo: self._digest(pack(self.arrays_for(silo))) if silo in self.own else common for silo in silos}
 
-    def _digest(self, arrays: dict[str, np.ndarray]) -> bytes:
+    def _digest(self, packed: bytes) -> bytes:
         address = f"{self.phase}.{self.round}".encode()
-        return digest(self.run.encode(), self.plan.encode(), address, pack(arrays))
+        return digest(self.run.encode(), self.plan.encode(), address, packed)
+
+    @cached_property
+    def _packed(self) -> bytes:
+        owned = {f"{name}@{silo}": array for silo, own in self.own.items() for name, array in own.items()}
+        return pack({**self.arrays, **owned})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def _head(self) -> bytes:
+        address = json.dumps([self.run, self.plan, self.phase, self.round])
+        return f"{address[:-1]}, {_listed(self.participants)}]".encode()
 
     def at(self, silos: Collection[str]) -> Query:
         """The query without the own arrays of all other silos, for the site of these."""
@@ -87,9 +99,7 @@ class Query:
 
     def to_bytes(self) -> bytes:
         """Byte form for messages and storage: a JSON line and packed arrays, own as `name@silo`."""
-        head = [self.run, self.plan, self.phase, self.round, list(self.participants)]
-        owned = {f"{name}@{silo}": array for silo, own in self.own.items() for name, array in own.items()}
-        return json.dumps(head).encode() + b"\n" + pack({**self.arrays, **owned})
+        return self._head() + b"\n" + self._packed
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Query:
@@ -104,11 +114,12 @@ class Query:
         arrays: dict[str, np.ndarray] = {}
         own: dict[str, dict[str, np.ndarray]] = {}
         for key, array in unpack(rest).items():
-            name, _, silo = key.partition("@")
-            (own.setdefault(silo, {}) if silo else arrays)[name] = array
+            name, of_one, silo = key.partition("@")
+            (own.setdefault(silo, {}) if of_one else arrays)[name] = array
         query = cls(run, plan, phase, round, tuple(names), arrays, own)
-        if query.to_bytes() != data:
+        if query._head() != head or "" in own:
             raise ValueError("a query has one form, and this is another")
+        query.__dict__["_packed"] = rest  # packed arrays have one form, which `unpack` has checked
         return query
 
 
@@ -180,17 +191,6 @@ class Batch(NamedTuple):
         return cls(tuple(sorted(payloads, key=lambda payload: payload.tobytes())))
 
 
-def bundled(query: Query, releases: Sequence[Release]) -> bytes:
-    """Byte form of one site's releases to `query`, of which there may be none.
-
-    A JSON line (phase, round, silos), the query digests, and the payloads row after row. `Releases` reads it. Dask
-    would serialise each array by itself, at some 50 microseconds each.
-    """
-    head = json.dumps([query.phase, query.round, [release.silo for release in releases]]).encode() + b"\n"
-    queries = [release.query_digest for release in releases]
-    return b"".join([head, *queries, *(release.payload.tobytes() for release in releases)])
-
-
 class Releases(Sequence[Release]):
     """The releases of some silos to one query, in columns; an item is a `Release`.
 
@@ -204,8 +204,23 @@ class Releases(Sequence[Release]):
         self.silos, self.query_digests, self.payloads = tuple(silos), tuple(query_digests), payloads
 
     @classmethod
+    def of(cls, query: Query, releases: Sequence[Release]) -> Releases:
+        """One site's releases to `query`, of which there may be none; their payloads have one length."""
+        payloads = np.array([release.payload for release in releases]) if releases else np.empty((0, 0))
+        silos, queries = [each.silo for each in releases], [each.query_digest for each in releases]
+        return cls(query.phase, query.round, silos, queries, payloads)
+
+    def to_bytes(self) -> bytes:
+        """Byte form: a JSON line (phase, round, silos), the query digests, and the payloads row after row.
+
+        Dask would serialise each array by itself, at some 50 microseconds each.
+        """
+        head = f"[{self.phase}, {self.round}, {_listed(self.silos)}]\n".encode()
+        return b"".join([head, *self.query_digests, self.payloads.tobytes()])
+
+    @classmethod
     def from_bytes(cls, data: bytes, *lengths: int) -> Releases:
-        """The releases that `bundled` wrote. Raises ValueError unless all have one of `lengths`."""
+        """The releases that `to_bytes` wrote. Raises ValueError unless all have one of `lengths`."""
         head, _, rest = data.partition(b"\n")
         phase, round, silos = _BUNDLE.validate_json(_short(head, LARGEST_AGREEMENT))
         digests = DIGEST_BYTES * len(silos)

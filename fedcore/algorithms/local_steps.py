@@ -30,6 +30,7 @@ class LocalSteps(Traits):
     """eta_g, without a unit: factor on the mean of the silos' changes."""
 
     takes_nonconvex: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
     takes_given_noise: ClassVar[bool] = True
     several_answers: ClassVar[bool] = True
 

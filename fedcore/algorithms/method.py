@@ -80,6 +80,9 @@ class Traits(Protocol):
     silos that add their noise themselves."""
     needs_all_silos: ClassVar[bool] = False
     """True if all silos have to take part in every round."""
+    row_by_row: ClassVar[bool] = False
+    """True if `silo_step` treats each row of arrays (silos, d) by itself. A site then calls it once for all its
+    simulated silos, with answers as matrices; a round in turn asks one silo alone."""
     linear_only: ClassVar[bool] = False
     """True if it accepts only a linear predictor, because it uses Hessians."""
     sends_sums: ClassVar[bool] = True

@@ -26,6 +26,7 @@ class ProjectedSgd(Traits):
 
     state: ClassVar[type[SgdState]] = SgdState
     takes_nonconvex: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
 
     def init(self, w0: Vector) -> SgdState:
         return SgdState.start(w0)

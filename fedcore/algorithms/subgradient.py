@@ -23,6 +23,7 @@ class Subgradient(Traits):
 
     state: ClassVar[type[SubgradientState]] = SubgradientState
     takes_nonsmooth: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
 
     def init(self, w0: Vector) -> SubgradientState:
         return SubgradientState.start(w0)

@@ -47,8 +47,8 @@ class AuditSession:
 
     Raises SiloError as a site does.
     `lease`: lease number of all runs, as one of several successive drivers has it. `beside`: further silos of the plan
-    at the same site, by name with their records; they receive the same questions, and sums are not noted then. `of`:
-    another session; this one continues that session's silo, perhaps under another plan.
+    at the same site, by name with their records; they receive the same questions. `of`: another session; this one
+    continues that session's silo, perhaps under another plan.
     """
 
     ledger: Ledger
@@ -246,8 +246,7 @@ class AuditSession:
                 self._backends[run].open()
             else:  # the audit reads releases before they are sealed
                 self._site.agree(agreement)
-            # A site does not batch the sums of a silo with watched answers.
-            self._notes[run] = watch(self.silo, run) if len(self._names) == 1 else []
+            self._notes[run] = watch(self.silo, run)
         return self._backends[run]
 
     def _answer(self, run: str, address: tuple[int, int], sent: Arrays) -> tuple[Release, tuple[Sum, ...]]:

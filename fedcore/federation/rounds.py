@@ -74,21 +74,23 @@ class RunContext:
         if releases.silos != query.participants:
             missing = next((name for name in query.participants if name not in releases.silos), query.participants[0])
             raise SiloError(missing, "no-answer", f"it gave no answer in round {at}")
-        digests, addressed = query.digests(query.participants), (releases.phase, releases.round)
-        for silo, digested in zip(releases.silos, releases.query_digests, strict=True):
-            if addressed != (query.phase, query.round) or digested != digests[silo]:
-                raise SiloError(silo, "answer", f"it answered another query than {at}")
+        pairs = zip(releases.silos, releases.query_digests, query.digests(query.participants).values(), strict=True)
+        elsewhere = (releases.phase, releases.round) != (query.phase, query.round)
+        other = next((silo for silo, answered, asked in pairs if elsewhere or answered != asked), None)
+        if other is not None:
+            raise SiloError(other, "answer", f"it answered another query than {at}")
         phase = self.plan.phases[query.phase - 1]
         here = phase.at(query.round)
         length = self.plan.message_length(query.phase, query.round)
         if len(releases) and (sent := releases.payloads.shape[1]) != length:
             raise SiloError(releases.silos[0], "answer", f"it sent {sent} numbers in place of {length}")
-        lost = [silo for silo, kept in zip(releases.silos, _are_answers(releases.payloads), strict=True) if not kept]
-        if lost and here.schedule.answers > 1:
-            raise _diverged(state)
-        if lost:
-            raise SiloError(lost[0], "answer", f"it did not send numbers of norm below {LARGEST_ANSWER:g}")
-        messages = Messages(zip(self._places(query.participants), releases.payloads, strict=True), phase.weights)
+        kept = _are_answers(releases.payloads)
+        if not kept.all():
+            if here.schedule.answers > 1:
+                raise _diverged(state)
+            lost = releases.silos[int(np.argmin(kept))]
+            raise SiloError(lost, "answer", f"it did not send numbers of norm below {LARGEST_ANSWER:g}")
+        messages = Messages.of(self._places(query.participants), releases.payloads, phase.weights)
         if here.noise.entrusted:
             messages = Messages({0: noised_mean(messages, self.plan.problem, here, query, self.key)})
             phase = phase.unweighted  # the aggregator has applied the weights

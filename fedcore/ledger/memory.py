@@ -9,7 +9,7 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.ledger.caps import Caps
 from fedcore.ledger.ledger import settled
 from fedcore.ledger.refusals import admit, closed_before, committed_before, refuse_older, refuse_others, same_plan
-from fedcore.ledger.rows import Row, Rows
+from fedcore.ledger.rows import RoundRows, Row, Rows
 from fedcore.messages import Receipt
 
 
@@ -27,6 +27,8 @@ class MemoryLedger:
         self._closed: set[str] = set()
         self._policies: list[tuple[str, str]] = []
         self._newest: tuple[str, Row] | None = None
+        self._in_round: tuple[str, RoundRows, int] | None = None
+        """Run, rows and position of the newest release where it was committed in columns; `_newest` is older then."""
         self._leases: dict[str, int] = {}
 
     def open_run(
@@ -77,7 +79,21 @@ class MemoryLedger:
         if old is None and run in self._closed:
             raise closed_before(self._silo, run)
         rows.put_at(place, row)
-        self._newest = (run, row)
+        self._newest, self._in_round = (run, row), None
+
+    def is_next(self, run: str, phase: int, round: int) -> bool:
+        """True if the run is open, and this address is after those of all its rows."""
+        return run not in self._closed and self._runs[run][2].is_next(phase, round)
+
+    def commit_in_round(self, run: str, rows: RoundRows, at: int, lease: int) -> None:
+        """Commits row `at` of a round in columns, whose address `is_next`. Raises SiloError as `commit`."""
+        if lease != (known := self._leases.get(run, 0)):
+            refuse_others(self._silo, run, known, lease)
+        if run in self._closed:
+            raise closed_before(self._silo, run)
+        if not self._runs[run][2].append(rows, at):
+            raise committed_before(self._silo, run, rows.row(at))
+        self._in_round = run, rows, at
 
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
         rows = self._runs[run][2]
@@ -97,8 +113,7 @@ class MemoryLedger:
         # Otherwise the rows of thousands of closed runs would stay in memory; a run that goes on is restored.
         if run in self._closed and run in self._runs:
             self._runs[run] = (*self._runs[run][:2], Rows(spill=True))
-            if self._newest is not None and self._newest[0] == run:
-                self._newest = None
+            self._newest = self._in_round = None
 
     def is_closed(self, run: str) -> bool:
         return run in self._closed
@@ -136,10 +151,13 @@ class MemoryLedger:
 
         Compares all fields: a forgotten run may have been restored since, or a commit interrupted.
         """
+        if self._in_round is not None:
+            newest, rows, at = self._in_round
+            self._newest, self._in_round = (newest, rows.row(at)), None
         if self._newest is None or self._newest[0] != run or self._newest[1][:5] != row[:5]:
             return row
         return row._replace(payload=self._newest[1].payload)
 
     def close(self) -> None:
         self._runs.clear()
-        self._newest = None
+        self._newest = self._in_round = None

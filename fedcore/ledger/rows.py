@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fedcore.accounting.events import GaussianRelease
+from fedcore.arrays import Matrix
 from fedcore.ledger.blocks import Blocks
 from fedcore.messages import DIGEST_BYTES
 
@@ -24,6 +25,22 @@ class Row(NamedTuple):
     event: GaussianRelease
     payload_digest: bytes
     payload: bytes | None
+
+
+class RoundRows(NamedTuple):
+    """The rows of several silos' releases in one round, in columns. `payloads`: float64 (silos, length)."""
+
+    phase: int
+    round: int
+    query_digests: Sequence[bytes]
+    events: Sequence[GaussianRelease]
+    payload_digests: Sequence[bytes]
+    payloads: Matrix
+
+    def row(self, at: int) -> Row:
+        """The row of the silo at this position."""
+        found = self.query_digests[at], self.events[at], self.payload_digests[at]
+        return Row(self.phase, self.round, *found, self.payloads[at].tobytes())
 
 
 def check_row(row: Row) -> None:
@@ -72,7 +89,7 @@ class Rows:
         if place is not None:
             self._records[place] = record
             return
-        count = len(self)
+        count = len(self._records)
         if address < self._last(count):
             self._sorted = False
         self._records.append(record)
@@ -80,6 +97,21 @@ class Rows:
         # Only a complete map is extended; an incomplete one is rebuilt where it is needed.
         if not self._sorted and len(self._places) == count:
             self._places[address] = count
+
+    def is_next(self, phase: int, round: int) -> bool:
+        """True if the address is after those of all rows."""
+        return (phase, round) > self._last(len(self._records)) and self._sorted
+
+    def append(self, rows: RoundRows, at: int) -> bool:
+        """Stores row `at` of `rows`, without its bytes; False, and nothing stored, unless its address `is_next`."""
+        records, address = self._records, (rows.phase, rows.round)
+        count = len(records)
+        if not self._sorted or address <= (self._newest[1] if self._newest[0] == count else self._last(count)):
+            return False
+        event = self._number(rows.events[at])
+        records.append(_RECORD.pack(*address, 0, event, rows.query_digests[at], rows.payload_digests[at]))
+        self._newest = count + 1, address
+        return True
 
     def place(self, phase: int, round: int) -> int | None:
         """Place of the row at this address, from 0; None if there is none."""

@@ -89,13 +89,16 @@ def clipped_residuals(
     return r
 
 
-def weighted_sum(r: Vector, X: Matrix) -> Vector:
-    """Sum over records of r x (d,), without those whose r is NaN or infinite; sets these to 0 in r."""
-    total = r @ X
+def weighted_sum(r: Vector, X: Matrix, out: Vector | None = None) -> Vector:
+    """Sum over records of r x (d,), without those whose r is NaN or infinite; sets these to 0 in r.
+
+    `out`: takes the sum; None: a new array.
+    """
+    total: Vector = np.dot(r, X, out=out)
     # A NaN residual spoils every coordinate of the sum, and clipped terms are too small to overflow.
     if not math.isfinite(total[0]):
         np.copyto(r, 0.0, where=~np.isfinite(r))
-        total = r @ X
+        total = np.dot(r, X, out=out)
     return total
 
 
@@ -123,12 +126,13 @@ class _Block:
         each_weight = None if weights is None else np.concatenate(weights)
         return cls(loss, [part[0] for part in parts], y, high, -high, z, [(z[each], each) for each in at], each_weight)
 
-    def clipped_gradient_sums(self, w: Vector) -> list[Vector]:
-        """`clipped_gradient_sum` of each part. Products are per part: BLAS rounds by the place of a row."""
+    def clipped_gradient_sums(self, w: Vector, out: Matrix) -> None:
+        """`clipped_gradient_sum` of each part, in `out`. Products are per part: BLAS rounds by the place of a row."""
         for X, (z, _) in zip(self.parts, self.rows, strict=True):
             np.dot(X, w, out=z)
         r = clipped_residuals(self.loss, self.z, self.y, self.high, self.low, self.weights)
-        return [weighted_sum(r[at], X) for X, (_, at) in zip(self.parts, self.rows, strict=True)]
+        for X, (_, at), total in zip(self.parts, self.rows, out, strict=True):
+            weighted_sum(r[at], X, total)
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,14 @@ class Linear:
             blocks[-1] = slice(blocks[-1].start, at + 1)
             room -= size
         each = [_Block.of(self.loss, parts[at], None if weights is None else weights[at]) for at in blocks]
-        return lambda w: [total for block in each for total in block.clipped_gradient_sums(w)]
+
+        def sums(w: Vector) -> Matrix:
+            found = np.empty((len(parts), len(w)))
+            for at, block in zip(blocks, each, strict=True):
+                block.clipped_gradient_sums(w, found[at])
+            return found
+
+        return sums
 
     def clipped_difference_sum(
         self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None

@@ -13,7 +13,7 @@ from fedcore.draws.stream import Draws
 from fedcore.losses import LabelSet, Link
 
 Flags = npt.NDArray[np.bool_]
-Sums = Callable[[Vector], list[Vector]]
+Sums = Callable[[Vector], Matrix]
 """A function from w (d,) to the sum (d,) of each part, in arrays of their own."""
 
 

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedcore.arrays import Vector
+from fedcore.arrays import Matrix, Vector
 
 Weights = Sequence[float] | None
 """Weights of all silos, in the problem's order, with mean 1; None: 1 each."""
 
 
-class Messages(dict[int, Vector]):
+class Messages(Mapping[int, Vector]):
     """The participants' messages of a round (d,), by the silo's place in the problem's list.
 
     They are in the order of places. `weights`: the problem's; they travel with the messages, so that every mean uses
-    them.
+    them. `rows`: the messages in this order, where they arrived as one matrix (participants, d).
     """
 
     def __init__(self, found: Mapping[int, Vector] | Iterable[tuple[int, Vector]], weights: Weights = None) -> None:
-        super().__init__(found)
+        held = dict(found)
+        self.rows: Matrix | list[Vector] = list(held.values())
+        self._row = {place: row for row, place in enumerate(held)}
         self.weights = weights
+
+    @classmethod
+    def of(cls, places: Iterable[int], rows: Matrix, weights: Weights = None) -> Messages:
+        """The messages of these silos, each a row (d,)."""
+        made = cls({}, weights)
+        made.rows, made._row = rows, {place: row for row, place in enumerate(places)}
+        return made
+
+    def __getitem__(self, place: int) -> Vector:
+        return self.rows[self._row[place]]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
 
     def changed(self, found: Mapping[int, Vector]) -> Messages:
         """New vectors for these silos, with the same weights."""
@@ -39,8 +57,8 @@ def mean_message(messages: Messages) -> Vector:
         raise TypeError("a mean is of Messages, which know their silos' weights: keep them with Messages.changed")
     weights = messages.weights
     # NumPy's order of adding depends on the shape only, so the bits are the same everywhere.
-    weighed = messages if weights is None else {place: weights[place] * each for place, each in messages.items()}
-    total = np.asarray(np.add.reduce(list(weighed.values())))
+    rows = messages.rows if weights is None else [weights[place] * each for place, each in messages.items()]
+    total = np.asarray(np.add.reduce(rows))
     total /= len(messages)
     return total
 

@@ -40,19 +40,18 @@ def mean_direction(
     record. Each step goes along direction + correction, so the last local model is
     `w - steps * step * (mean + correction)`.
     """
-    y, total = w.copy(), np.zeros_like(w)
+    y, total = w, np.zeros_like(w)
     for _ in range(steps):
         direction = silo.ask("gradient", y)
         if silo.ridge:
-            direction += silo.ridge * y
+            direction = direction + silo.ridge * y
         if prox:
-            direction += prox * (y - w)
-        total += direction
+            direction = direction + prox * (y - w)
+        total = total + direction
         if correction is not None:
             direction = direction + correction
-        y -= step * direction
-    total /= steps
-    return total
+        y = y - step * direction
+    return total / steps
 
 
 def mean_at(silo: AnsweringSilo, w: Vector, steps: int) -> Vector:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import UnionType
 from typing import Any, get_args
 
@@ -53,7 +53,7 @@ class Agreement:
     loss: Objective | None
     plan: str
 
-    @property
+    @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Lengths of answers: those of the problem, then further ones of the method's messages."""
         of_method = set(self.method.message_lengths(self.problem))

@@ -20,7 +20,9 @@ from fedcore.arrays import Matrix, Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger, Row, payload_digest
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.refusals import closed_before
+from fedcore.mechanisms.gaussian import SeededGaussian
 from fedcore.mechanisms.grid import GridGaussian
 from fedcore.messages import Release
 from fedcore.models import Model, Objective, model_of
@@ -31,13 +33,13 @@ from fedcore.silo.agreement import terms
 from fedcore.silo.answers import ANSWERS, Shard, rows_of
 from fedcore.silo.approval import charge_of, check_agreed, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
-from fedcore.silo.batched_sums import Part
 from fedcore.silo.keys import Keys
 from fedcore.silo.lease import check_number
 from fedcore.silo.policies.policy import Policy
 from fedcore.silo.policies.policy_in_force import Clock, PolicyInForce, utc_now
 from fedcore.silo.question import RoundQuestion
 from fedcore.silo.round_view import RoundView
+from fedcore.silo.simulated_round import Member
 
 
 class PrivateSilo:
@@ -169,7 +171,7 @@ class PrivateSilo:
         `phase`: of the approved plan, in the question's round. Raises SiloError for an address that was answered for
         another question.
         """
-        run, index, round, _, digest, *_ = question
+        run, index, round, _, digest = question
         self.ledger.check_lease(run, self._lease(run))
         row = self.ledger.find(run, index, round)
         if row is not None:
@@ -208,15 +210,14 @@ class PrivateSilo:
         approved = self._runs.get(run)
         return 0 if approved is None else approved.lease
 
-    def part(self, question: RoundQuestion, phase: Phase) -> Part:
-        """The phase's answer and shard of this silo, for sums of several silos in one pass."""
+    def member(self, question: RoundQuestion, phase: Phase) -> Member | None:
+        """The silo's part in rounds in columns; None for a silo that answers by itself (`Members`)."""
+        if self._guarded or self._policy is not None or not isinstance(self.ledger, MemoryLedger):
+            return None
+        if not isinstance(self._noise, SeededGaussian):
+            return None
         run = self._runs[question.run]
-        return run.answers[phase.question.kind], self._shard(question, run, phase)
-
-    def passed_key(self, run: str) -> bytes | None:
-        """Key of the run's noise if a site may draw it for several silos in one pass, else None."""
-        approved = self._runs.get(run)
-        return approved.key if approved is not None and self._noise.in_passes else None
+        return Member(self.name, run, self._shard(question, run, phase), self.ledger)
 
     def simulated(self, run: str) -> tuple[Model, Matrix, Vector, Vector | None]:
         """NOT PRIVATE: the run's model, the silo's rows and their weights, for `simulation/` metrics only."""
@@ -230,8 +231,7 @@ class PrivateSilo:
     def _view(self, question: RoundQuestion, phase: Phase) -> RoundView:
         run = self._runs[question.run]
         shard = self._shard(question, run, phase)
-        noise = self._noise if question.noise is None else question.noise.of(run.key, self._noise)
-        return RoundView(self.name, run, question, phase, shard, noise, self._grid_noise)
+        return RoundView(self.name, run, question, phase, shard, self._noise, self._grid_noise)
 
     def _shard(self, question: RoundQuestion, run: ApprovedRun, phase: Phase) -> Shard:
         kind = run.plan.phases[question.phase - 1].kind(question.round)

@@ -16,30 +16,22 @@ import numpy as np
 from fedcore.algorithms.method import Method
 from fedcore.arrays import is_vector
 from fedcore.errors import InputError, SiloError
-from fedcore.mechanisms.gaussian import RoundNoise
 from fedcore.messages import BOUND, Query, is_bounded
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from fedcore.silo.batched_sums import BatchedSums
 
 SLACK = 1e-9
 """Relative tolerance on the domain's radius: a projection onto the ball is exact up to rounding only."""
 
 
 class RoundQuestion(NamedTuple):
-    """One silo's checked question in one round. `digest`: of all arrays that it receives, computed at its site.
-
-    `batched`: sums of the site's silos with the same question; None: the silo is summed alone. `noise`: of the site's
-    simulated silos, drawn in one pass; None: each draws its own.
-    """
+    """One silo's checked question in one round. `digest`: of all arrays that it receives, computed at its site."""
 
     run: str
     phase: int
     round: int
     arrays: dict[str, np.ndarray]
     digest: bytes
-    batched: BatchedSums | None = None
-    noise: RoundNoise | None = None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ class RoundView:
 
     __slots__ = (
         "_address",
-        "_batched",
         "_drawn",
         "_grid_noise",
         "_noise",
@@ -54,7 +53,6 @@ class RoundView:
         self._noise, self._grid_noise = noise, grid_noise
         self._address, self._query = run.keys.address(run.named, question.phase, question.round, question.digest)
         self._place = silo, question.phase, question.round
-        self._batched = question.batched
         self._samples: WordStream | None = None
         self._drawn: np.ndarray | None = None
         self.answered = 0
@@ -93,11 +91,9 @@ class RoundView:
         scale = answer.scale(self._run.plan.problem, *arrays)
         if scale == 0.0:  # no record can move this sum, so it has no noise; public, and charged like any other
             return np.zeros(self._phase.question.length(self._run.plan.problem.objective.dim))
-        total = None if self._batched is None else self._batched.take(self._silo, arrays)
-        if total is None:
-            run = self._run
-            draw = partial(run.keys.draws, run.key, context)
-            total = answer.sum(self._phase, self._shard, self._sample(context), draw, *arrays)
+        run = self._run
+        draw = partial(run.keys.draws, run.key, context)
+        total = answer.sum(self._phase, self._shard, self._sample(context), draw, *arrays)
         return self._released(total, context, scale)
 
     def _next_context(self) -> bytes:

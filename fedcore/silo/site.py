@@ -21,20 +21,19 @@ from fedcore.arrays import is_vector, unpack
 from fedcore.errors import SiloError
 from fedcore.ledger.locked import alone
 from fedcore.limits import MOST_EFFORT, MOST_SIMULATED_EFFORT
-from fedcore.mechanisms.gaussian import RoundNoise, SeededGaussian, round_address
-from fedcore.messages import Query, Receipt, Release, bundled, is_bounded, receipts_of
+from fedcore.messages import Query, Receipt, Release, Releases, is_bounded, receipts_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.account import SiloAccount, account
 from fedcore.silo.agreement import Agreement, own_plan
-from fedcore.silo.batched_sums import BatchedSums, Stack
 from fedcore.silo.lease import Leases
 from fedcore.silo.outbox import Outbox, send_sealed
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Forms, RoundQuestion, checked_phase
 from fedcore.silo.refusal import rebuilt, with_public_errors
 from fedcore.silo.simulated import simulated_losses
+from fedcore.silo.simulated_round import Members
 from fedcore.silo.site_log import SiteLog
 
 MOST_OPEN = 256
@@ -63,8 +62,7 @@ class Site:
         guarded = any(silo.guarded for silo in self._silos.values())
         self._effort = MOST_EFFORT if guarded else MOST_SIMULATED_EFFORT
         self._approved: dict[str, tuple[Plan, Forms]] = {}
-        self._stacks: dict[str, tuple[tuple[Any, ...], Stack | None]] = {}
-        self._seeded = SeededGaussian()
+        self._members: dict[str, tuple[tuple[Any, ...], Members | None]] = {}
         self._outbox = Outbox(self._first, carrier)
         self.leases = Leases(self._first)
         self._log = None if log is None else with_public_errors(self._first, SiteLog, self._first, log)
@@ -112,7 +110,7 @@ class Site:
             self.leases.refuse_older(agreement.run, lease)
             self.leases.fence(agreement.run, lease)
             self._approved[agreement.run] = (plan, forms)
-            self._stacks.pop(agreement.run, None)
+            self._members.pop(agreement.run, None)
         finally:
             if agreement.run not in self._approved:
                 self.forget_run(agreement.run)
@@ -122,6 +120,7 @@ class Site:
     def restore(self, run: str, receipts: bytes, lease: int = 0) -> None:
         """Gives memory ledgers the receipts that the driver stored; durable ledgers ignore them."""
         plan, _ = self._run(run, lease)
+        self._members.pop(run, None)
         by_silo: dict[str, list[tuple[Receipt, GaussianRelease]]] = {}
         for receipt in rebuilt(self._first, "receipts", receipts_of, receipts):
             if not plan.has(receipt.phase, receipt.round):
@@ -134,7 +133,7 @@ class Site:
 
     @alone
     def answer(self, query: bytes, lease: int = 0) -> bytes:
-        """One release per participant at this site, in the query's order, as `messages.bundled`.
+        """One release per participant at this site, in the query's order, as `Releases.to_bytes`.
 
         `query`: `Query.to_bytes`. It is rebuilt and checked before any record is read: address, names, types and sizes
         of arrays, models within the domain. Digests are computed here. Raises SiloError with a constant sentence.
@@ -143,7 +142,7 @@ class Site:
         self.leases.check(request.run, lease)
         if request.run in self._outbox:
             raise SiloError(self._first, "route", "the run is shuffled: its answers go to the shuffler alone")
-        return bundled(request, self._answers(request))
+        return self._answers(request).to_bytes()
 
     def send(self, query: bytes, lease: int = 0) -> None:
         """Seals the release of each participant at this site to the run's server, and sends it to the shuffler.
@@ -163,31 +162,36 @@ class Site:
         if failures:
             raise failures[0]
 
-    def _answers(self, query: Query, failures: list[SiloError] | None = None) -> list[Release]:
+    def _answers(self, query: Query, failures: list[SiloError] | None = None) -> Releases:
         """The releases of this site's participants. `failures`: collects errors of single silos; None: they raise."""
         names = [name for name in query.participants if name in self._silos]
         if not names:
-            return []
+            return Releases.of(query, [])
         plan, forms = self._approved.get(query.run, (None, {}))
         phase = checked_phase(query, names, plan, forms)
         for array in query.arrays.values():
             array.flags.writeable = False  # all silos share the array: none may change it for the next
-        digests, batched = query.digests(names), self._batched_sums(query, names, phase)
-        noise = self._round_noise(query, names, phase, plan)
         releases = []
         # A warning turned into an exception would be an outcome that depends on records.
         with np.errstate(all="ignore"):
+            members = None if failures is not None or self._log is not None else self._in_columns(query, names, phase)
+            if members is not None and members.are_next(query):
+                found = members.answers(query, phase)
+                for name in names:
+                    self._silos[name].computed += 1
+                return found
+            self._members.pop(query.run, None)  # their ledgers get rows that no columns know
+            digests = query.digests(names)
             for name in names:
-                question = RoundQuestion(
-                    query.run, query.phase, query.round, query.arrays_for(name), digests[name], batched, noise
-                )
+                arrays = query.arrays_for(name)
+                question = RoundQuestion(query.run, query.phase, query.round, arrays, digests[name])
                 try:
                     releases.append(self._answer(name, question, phase))
                 except SiloError as error:
                     if failures is None:
                         raise
                     failures.append(error)
-        return releases
+        return Releases.of(query, releases)
 
     def _answer(self, name: str, question: RoundQuestion, phase: Phase) -> Release:
         if self._log is not None:
@@ -197,30 +201,18 @@ class Site:
             self._log.note("end", question, name, self._silos[name].computed)
         return release
 
-    def _batched_sums(self, query: Query, names: list[str], phase: Phase) -> BatchedSums | None:
-        """Batched sums of these silos in this round; None if their questions differ or there is no such pass."""
-        if query.own:
-            return None
+    def _in_columns(self, query: Query, names: list[str], phase: Phase) -> Members | None:
+        """These silos, if they answer this round's kind of question in columns."""
         block = query.round if phase.schedule.fresh_blocks else 0
         kind = self._approved[query.run][0].phases[query.phase - 1].kind(query.round)
         key = (query.phase, kind, block, tuple(names))
-        found, stack = self._stacks.get(query.run, (None, None))
-        if found != key:
+        known, members = self._members.get(query.run, (None, None))
+        if known != key:
             question = RoundQuestion(query.run, query.phase, query.round, query.arrays, b"")
-            parts = {name: with_public_errors(name, self._silos[name].part, question, phase) for name in names}
-            stack = Stack.of(parts)
-            self._stacks[query.run] = key, stack
-        return None if stack is None else BatchedSums(stack, query.arrays)
-
-    def _round_noise(self, query: Query, names: list[str], phase: Phase, plan: Plan | None) -> RoundNoise | None:
-        """The noise of the simulated silos among `names`, drawn in one pass; None if there are none."""
-        keys = [key for name in names if (key := self._silos[name].passed_key(query.run)) is not None]
-        if plan is None or not keys:
-            return None
-        address = round_address(query.phase, query.round)
-        return RoundNoise(
-            self._seeded, keys, address, phase.schedule.answers, phase.question.length(plan.problem.objective.dim)
-        )
+            each = [with_public_errors(name, self._silos[name].member, question, phase) for name in names]
+            members = Members.of(each, phase)
+            self._members[query.run] = key, members
+        return members
 
     @alone
     def accounts(self, run: str, lease: int = 0) -> list[SiloAccount]:
@@ -258,7 +250,7 @@ class Site:
             raise SiloError(self._first, "plan", "it has not approved a run of this id")
         self._approved.pop(run, None)
         self._outbox.forget(run)
-        self._stacks.pop(run, None)
+        self._members.pop(run, None)
         self.leases.forget(run)
         for silo in self._silos.values():
             silo.forget_run(run)

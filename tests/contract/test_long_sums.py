@@ -33,11 +33,11 @@ from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import ANSWERS, Shard
 from fedcore.silo.approval import check_answers
-from fedcore.silo.batched_sums import BatchedSums, Stack
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import RoundQuestion
 from fedcore.silo.round_view import RoundView
+from fedcore.silo.simulated_round import Stack
 from fedcore.silo.site import Site
 from fedcore.summation import BLOCK, UNIT, rho
 from tests.contract import test_answers
@@ -291,12 +291,11 @@ def test_sums_of_several_silos_together_have_the_bits_of_each_alone():
         made = ANSWERS["gradient"].of(problem, Squared(), X, y, 10.0)
         parts[str(number)] = made, Shard(phase.event("ash", 1), slice(0, n), X, y, float(n), 1.0, None)
     w = rng.standard_normal(5)
-    batched, taken = BatchedSums(Stack.of(parts), {"w": w}), 0
-    for silo, (made, shard) in parts.items():
-        alone, joint = made.sum(phase, shard, None, None, w), batched.take(silo, [w])
-        assert joint is None or joint.tobytes() == alone.tobytes()
-        taken += joint is not None
-    assert taken == 5  # of at most 8 blocks
+    stack = Stack.of(parts)
+    assert len(stack.silos) == 5  # of at most 8 blocks
+    for silo, joint in zip(stack.silos, stack.sums(w), strict=True):
+        made, shard = parts[silo]
+        assert joint.tobytes() == made.sum(phase, shard, None, None, w).tobytes()
 
 
 THREADS = """

@@ -10,7 +10,7 @@ import pytest
 from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
 from fedcore.limits import LARGEST_AGREEMENT, LARGEST_RECEIPTS, LARGEST_SPEC, MOST_ARRAYS, MOST_SILOS
-from fedcore.messages import Query, Receipt, Releases, bundled, packed_receipts, receipts_of
+from fedcore.messages import Query, Receipt, Releases, packed_receipts, receipts_of
 from fedcore.planning.problem import LONGEST_NAME
 from fedcore.shuffling.forms import LARGEST_HEAD, Address, Envelope, Opening, Request, Route, SealedBatch
 from fedcore.silo.opening import SiteSpec
@@ -94,5 +94,5 @@ def test_the_longest_that_is_honest_is_read():
     assert Query.from_bytes(query.to_bytes()).participants == silos
     receipts = [Receipt(name if i < 50 else f"s{i}", 1, 1, bytes(32), bytes(32)) for i in range(MOST_SILOS)]
     assert receipts_of(packed_receipts(receipts)) == receipts and receipts_of(packed_receipts([])) == []
-    assert Releases.from_bytes(bundled(query, []), 3).silos == () and unpack(pack({})) == {}
+    assert Releases.from_bytes(Releases.of(query, []).to_bytes(), 3).silos == () and unpack(pack({})) == {}
     assert json.loads(packed_receipts(receipts).partition(b"\n")[0])[0][0] == name

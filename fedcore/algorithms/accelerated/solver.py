@@ -47,6 +47,7 @@ class Accelerated(KnownCurvature, Traits):
     """Config keys and functions of methods whose phases have `stage_settings`."""
 
     state: ClassVar[type[AcceleratedState]] = AcceleratedState
+    row_by_row: ClassVar[bool] = True
 
     if TYPE_CHECKING:  # a field of each method
 

@@ -72,6 +72,7 @@ class RunningEstimate(Traits):
 
     asks: ClassVar[tuple[str, ...]] = ("gradient", DifferenceQuestion.kind)
     takes_nonconvex: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
     takes_given_noise: ClassVar[bool] = True
     takes_aggregator: ClassVar[bool] = True
     needs_all_silos: ClassVar[bool] = True

@@ -77,6 +77,7 @@ class NoisedNewton(Traits):
     state: ClassVar[type[NewtonState]] = NewtonState
     asks: ClassVar[tuple[str, ...]] = ("gradient", SecondOrderQuestion.kind)
     takes_given_noise: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
     takes_aggregator: ClassVar[bool] = True
     linear_only: ClassVar[bool] = True
 

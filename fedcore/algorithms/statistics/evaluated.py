@@ -56,6 +56,10 @@ class Evaluated:
         return (*self.inner.asks, EVALUATION)
 
     @property
+    def row_by_row(self) -> bool:
+        return self.inner.row_by_row
+
+    @property
     def sends_sums(self) -> bool:
         return self.inner.sends_sums
 

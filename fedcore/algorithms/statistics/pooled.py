@@ -39,6 +39,7 @@ class PooledStatistic(Traits):
     question: ClassVar[type[MomentsQuestion] | type[ColumnMomentsQuestion] | type[EigenvalueQuestion]]
     state: ClassVar[type[MomentsState]] = MomentsState
     trains: ClassVar[bool] = False
+    row_by_row: ClassVar[bool] = True
 
     @property
     def numbers(self) -> int:

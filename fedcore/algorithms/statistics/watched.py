@@ -62,6 +62,11 @@ class Watched:
         return asks
 
     @property
+    def row_by_row(self) -> bool:
+        rows: bool = self.inner.row_by_row
+        return rows
+
+    @property
     def state(self) -> type[State]:
         return _with_last_round(self.inner.state)
 

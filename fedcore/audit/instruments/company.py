@@ -1,7 +1,7 @@
 """Test that other silos and other runs do not change a silo's answers to the same questions.
 
-A site sums the silos of one question in one pass, and they share a process with all of its state. A change through
-another plan's runs shows state that a silo should not have.
+Silos of one site share a process with all of its state. A change through another plan's runs shows state that a silo
+should not have.
 """
 
 from __future__ import annotations

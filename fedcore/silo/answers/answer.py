@@ -28,8 +28,8 @@ Draw = Callable[[str], np.random.Generator | Draws]
 """Returns the generator, under the run's key, of one answer's draws for a named purpose."""
 
 
-Sums = Callable[..., list[Vector] | None]
-"""Maps a question's arrays to the sum (d,) of each shard, in an array of its own; None: sum shards one by one."""
+Sums = Callable[..., Matrix | None]
+"""Maps a question's arrays to the sums (shards, d), in a new array; None: sum shards one by one."""
 
 
 @dataclass

@@ -100,11 +100,14 @@ class Gradient:
         if sums is None:
             return None
 
-        def within_reach(w: Vector) -> list[Vector] | None:
+        def within_reach(w: Vector) -> Matrix | None:
             if not float(w @ w) <= answer.reach**2:
                 return None
-            found = iter(sums(w))
-            return [tree_sum(of_shard, lambda _: next(found)) for of_shard in blocks]
+            found = sums(w)
+            if len(found) == len(blocks):
+                return found
+            each = iter(found)
+            return np.array([tree_sum(of_shard, lambda _: next(each)) for of_shard in blocks])
 
         return within_reach
 

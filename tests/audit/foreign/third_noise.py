@@ -69,11 +69,16 @@ BUGS: tuple[Bug, ...] = (
     ),
     bug(
         "sums that were made together count as released",
-        "in a site of several silos the sum of the shared pass is divided and sent without noise",
+        "in a site of several silos the sums of a round are divided and sent without noise",
         "restarts",
         edit(
-            "fedcore.silo.round_view:RoundView.ask",
-            ("if total is None:", "if total is not None:\n        return total / self._shard.count\n    else:"),
+            "fedcore.silo.site:Site._answers",
+            (
+                "releases.append(",
+                "one = self._silos[name]\n                "
+                "one._shard(question, one._runs[query.run], phase).noise *= len(names) < 2\n"
+                "                releases.append(",
+            ),
         ),
     ),
 )

@@ -103,7 +103,7 @@ BUGS: tuple[Bug, ...] = (
         "full batches",
         edit(
             "fedcore.models.linear:weighted_sum",
-            ("total = r @ X\n    return total", "total = np.zeros_like(total)\n    return total"),
+            ("total = np.dot(r, X, out=out)\n    return total", "total = np.zeros_like(total)\n    return total"),
         ),
     ),
     bug(

@@ -10,7 +10,7 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.losses import Absolute, Hinge, Huber, Logistic, Moreau, Squared
 from fedcore.models import Linear, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, linear
 from fedcore.silo.answers import Gradient, Moments, Shard
-from fedcore.silo.batched_sums import BatchedSums, Stack
+from fedcore.silo.simulated_round import Stack
 
 LOSSES = {
     "logistic": Logistic(),
@@ -99,21 +99,9 @@ def test_moments_and_answers_of_two_kinds_are_summed_alone():
     assert stack(answers=(Gradient, Moments)) is None
 
 
-def test_only_the_array_that_arrived_is_answered_and_once():
-    w = np.array([0.5, -1.0, 2.0])
-    batched = BatchedSums(stack(), {"w": w})
-    assert batched.take("ash", (w.copy(),)) is None
-    first = batched.take("ash", (w,))
-    assert first is not None and first.shape == (3,)
-    assert batched.take("ash", (w,)) is None, "a second answer of a round is computed alone"
-    other = batched.take("birch", (w,))
-    assert not np.shares_memory(first, other), "noise is added in place"
-    assert batched.take("cedar", (w,)) is None
-
-
 def test_a_model_out_of_reach_is_left_to_each_silo():
     w = np.full(3, 100.0)
-    assert BatchedSums(stack(), {"w": w}).take("ash", (w,)) is None
+    assert stack().sums(w) is None
 
 
 def test_a_method_cannot_change_what_the_next_silo_is_asked(federate, toy, monkeypatch):

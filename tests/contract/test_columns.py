@@ -1,0 +1,144 @@
+"""A site of simulated silos answers in columns with the bits, ledgers and refusals that each silo has alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fedcore.errors import SiloError
+from fedcore.ledger.memory import MemoryLedger
+from fedcore.messages import Query
+from fedcore.silo.keys import SecretKeys, SeededKeys
+from fedcore.silo.simulated_round import Members, RoundColumns
+from tests.contract.methods import named
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Rounds that were answered in columns."""
+    answers, rounds = Members.answers, []
+
+    def noted(self, query, phase):
+        rounds.append((query.phase, query.round))
+        return answers(self, query, phase)
+
+    monkeypatch.setattr(Members, "answers", noted)
+    return rounds
+
+
+@pytest.fixture
+def mbsgd():
+    return named("mbsgd")
+
+
+def test_columns_have_the_bits_and_the_ledgers_of_each_silo_alone(asker, federate, toy, counted):
+    together, alone = federate(asker, toy), federate(asker, toy, sites=len(toy))
+    found = [(query, list(releases)) for query, releases, _ in together.play()]
+    schedules = [together.plan.phases[query.phase - 1].at(query.round).schedule for query, _ in found]
+    joint = [not (schedule.at_most_once or schedule.in_turn) for schedule in schedules]
+    expected = [(query.phase, query.round) for (query, _), columns in zip(found, joint, strict=True) if columns]
+    assert counted == (expected if asker.row_by_row else [])
+    counted.clear()
+    for (query, releases), (_, single, _) in zip(found, alone.play(), strict=True):
+        assert [each[:5] for each in releases] == [each[:5] for each in single]
+        assert [each.payload.tobytes() for each in releases] == [each.payload.tobytes() for each in single]
+        for silo in query.participants:
+            ledgers = together.silos[silo].ledger, alone.silos[silo].ledger
+            mine, other = (ledger.find("run", query.phase, query.round) for ledger in ledgers)
+            assert mine[:5] == other[:5]
+    assert not counted
+    for silo in toy:
+        assert together.silos[silo].ledger.rows("run") == alone.silos[silo].ledger.rows("run")
+        assert together.silos[silo].computed == alone.silos[silo].computed
+
+
+def test_silos_with_secret_keys_answer_by_themselves(asker, federate, toy, counted):
+    for _ in federate(asker, toy, key=lambda name: SecretKeys(name.encode().ljust(32))).play():
+        pass
+    assert not counted
+
+
+def test_a_round_that_stopped_halfway_is_repeated(federate, toy, mbsgd, counted, monkeypatch):
+    whole = [list(releases) for _, releases, _ in federate(mbsgd, toy).play()]
+    federation = federate(mbsgd, toy)
+    ledgers = [silo.ledger for silo in federation.silos.values()]
+    commit, stops = MemoryLedger.commit_in_round, [(1, 2)]
+
+    def interrupted(self, run, rows, at, lease):
+        if stops == [(at, rows.round)]:
+            stops.clear()
+            raise KeyboardInterrupt
+        commit(self, run, rows, at, lease)
+
+    monkeypatch.setattr(MemoryLedger, "commit_in_round", interrupted)
+    _, _, state = next(federation.play())
+    question = federation.context.query(state)
+    with pytest.raises(KeyboardInterrupt):
+        federation.ask(question)
+    assert [len(ledger.rows("run")) for ledger in ledgers] == [2, 1, 1]
+    counted.clear()
+    repeated = federation.ask(Query.from_bytes(question.to_bytes()))
+    assert not counted and [len(ledger.rows("run")) for ledger in ledgers] == [2, 2, 2]
+    assert [each.payload.tobytes() for each in repeated] == [each.payload.tobytes() for each in whole[1]]
+    state = federation.context.fold(state, question, repeated)
+    federation.ask(federation.context.query(state))
+    assert counted == [(1, 3)]
+
+
+def test_closed_runs_and_older_leases_are_refused(federate, toy, mbsgd):
+    federation = federate(mbsgd, toy)
+    _, _, state = next(federation.play())
+    question = federation.context.query(state)
+    first = next(iter(federation.silos.values()))
+    first.ledger.close_run("run", 0.0)
+    with pytest.raises(SiloError) as caught:
+        federation.ask(question)
+    assert (caught.value.silo, caught.value.code) == (first.name, "closed")
+
+
+@pytest.mark.parametrize("other", ["another model", "an earlier round"])
+def test_another_question_at_an_answered_address_is_refused(federate, toy, mbsgd, other):
+    federation = federate(mbsgd, toy)
+    history = [query for query, _, _ in federation.play()]
+    query = history[-1] if other == "another model" else history[0]
+    changed = {name: np.nextafter(array, 0.1) for name, array in query.arrays.items()}
+    with pytest.raises(SiloError) as caught:
+        federation.ask(dataclasses.replace(query, arrays=changed))
+    assert caught.value.code == "replayed"
+
+
+def test_a_method_of_columns_asks_by_the_plan(federate, toy, mbsgd, monkeypatch):
+    for step, sentence in (
+        (lambda sent, silo: silo.ask("moments"), "asked for moments"),
+        (lambda sent, silo: silo.ask("gradient", sent["w"])[:1], "messages are no"),
+        (lambda sent, silo: silo.ask("gradient", sent["w"]) + silo.ask("gradient", sent["w"]), "messages are no"),
+        (lambda sent, silo: silo.address, "needs no silo's name"),
+    ):
+        monkeypatch.setattr(type(mbsgd), "silo_step", lambda self, sent, silo, step=step: step(sent, silo))
+        with pytest.raises(SiloError, match=sentence):
+            next(federate(mbsgd, toy).play())
+
+
+def test_no_answer_follows_the_round(federate, toy, mbsgd, monkeypatch):
+    held = []
+    monkeypatch.setattr(
+        type(mbsgd), "silo_step", lambda self, sent, silo: held.append(silo) or silo.ask("gradient", sent["w"])
+    )
+    next(federate(mbsgd, toy).play())
+    (view,) = held
+    assert isinstance(view, RoundColumns)
+    with pytest.raises(SiloError, match="after its round"):
+        view.ask("gradient", np.zeros(4))
+
+
+def test_a_seeded_silo_beside_a_guarded_one_answers_alone(federate, toy, mbsgd, counted):
+    first = next(iter(toy))
+    keys = {name: SecretKeys(b"k" * 32) if name == first else SeededKeys(0) for name in toy}
+    seeded = federate(mbsgd, toy)
+    for (_, mixed, _), (_, releases, _) in zip(
+        federate(mbsgd, toy, key=keys.__getitem__).play(), seeded.play(), strict=False
+    ):
+        assert [each.payload.tobytes() for each in mixed[1:]] == [each.payload.tobytes() for each in releases[1:]]
+        assert mixed[0].payload.tobytes() != releases[0].payload.tobytes()
+        break
+    assert counted == [(1, 1)]
