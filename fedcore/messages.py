@@ -26,7 +26,8 @@ PORTION = 10_000
 _STRICT = ConfigDict(strict=True)
 _Number = Annotated[int, Field(ge=1, lt=2**63)]
 _HEAD = TypeAdapter(tuple[str, str, _Number, _Number, list[str]], config=_STRICT)
-_BUNDLE = TypeAdapter(tuple[_Number, _Number, list[str]], config=_STRICT)
+_ADDRESS = TypeAdapter(tuple[_Number, _Number], config=_STRICT)
+_NAMES = TypeAdapter(tuple[str, ...], config=_STRICT)
 _ADDRESSES = TypeAdapter(list[tuple[str, _Number, _Number]], config=_STRICT)
 
 
@@ -41,6 +42,12 @@ def _short(head: bytes, most: int) -> bytes:
 def _listed(silos: tuple[str, ...]) -> str:
     """JSON of the names of a round's silos, often those of the round before."""
     return json.dumps(silos)
+
+
+@lru_cache(maxsize=16)
+def _names(listed: bytes) -> tuple[str, ...]:
+    """The names that `_listed` wrote. Raises ValueError."""
+    return _NAMES.validate_json(_short(listed, LARGEST_AGREEMENT))
 
 
 def is_bounded(array: np.ndarray) -> bool:
@@ -211,18 +218,19 @@ class Releases(Sequence[Release]):
         return cls(query.phase, query.round, silos, queries, payloads)
 
     def to_bytes(self) -> bytes:
-        """Byte form: a JSON line (phase, round, silos), the query digests, and the payloads row after row.
+        """Byte form: JSON lines of phase and round and of silos, the query digests, and the payloads row after row.
 
         Dask would serialise each array by itself, at some 50 microseconds each.
         """
-        head = f"[{self.phase}, {self.round}, {_listed(self.silos)}]\n".encode()
+        head = f"[{self.phase},{self.round}]\n{_listed(self.silos)}\n".encode()
         return b"".join([head, *self.query_digests, self.payloads.tobytes()])
 
     @classmethod
     def from_bytes(cls, data: bytes, *lengths: int) -> Releases:
         """The releases that `to_bytes` wrote. Raises ValueError unless all have one of `lengths`."""
-        head, _, rest = data.partition(b"\n")
-        phase, round, silos = _BUNDLE.validate_json(_short(head, LARGEST_AGREEMENT))
+        address, _, rest = data.partition(b"\n")
+        names, _, rest = rest.partition(b"\n")
+        (phase, round), silos = _ADDRESS.validate_json(address[:LONGEST_ADDRESS]), _names(names)
         digests = DIGEST_BYTES * len(silos)
         dim = (len(rest) - digests) // (8 * len(silos)) if silos else lengths[0]
         if dim not in lengths or len(rest) != digests + 8 * dim * len(silos):

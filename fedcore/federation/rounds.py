@@ -152,6 +152,8 @@ class RunContext:
 def _are_answers(payloads: Matrix | Sequence[Vector]) -> NDArray[np.bool_]:
     """Checks each payload of (answers, length) for finite numbers with a norm below `LARGEST_ANSWER`."""
     with np.errstate(all="ignore"):  # NaN and overflow fail the comparison
+        if np.vdot(payloads, payloads) < LARGEST_ANSWER**2:
+            return np.ones(len(payloads), dtype=np.bool_)
         return np.asarray(np.einsum("ij,ij->i", payloads, payloads) < LARGEST_ANSWER**2)
 
 

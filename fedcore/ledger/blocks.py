@@ -14,30 +14,30 @@ BLOCK = 4096
 
 
 class Blocks:
-    """Records of `size` bytes each, by place from 0.
+    """Records of `size` bytes each, by place from 0, in blocks of `records`.
 
     `spill`: full blocks move to a file without a name, which ends with the process; blocks that it has no room for stay
     in memory. For records of simulations only: other processes of the same user could reach that file.
     One operation adds a record: after an interruption it is whole or absent.
     """
 
-    def __init__(self, size: int, spill: bool) -> None:
-        self._size, self._spill = size, spill
+    def __init__(self, size: int, spill: bool, records: int | None = None) -> None:
+        self._size, self._spill, self._most = size, spill, records or BLOCK
         # One attribute, so that one assignment moves a full block from memory to the file.
         self._parts: tuple[tuple[_Stored | bytearray, ...], bytearray] = ((), bytearray())
 
     def __len__(self) -> int:
         full, last = self._parts
-        return len(full) * BLOCK + len(last) // self._size
+        return len(full) * self._most + len(last) // self._size
 
     def __getitem__(self, place: int) -> bytes:
         full, last = self._parts
-        block, at = divmod(place, BLOCK)
+        block, at = divmod(place, self._most)
         return _part(full[block] if block < len(full) else last, at * self._size, self._size)
 
     def __setitem__(self, place: int, record: bytes) -> None:
         full, last = self._parts
-        block, at = divmod(place, BLOCK)
+        block, at = divmod(place, self._most)
         target, first = full[block] if block < len(full) else last, at * self._size
         if isinstance(target, _Stored):
             target.write(first, record)
@@ -48,12 +48,12 @@ class Blocks:
         """All bytes, a block at a time."""
         full, last = self._parts
         for block in full:
-            yield _part(block, 0, BLOCK * self._size)
+            yield _part(block, 0, self._most * self._size)
         yield bytes(last)
 
     def append(self, record: bytes) -> None:
         full, last = self._parts
-        if len(last) == BLOCK * self._size:
+        if len(last) == self._most * self._size:
             block = _stored(last) if self._spill else last
             last = bytearray()
             self._parts = (*full, block), last

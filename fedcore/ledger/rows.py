@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.arrays import Matrix
-from fedcore.ledger.blocks import Blocks
+from fedcore.ledger.blocks import BLOCK, Blocks
 from fedcore.messages import DIGEST_BYTES
 
 _RECORD = struct.Struct(f"<QQQI{DIGEST_BYTES}s{DIGEST_BYTES}s")
 """Phase, round, number in the ledger, number of the event, digests of query and payload."""
+
+
+_ADDRESS = struct.Struct("<QQI")
+"""Phase, round and number of the events of a round of several silos."""
 
 
 class Row(NamedTuple):
@@ -41,6 +45,59 @@ class RoundRows(NamedTuple):
         """The row of the silo at this position."""
         found = self.query_digests[at], self.events[at], self.payload_digests[at]
         return Row(self.phase, self.round, *found, self.payloads[at].tobytes())
+
+
+class RoundLog:
+    """The rows of all releases of some silos over rounds with all of them, at 64 bytes a release.
+
+    One operation adds a round, so an interruption stores it for all silos or for none. `newest`: the last round, with
+    its bytes. Addresses grow.
+    """
+
+    def __init__(self, silos: int) -> None:
+        self._silos = silos
+        size = _ADDRESS.size + 2 * DIGEST_BYTES * silos
+        self._records = Blocks(size, True, max(1, BLOCK * _RECORD.size // size))
+        self._events: list[Sequence[GaussianRelease]] = []
+        self.newest: RoundRows | None = None
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def is_next(self, phase: int, round: int) -> bool:
+        """True if the address is after those of all rounds."""
+        return self.newest is None or (phase, round) > self.newest[:2]
+
+    def append(self, rows: RoundRows) -> None:
+        """Stores a round of all silos, whose address `is_next`."""
+        if not self._events or rows.events is not self._events[-1]:
+            self._events.append(rows.events)
+        address = _ADDRESS.pack(rows.phase, rows.round, len(self._events) - 1)
+        self._records.append(b"".join([address, *rows.query_digests, *rows.payload_digests]))
+        self.newest = rows
+
+    def place(self, phase: int, round: int) -> int | None:
+        """Place of the round with this address, from 0; None if there is none."""
+        place = bisect_left(range(len(self)), (phase, round), key=self._address)
+        return place if place < len(self) and self._address(place) == (phase, round) else None
+
+    def row(self, place: int, at: int) -> Row:
+        """The row of the silo at position `at` in the round at this place, without its bytes."""
+        record = self._records[place]
+        phase, round, events = _ADDRESS.unpack_from(record)
+        first = _ADDRESS.size + DIGEST_BYTES * at
+        second = first + DIGEST_BYTES * self._silos
+        digests = record[first : first + DIGEST_BYTES], record[second : second + DIGEST_BYTES]
+        return Row(phase, round, digests[0], self._events[events][at], digests[1], None)
+
+    def events(self, at: int) -> list[GaussianRelease]:
+        """The event of each release of the silo at this position; equal ones of one phase are the same object."""
+        numbers = (_ADDRESS.unpack_from(self._records[place])[2] for place in range(len(self)))
+        return [self._events[number][at] for number in numbers]
+
+    def _address(self, place: int) -> tuple[int, int]:
+        phase, round, _ = _ADDRESS.unpack_from(self._records[place])
+        return phase, round
 
 
 def check_row(row: Row) -> None:
@@ -101,17 +158,6 @@ class Rows:
     def is_next(self, phase: int, round: int) -> bool:
         """True if the address is after those of all rows."""
         return (phase, round) > self._last(len(self._records)) and self._sorted
-
-    def append(self, rows: RoundRows, at: int) -> bool:
-        """Stores row `at` of `rows`, without its bytes; False, and nothing stored, unless its address `is_next`."""
-        records, address = self._records, (rows.phase, rows.round)
-        count = len(records)
-        if not self._sorted or address <= (self._newest[1] if self._newest[0] == count else self._last(count)):
-            return False
-        event = self._number(rows.events[at])
-        records.append(_RECORD.pack(*address, 0, event, rows.query_digests[at], rows.payload_digests[at]))
-        self._newest = count + 1, address
-        return True
 
     def place(self, phase: int, round: int) -> int | None:
         """Place of the row at this address, from 0; None if there is none."""

@@ -28,7 +28,7 @@ def onto_ball(z: Vector, centre: Vector, radius: float) -> Vector:
 
 def _norm(offset: Vector) -> float:
     with np.errstate(over="ignore"):
-        return float(np.linalg.norm(offset))
+        return math.sqrt(offset.dot(offset))
 
 
 def _near(offset: Vector) -> Vector:

@@ -8,15 +8,15 @@ silo.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.errors import SiloError
-from fedcore.ledger.memory import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger, commit_round
 from fedcore.ledger.rows import RoundRows
 from fedcore.mechanisms.gaussian import SeededGaussian, numbered
 from fedcore.mechanisms.grid import GridGaussian
@@ -72,6 +72,7 @@ class Members:
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
         self.names = tuple(member.name for member in members)
+        self.ledgers = [member.ledger for member in members]
         self.shards = [member.shard for member in members]
         self.keys = [member.run.key for member in members]
         self.events = [shard.event for shard in self.shards]
@@ -79,13 +80,16 @@ class Members:
         self.noise = np.array([[shard.noise] for shard in self.shards])
         self.mechanism = SeededGaussian()
         self.stack: Stack | None = None
-        self.newest: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, found: Sequence[Member | None], phase: Phase) -> Members | None:
-        """The columns of these silos; None unless all are simulated and the method computes row by row."""
-        members = [member for member in found if member is not None]
-        if len(members) < max(2, len(found)) or not members[0].run.method.row_by_row or phase.schedule.at_most_once:
+    def of(cls, found: Iterable[Member | None], phase: Phase) -> Members | None:
+        """The columns of several silos; None unless all are simulated and the method computes row by row."""
+        members: list[Member] = []
+        for member in found:
+            if member is None or not member.run.method.row_by_row or phase.schedule.at_most_once:
+                return None
+            members.append(member)
+        if len(members) < 2:
             return None
         made = cls(members)
         if np.any(made.noise > 0) and not np.all(made.noise > 0):
@@ -94,17 +98,8 @@ class Members:
         made.stack = Stack.of({m.name: (m.run.answers[kind], m.shard) for m in members})
         return made
 
-    def are_next(self, query: Query) -> bool:
-        """True if none of these silos has answered this question's round, or a later one.
-
-        Where the ledgers' newest rows are of these columns, their address is the newest of each.
-        """
-        if self.newest is not None:
-            return (query.phase, query.round) > self.newest
-        return all(member.ledger.is_next(query.run, query.phase, query.round) for member in self.members)
-
-    def answers(self, query: Query, phase: Phase) -> Releases:
-        """The silos' releases, committed in their ledgers. Raises SiloError."""
+    def answers(self, query: Query, phase: Phase, whole: bool) -> Releases:
+        """The silos' releases, committed in their ledgers. `whole`: as in `commit_round`. Raises SiloError."""
         first = self.members[0]
         digests = list(query.digests(self.names).values())
         view = RoundColumns(self, query, digests, phase)
@@ -118,14 +113,45 @@ class Members:
         message.flags.writeable = False
         payloads = [hashlib.sha256(row.data).digest() for row in message]
         rows = RoundRows(query.phase, query.round, digests, self.events, payloads, message)
-        self.newest = None  # an interruption leaves some ledgers a round behind the others
-        for at, member in enumerate(self.members):
-            member.ledger.commit_in_round(query.run, rows, at, member.run.lease)
-        self.newest = query.phase, query.round
+        commit_round(self.ledgers, query.run, rows, first.run.lease, whole)
         return Releases(query.phase, query.round, self.names, digests, message)
 
     def _own(self, query: Query, key: str) -> Matrix:
         return np.array([query.own[name][key] for name in self.names])
+
+
+class Columns:
+    """One run's rounds in columns at a site: `Members` by kind of round, within one phase."""
+
+    def __init__(self) -> None:
+        self._key: tuple[Any, ...] = ()
+        self._members: dict[int, Members | None] = {}
+        self._newest: tuple[int, int] | None = None
+
+    def answered_alone(self) -> None:
+        """Takes note that silos of the run get rows by themselves."""
+        self._newest = None
+
+    def members(self, key: tuple[Any, ...], kind: int, made: Callable[[], Members | None]) -> Members | None:
+        """The members for this kind of round. `key`: with another one, silos and shards are others too."""
+        if key != self._key:
+            self._key, self._members = key, {}
+        if kind not in self._members:
+            self._members[kind] = made()
+        return self._members[kind]
+
+    def answers(self, query: Query, phase: Phase, members: Members, whole: bool) -> Releases | None:
+        """The releases of members, of which none has answered this question's round or a later one; else None."""
+        at = query.phase, query.round
+        # Where the newest rows are of these columns, their address is the newest of each silo.
+        if self._newest is not None and not at > self._newest:
+            return None
+        if self._newest is None and not all(ledger.is_next(query.run, *at) for ledger in members.ledgers):
+            return None
+        self._newest = None  # an interruption may leave some ledgers a round behind
+        found = members.answers(query, phase, whole)
+        self._newest = at
+        return found
 
 
 def _is_matrix(message: object, shape: tuple[int, int]) -> bool:

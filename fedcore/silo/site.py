@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Forms, RoundQuestion, checked_phase
 from fedcore.silo.refusal import rebuilt, with_public_errors
 from fedcore.silo.simulated import simulated_losses
-from fedcore.silo.simulated_round import Members
+from fedcore.silo.simulated_round import Columns, Members
 from fedcore.silo.site_log import SiteLog
 
 MOST_OPEN = 256
@@ -62,7 +61,7 @@ class Site:
         guarded = any(silo.guarded for silo in self._silos.values())
         self._effort = MOST_EFFORT if guarded else MOST_SIMULATED_EFFORT
         self._approved: dict[str, tuple[Plan, Forms]] = {}
-        self._members: dict[str, tuple[tuple[Any, ...], Members | None]] = {}
+        self._columns: dict[str, Columns] = {}
         self._outbox = Outbox(self._first, carrier)
         self.leases = Leases(self._first)
         self._log = None if log is None else with_public_errors(self._first, SiteLog, self._first, log)
@@ -110,7 +109,7 @@ class Site:
             self.leases.refuse_older(agreement.run, lease)
             self.leases.fence(agreement.run, lease)
             self._approved[agreement.run] = (plan, forms)
-            self._members.pop(agreement.run, None)
+            self._columns.pop(agreement.run, None)
         finally:
             if agreement.run not in self._approved:
                 self.forget_run(agreement.run)
@@ -120,7 +119,7 @@ class Site:
     def restore(self, run: str, receipts: bytes, lease: int = 0) -> None:
         """Gives memory ledgers the receipts that the driver stored; durable ledgers ignore them."""
         plan, _ = self._run(run, lease)
-        self._members.pop(run, None)
+        self._columns.pop(run, None)
         by_silo: dict[str, list[tuple[Receipt, GaussianRelease]]] = {}
         for receipt in rebuilt(self._first, "receipts", receipts_of, receipts):
             if not plan.has(receipt.phase, receipt.round):
@@ -174,13 +173,8 @@ class Site:
         releases = []
         # A warning turned into an exception would be an outcome that depends on records.
         with np.errstate(all="ignore"):
-            members = None if failures is not None or self._log is not None else self._in_columns(query, names, phase)
-            if members is not None and members.are_next(query):
-                found = members.answers(query, phase)
-                for name in names:
-                    self._silos[name].computed += 1
+            if failures is None and self._log is None and (found := self._in_columns(query, names, phase)) is not None:
                 return found
-            self._members.pop(query.run, None)  # their ledgers get rows that no columns know
             digests = query.digests(names)
             for name in names:
                 arrays = query.arrays_for(name)
@@ -201,18 +195,26 @@ class Site:
             self._log.note("end", question, name, self._silos[name].computed)
         return release
 
-    def _in_columns(self, query: Query, names: list[str], phase: Phase) -> Members | None:
-        """These silos, if they answer this round's kind of question in columns."""
-        block = query.round if phase.schedule.fresh_blocks else 0
+    def _in_columns(self, query: Query, names: list[str], phase: Phase) -> Releases | None:
+        """The releases of these silos where they answer in columns; None where each answers by itself."""
+        columns = self._columns.setdefault(query.run, Columns())
         kind = self._approved[query.run][0].phases[query.phase - 1].kind(query.round)
-        key = (query.phase, kind, block, tuple(names))
-        known, members = self._members.get(query.run, (None, None))
-        if known != key:
+
+        def made() -> Members | None:
             question = RoundQuestion(query.run, query.phase, query.round, query.arrays, b"")
-            each = [with_public_errors(name, self._silos[name].member, question, phase) for name in names]
-            members = Members.of(each, phase)
-            self._members[query.run] = key, members
-        return members
+            return Members.of(
+                (with_public_errors(name, self._silos[name].member, question, phase) for name in names), phase
+            )
+
+        block = query.round if phase.schedule.fresh_blocks else 0
+        members = columns.members((query.phase, block, tuple(names)), kind, made)
+        found = None if members is None else columns.answers(query, phase, members, len(names) == len(self.silos))
+        if found is None:
+            columns.answered_alone()
+            return None
+        for name in names:
+            self._silos[name].computed += 1
+        return found
 
     @alone
     def accounts(self, run: str, lease: int = 0) -> list[SiloAccount]:
@@ -250,7 +252,7 @@ class Site:
             raise SiloError(self._first, "plan", "it has not approved a run of this id")
         self._approved.pop(run, None)
         self._outbox.forget(run)
-        self._members.pop(run, None)
+        self._columns.pop(run, None)
         self.leases.forget(run)
         for silo in self._silos.values():
             silo.forget_run(run)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.ledger.memory import MemoryLedger
-from fedcore.messages import Query
+from fedcore.ledger.rows import RoundLog, Rows
 from fedcore.silo.keys import SecretKeys, SeededKeys
 from fedcore.silo.simulated_round import Members, RoundColumns
 from tests.contract.methods import named
@@ -18,9 +17,9 @@ def counted(monkeypatch):
     """Rounds that were answered in columns."""
     answers, rounds = Members.answers, []
 
-    def noted(self, query, phase):
+    def noted(self, query, phase, whole):
         rounds.append((query.phase, query.round))
-        return answers(self, query, phase)
+        return answers(self, query, phase, whole)
 
     monkeypatch.setattr(Members, "answers", noted)
     return rounds
@@ -58,31 +57,38 @@ def test_silos_with_secret_keys_answer_by_themselves(asker, federate, toy, count
     assert not counted
 
 
-def test_a_round_that_stopped_halfway_is_repeated(federate, toy, mbsgd, counted, monkeypatch):
-    whole = [list(releases) for _, releases, _ in federate(mbsgd, toy).play()]
-    federation = federate(mbsgd, toy)
-    ledgers = [silo.ledger for silo in federation.silos.values()]
-    commit, stops = MemoryLedger.commit_in_round, [(1, 2)]
-
-    def interrupted(self, run, rows, at, lease):
-        if stops == [(at, rows.round)]:
-            stops.clear()
-            raise KeyboardInterrupt
-        commit(self, run, rows, at, lease)
-
-    monkeypatch.setattr(MemoryLedger, "commit_in_round", interrupted)
+@pytest.mark.parametrize("participants, where", [(3, (RoundLog, "append")), (2, (Rows, "put"))])
+def test_a_round_that_was_interrupted_is_repeated(federate, toy, mbsgd, counted, monkeypatch, participants, where):
+    whole = federate(mbsgd, toy, participants=participants).play()
+    expected = [(query, list(releases)) for query, releases, _ in whole]
+    counted.clear()
+    federation = federate(mbsgd, toy, participants=participants)
     _, _, state = next(federation.play())
     question = federation.context.query(state)
-    with pytest.raises(KeyboardInterrupt):
-        federation.ask(question)
-    assert [len(ledger.rows("run")) for ledger in ledgers] == [2, 1, 1]
-    counted.clear()
-    repeated = federation.ask(Query.from_bytes(question.to_bytes()))
-    assert not counted and [len(ledger.rows("run")) for ledger in ledgers] == [2, 2, 2]
-    assert [each.payload.tobytes() for each in repeated] == [each.payload.tobytes() for each in whole[1]]
-    state = federation.context.fold(state, question, repeated)
-    federation.ask(federation.context.query(state))
-    assert counted == [(1, 3)]
+    before = {name: len(silo.ledger.rows("run")) for name, silo in federation.silos.items()}
+    store, calls = getattr(*where), []
+
+    def interrupted(self, rows):
+        calls.append(rows)
+        if len(calls) == 4 - participants:  # the only call for all silos; the second silo's call
+            raise KeyboardInterrupt
+        return store(self, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*where, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            federation.ask(question)
+    after = {name: len(silo.ledger.rows("run")) for name, silo in federation.silos.items()}
+    halfway = {question.participants[0]} if participants == 2 else set()
+    assert after == {name: count + (name in halfway) for name, count in before.items()}
+    for query, releases in expected[1:3]:
+        found = federation.ask(question)
+        assert (question.to_bytes(), found.silos) == (query.to_bytes(), query.participants)
+        assert [each[:5] for each in found] == [each[:5] for each in releases]
+        assert [each.payload.tobytes() for each in found] == [each.payload.tobytes() for each in releases]
+        state = federation.context.fold(state, question, found)
+        question = federation.context.query(state)
+    assert counted == [(1, round) for round in ((1, 2, 2, 3) if participants == 3 else (1, 2, 3))]
 
 
 def test_closed_runs_and_older_leases_are_refused(federate, toy, mbsgd):

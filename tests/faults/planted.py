@@ -32,13 +32,14 @@ class Step:
     ledger: str = "both"
 
 
-_SQLITE, _MEMORY = "fedcore.ledger.sqlite", "fedcore.ledger.memory"
+_SQLITE, _ROUND = "fedcore.ledger.sqlite", "fedcore.silo.simulated_round"
 RELEASE = {
     "before the cap check": Step(f"{_SQLITE}:admit", ledger="sqlite"),
     "after the cap check, before its commit": Step(f"{_SQLITE}:admit", "after", "sqlite"),
     "approval committed, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
     "run approved by one silo": Step("fedcore.silo.private_silo:PrivateSilo.approve", "after"),
-    "before the gradient": Step("fedcore.silo.round_view:RoundView.ask"),
+    "before the gradient": Step("fedcore.silo.round_view:RoundView.ask", ledger="sqlite"),
+    "before the gradients of a site": Step(f"{_ROUND}:RoundColumns.ask", ledger="memory"),
     "before the noise": Step("fedcore.mechanisms.gaussian:SeededGaussian.rows"),
     "after the noise": Step("fedcore.mechanisms.gaussian:SeededGaussian.rows", "after"),
     "before the noise on the grid": Step("fedcore.mechanisms.grid:GridGaussian.noised", ledger="guarded"),
@@ -47,9 +48,9 @@ RELEASE = {
     "in the transaction, before COMMIT": Step(f"{_SQLITE}:SqliteLedger._append", "after", "sqlite"),
     "after COMMIT, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
     "after the anchor": Step(f"{_SQLITE}:SqliteLedger.commit", "after", "sqlite"),
-    "before the commit in memory": Step(f"{_MEMORY}:MemoryLedger.commit_in_round", ledger="memory"),
-    "after the commit in memory": Step(f"{_MEMORY}:MemoryLedger.commit_in_round", "after", "memory"),
-    "one silo committed, others to come": Step("fedcore.silo.private_silo:PrivateSilo.answer", "after"),
+    "before the commit in memory": Step(f"{_ROUND}:commit_round", ledger="memory"),
+    "after the commit in memory": Step(f"{_ROUND}:commit_round", "after", "memory"),
+    "one silo committed, others to come": Step("fedcore.silo.private_silo:PrivateSilo.answer", "after", "sqlite"),
     "before the send": Step("fedcore.silo.site:Site.answer", "after inside"),
     "after the send": Step("fedcore.silo.site:Site.answer", "after"),
 }
@@ -114,9 +115,9 @@ def _victim() -> int:
 
 
 def _log_sends(bundle: bytes) -> None:
-    """Reads the answer as a stranger would: a JSON line, a digest of 32 bytes per silo, then a payload per silo."""
-    head, _, rest = bundle.partition(b"\n")
-    phase, round, silos = json.loads(head)
+    """Reads the answer as a stranger would: two JSON lines, a digest of 32 bytes per silo, then a payload per silo."""
+    address, names, rest = bundle.split(b"\n", 2)
+    (phase, round), silos = json.loads(address), json.loads(names)
     size = len(rest) // len(silos) - 32 if silos else 0
     payloads = [rest[32 * len(silos) + size * at :][:size] for at in range(len(silos))]
     sent = zip(silos, payloads, strict=True)

@@ -225,8 +225,8 @@ class Oracle:
     def answered(self, query: bytes, bundle: bytes, ledgers: dict[str, Any]) -> int:
         """Checks an answer against everything before it; returns the number of its releases."""
         run, _, phase, round, names = json.loads(query.partition(b"\n")[0])
-        head, _, rest = bundle.partition(b"\n")
-        its_phase, its_round, silos = json.loads(head)
+        address, listed, rest = bundle.split(b"\n", 2)
+        (its_phase, its_round), silos = json.loads(address), json.loads(listed)
         assert [its_phase, its_round] == [phase, round]
         assert silos == [name for name in names if name in ledgers] and len(set(silos)) == len(silos)
         if not silos:

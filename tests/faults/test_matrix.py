@@ -154,7 +154,7 @@ def accounts(folder: Path) -> dict[str, dict]:
     return found
 
 
-def occurrences(step: str, full: bool) -> list[int]:
+def occurrences(step: str, ledger: str, full: bool) -> list[int]:
     """Numbers of the killed occurrences: one in the middle of phase 2, and with `full` the first and the last too."""
     per_round, per_silo_round = sum(PHASES), sum(PHASES) * SILOS
     once = {
@@ -168,7 +168,8 @@ def occurrences(step: str, full: bool) -> list[int]:
         "closed, before the result": 1,
         "between two result files": 2,
     }
-    of_rounds = {"before the send", "after the send", *DRIVER} - set(once)
+    # Silos with ledgers in memory answer a round in columns.
+    of_rounds = (set(RELEASE) if ledger == "memory" else {"before the send", "after the send"}) | set(DRIVER)
     if step in once:
         return [1, once[step]] if full and once[step] > 1 else [once[step]]
     # Where the ledger itself is wrapped, the silos' openings and approvals come first. An approval's transaction also
@@ -221,8 +222,8 @@ def cells(full: bool):
     for step, place in STEPS.items():
         for ledger in ("memory", "sqlite", "guarded"):
             if (step in GUARDED) if ledger == "guarded" else place.ledger in ("both", ledger):
-                bounded = occurrences(step, False) if ledger not in BOUNDED or step in BOUNDED[ledger] else []
-                for count in occurrences(step, full):
+                bounded = occurrences(step, ledger, False) if ledger not in BOUNDED or step in BOUNDED[ledger] else []
+                for count in occurrences(step, ledger, full):
                     marks = [] if count in bounded else [pytest.mark.slow, pytest.mark.minutes, pytest.mark.hours]
                     yield pytest.param(step, ledger, count, marks=marks, id=f"{step}-{ledger}-{count}")
 

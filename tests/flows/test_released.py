@@ -29,7 +29,6 @@ from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.home import Home
 from fedcore.ledger.account import account
-from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.sensitivity.moments import unpacked
 from flows import training as driving
@@ -42,6 +41,7 @@ from flows.sweep_budget import sweep_totals
 from tasks import statistics as releasing
 from tasks.run_file import read_receipts
 from tasks.run_store import RunStore
+from tests.commits import noted
 from tests.flows.driving import run
 from tests.gaussian_curve import epsilon_by_hand
 from tests.patience import HANGS
@@ -71,17 +71,8 @@ def home(tmp_path):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """Number of answers that each silo committed, by run and address, counted by every ledger as it commits."""
-    seen: list[tuple[str, str, int, int]] = []
-    for kind in (MemoryLedger, SqliteLedger):
-        commit = kind.commit
-
-        def counted(self, of, row, lease=0, commit=commit):
-            commit(self, of, row, lease)
-            seen.append((of.partition("-")[0], getattr(self, "silo", None) or self._silo, row.phase, row.round))
-
-        monkeypatch.setattr(kind, "commit", counted)
-    return seen
+    """The answers that silos commit, as they commit them."""
+    return noted(monkeypatch)
 
 
 @pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["guarded"], ["sqlite"]))
@@ -278,7 +269,7 @@ def test_guarded_silos_keep_their_secret_release_over_a_kill(home, answers):
     mean, _ = released_moments(home, made)
     weighted = sum(n * vector for vector, n in sent.values()) / sum(n for _, n in sent.values())
     np.testing.assert_allclose(mean, weighted[:64] / 4.0, rtol=1e-12)
-    assert len([each for each in answers if each[0] == "statistics"]) == 25
+    assert len([each for each in answers if each.run.startswith("statistics-")]) == 25
 
 
 def test_cells_that_differ_in_training_share_one_release_and_the_sweep_counts_it_once(home, answers):
@@ -293,7 +284,7 @@ def test_cells_that_differ_in_training_share_one_release_and_the_sweep_counts_it
     session.close()
     assert len({result.run for result in results}) == 4
     assert {result.statistics for result in results} == {statistics_id(cells[0])}
-    assert len([each for each in answers if each[0] == "statistics"]) == 25
+    assert len([each for each in answers if each.run.startswith("statistics-")]) == 25
     for total in sweep_totals(home, cells):
         assert (total.cells, total.without_noise, total.statistics) == (4, 0, 1)
         mus = [mu_of(epsilon, total.delta) for epsilon in (3, 2, 2, 1, 2)]
@@ -409,7 +400,7 @@ def test_other_code_goes_on_with_a_release_that_was_begun(home, answers, monkeyp
             run(home, made)
     monkeypatch.setattr(releasing, "versions", lambda: {"arithmetic": "7"})
     assert run(home, made).epsilon_statistics == pytest.approx(3)
-    assert len([each for each in answers if each[0] == "statistics"]) == 25
+    assert len([each for each in answers if each.run.startswith("statistics-")]) == 25
 
 
 def test_a_ledger_that_forgets_needs_the_same_code_until_its_release_is_finished(home, answers, monkeypatch):
@@ -422,11 +413,11 @@ def test_a_ledger_that_forgets_needs_the_same_code_until_its_release_is_finished
         with pytest.raises(InputError, match="asked for with arithmetic"):
             run(home, config())
     run(home, config())
-    answered = len([each for each in answers if each[0] == "statistics"])
+    answered = len([each for each in answers if each.run.startswith("statistics-")])
     # Any code can use a finished result: that is post-processing.
     monkeypatch.setattr(releasing, "versions", lambda: {"arithmetic": "7"})
     assert run(home, config(repetition=1)).epsilon_statistics == pytest.approx(3)
-    assert len([each for each in answers if each[0] == "statistics"]) == answered
+    assert len([each for each in answers if each.run.startswith("statistics-")]) == answered
 
 
 def test_two_drivers_do_not_release_at_once(home):

@@ -24,7 +24,7 @@ from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.home import Home
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.messages import Release
+from fedcore.messages import Releases
 from flows.commands.app import app
 from flows.driver.session import Session
 from flows.runs import read_run
@@ -332,14 +332,13 @@ def test_on_dask_the_release_and_the_run_have_the_bits_of_one_process(tmp_path, 
 
 
 def test_each_silo_sends_one_number_before_training(home, files, monkeypatch):
-    sent, new = [], Release.__new__
+    sent, to_bytes = [], Releases.to_bytes
 
-    def noting(cls, *fields):
-        made = new(cls, *fields)
-        sent.append((made.silo, len(made.payload)))
-        return made
+    def noting(releases):
+        sent.extend((silo, len(payload)) for silo, payload in zip(releases.silos, releases.payloads, strict=True))
+        return to_bytes(releases)
 
-    monkeypatch.setattr(Release, "__new__", noting)
+    monkeypatch.setattr(Releases, "to_bytes", noting)
     session = Session(home)
     session.experiment(config(files))
     session.close()

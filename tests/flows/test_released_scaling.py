@@ -22,12 +22,12 @@ from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.home import Home
 from fedcore.ledger.account import account
-from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from flows.driver.session import Session
 from flows.runs import statistics_path
 from flows.sweep_budget import sweep_totals
 from tasks.run_store import RunStore
+from tests.commits import noted
 from tests.flows.driving import run
 from tests.gaussian_curve import epsilon_by_hand
 
@@ -184,14 +184,7 @@ def test_without_noise_records_are_whitened_by_all_of_their_correlations(home, f
 
 
 def test_cells_that_differ_in_training_share_one_release_and_a_sweep_counts_it_once(home, files, monkeypatch):
-    seen = []
-    commit = MemoryLedger.commit
-
-    def counted(self, of, row, *lease):
-        commit(self, of, row, *lease)
-        seen.append(of.partition("-")[0])
-
-    monkeypatch.setattr(MemoryLedger, "commit", counted)
+    seen = noted(monkeypatch)
     cells = [
         config(files),
         config(files, {"limit": 2.0}),
@@ -203,7 +196,7 @@ def test_cells_that_differ_in_training_share_one_release_and_a_sweep_counts_it_o
     ids = [statistics_id(cell) for cell in cells]
     assert len(set(ids[:5])) == 1 and ids[5] != ids[0]
     results = [run(home, cell) for cell in cells]
-    assert seen.count("statistics") == 2 * len(N)
+    assert sum(each.run.startswith("statistics-") for each in seen) == 2 * len(N)
     north = next(total for total in sweep_totals(home, cells, results) if total.silo == "north")
     assert (north.cells, north.statistics) == (6, 2)  # one account, whatever the cells
 

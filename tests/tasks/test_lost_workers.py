@@ -167,18 +167,18 @@ def test_a_lost_connection_to_a_worker_that_lives_costs_a_second_holder_and_noth
     preload, answering, cut = (tmp_path / name for name in ("waiting.py", "answering", "cut"))
     preload.write_text(f"""
 import pathlib, time
-import fedcore.silo.private_silo
+import fedcore.messages, fedcore.silo.site
 def dask_setup(worker):
-    real = fedcore.silo.private_silo.PrivateSilo.answer
-    def answer(silo, query, phase):
-        given = real(silo, query, phase)
-        if silo.name == "silo-003" and query.round == 3 and not pathlib.Path({str(cut)!r}).exists():
+    real = fedcore.silo.site.Site._answers
+    def answers(site, query, *rest):
+        given = real(site, query, *rest)
+        if "silo-003" in site.silos and query.round == 3 and not pathlib.Path({str(cut)!r}).exists():
             pathlib.Path({str(answering)!r}).touch()
             while not pathlib.Path({str(cut)!r}).exists():
                 time.sleep(0.01)
             time.sleep(0.3)  # the second holder comes meanwhile
         return given
-    fedcore.silo.private_silo.PrivateSilo.answer = answer
+    fedcore.silo.site.Site._answers = answers
 """)
     made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": ledger}, participation={})
     expected = train(made, made.in_process(LedgerFolders.below(tmp_path / "alone")))
