@@ -140,17 +140,18 @@ class Columns:
             self._members[kind] = made()
         return self._members[kind]
 
-    def answers(self, query: Query, phase: Phase, members: Members, whole: bool) -> Releases | None:
-        """The releases of members, of which none has answered this question's round or a later one; else None."""
+    def are_next(self, query: Query, members: Members) -> bool:
+        """True if none of the members has answered this question's round, or a later one."""
         at = query.phase, query.round
-        # Where the newest rows are of these columns, their address is the newest of each silo.
-        if self._newest is not None and not at > self._newest:
-            return None
-        if self._newest is None and not all(ledger.is_next(query.run, *at) for ledger in members.ledgers):
-            return None
+        if self._newest is not None:  # the newest rows are of these columns
+            return at > self._newest
+        return all(ledger.is_next(query.run, *at) for ledger in members.ledgers)
+
+    def answers(self, query: Query, phase: Phase, members: Members, whole: bool) -> Releases:
+        """The releases of members that `are_next`, committed. `whole`: as in `commit_round`. Raises SiloError."""
         self._newest = None  # an interruption may leave some ledgers a round behind
         found = members.answers(query, phase, whole)
-        self._newest = at
+        self._newest = query.phase, query.round
         return found
 
 

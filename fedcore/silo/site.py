@@ -173,7 +173,7 @@ class Site:
         releases = []
         # A warning turned into an exception would be an outcome that depends on records.
         with np.errstate(all="ignore"):
-            if failures is None and self._log is None and (found := self._in_columns(query, names, phase)) is not None:
+            if failures is None and (found := self._in_columns(query, names, phase)) is not None:
                 return found
             digests = query.digests(names)
             for name in names:
@@ -188,11 +188,9 @@ class Site:
         return Releases.of(query, releases)
 
     def _answer(self, name: str, question: RoundQuestion, phase: Phase) -> Release:
-        if self._log is not None:
-            self._log.note("begin", question, name, self._silos[name].computed)
+        self._note("begin", question, [name])
         release = with_public_errors(name, self._silos[name].answer, question, phase)
-        if self._log is not None:
-            self._log.note("end", question, name, self._silos[name].computed)
+        self._note("end", question, [name])
         return release
 
     def _in_columns(self, query: Query, names: list[str], phase: Phase) -> Releases | None:
@@ -208,13 +206,20 @@ class Site:
 
         block = query.round if phase.schedule.fresh_blocks else 0
         members = columns.members((query.phase, block, tuple(names)), kind, made)
-        found = None if members is None else columns.answers(query, phase, members, len(names) == len(self.silos))
-        if found is None:
+        if members is None or not columns.are_next(query, members):
             columns.answered_alone()
             return None
+        self._note("begin", query, names)
+        found = columns.answers(query, phase, members, whole=len(names) == len(self.silos))
         for name in names:
             self._silos[name].computed += 1
+        self._note("end", query, names)
         return found
+
+    def _note(self, step: str, query: Query | RoundQuestion, names: Iterable[str]) -> None:
+        if self._log is not None:
+            for name in names:
+                self._log.note(step, query, name, self._silos[name].computed)
 
     @alone
     def accounts(self, run: str, lease: int = 0) -> list[SiloAccount]:

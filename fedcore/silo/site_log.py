@@ -8,6 +8,7 @@ import weakref
 from pathlib import Path
 
 from fedcore.errors import SiloError
+from fedcore.messages import Query
 from fedcore.silo.question import RoundQuestion
 
 
@@ -18,7 +19,7 @@ class SiteLog:
         self._file = _opened(silo, path)
         self._closing = weakref.finalize(self, os.close, self._file)
 
-    def note(self, step: str, question: RoundQuestion, silo: str, computed: int) -> None:
+    def note(self, step: str, question: Query | RoundQuestion, silo: str, computed: int) -> None:
         """Appends process, `step` (begin or end), address of the question, silo and its number of computed answers.
 
         Raises SiloError if the line cannot be written.
