@@ -30,6 +30,11 @@ def is_vector(value: object, dim: int) -> bool:
     return type(value) is np.ndarray and value.dtype == np.float64 and value.shape == (dim,)
 
 
+def is_matrix(value: object, shape: tuple[int, int]) -> bool:
+    """Checks for a plain array of this shape of float64."""
+    return type(value) is np.ndarray and value.dtype == np.float64 and value.shape == shape
+
+
 def pack(arrays: Arrays) -> bytes:
     """Byte form of named float64 arrays: for each, by name, length-prefixed name, shape and data.
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.silo import simulated_round
+from fedcore.silo.columns import members
 
 
 class Commit(NamedTuple):
@@ -31,11 +31,11 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[Commit]:
             seen.append(Commit(run, getattr(self, "silo", None) or self._silo, row.phase, row.round))
 
         monkeypatch.setattr(kind, "commit", counted)
-    of_all = simulated_round.commit_round
+    of_all = members.commit_round
 
     def counted_round(ledgers, run, rows, *rest):
         of_all(ledgers, run, rows, *rest)
         seen.extend(Commit(run, ledger._silo, rows.phase, rows.round) for ledger in ledgers)
 
-    monkeypatch.setattr(simulated_round, "commit_round", counted_round)
+    monkeypatch.setattr(members, "commit_round", counted_round)
     return seen

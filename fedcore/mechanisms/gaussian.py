@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Protocol
 
-from fedcore.arrays import Vector
+from fedcore.arrays import Matrix, Vector
 from fedcore.draws.normal import normals
 from fedcore.draws.philox import Philox
+
+MOST_AT_ONCE = 1 << 16
+"""Numbers of one pass of noise over several answers, at most: half a megabyte."""
 
 
 def round_address(phase: int, round: int) -> bytes:
@@ -64,3 +67,30 @@ class SeededGaussian:
         """Normals (draws, size) of each run key and context, in one pass: each row equals that of `draw`."""
         keys = [blake2b(context, key=run_key, digest_size=16).digest() for run_key, context in keyed]
         return normals(self._philox.first(keys, size))
+
+
+class NoiseAhead:
+    """The noise of simulated silos in a round, drawn for several of its answers in one pass.
+
+    `keys`: of the silos' runs. `address`: of the round. `answers`: of a silo. Every row is that of `SeededGaussian`.
+    """
+
+    def __init__(self, keys: Sequence[bytes], address: bytes, answers: int) -> None:
+        self._keys, self._address, self._answers = keys, address, answers
+        self._ahead: dict[tuple[int, int], Matrix] = {}
+
+    def rows(self, ask: int, length: int) -> Matrix:
+        """Normals (silos, length) of an answer, in an array that the caller owns. `ask`: its number, from 1."""
+        found = self._ahead.pop((ask, length), None)
+        if found is not None:
+            return found
+        at_once = max(1, MOST_AT_ONCE // (len(self._keys) * length))
+        asks = range(ask, max(ask, min(self._answers, ask - 1 + at_once)) + 1)
+        keyed = [(key, context) for context in (numbered(self._address, each) for each in asks) for key in self._keys]
+        drawn = SeededGaussian().rows(keyed, length).reshape(-1, len(self._keys), length)
+        self._ahead.update(zip(((each, length) for each in asks), drawn, strict=True))
+        return self._ahead.pop((ask, length))
+
+    def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
+        """As `SeededGaussian.draw`, of one silo in its order of answers."""
+        return self.rows(int.from_bytes(context[-8:], "little"), total.size)[0].reshape(total.shape)

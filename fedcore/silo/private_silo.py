@@ -33,13 +33,13 @@ from fedcore.silo.agreement import terms
 from fedcore.silo.answers import ANSWERS, Shard, rows_of
 from fedcore.silo.approval import charge_of, check_agreed, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
+from fedcore.silo.columns.group import Member
 from fedcore.silo.keys import Keys
 from fedcore.silo.lease import check_number
 from fedcore.silo.policies.policy import Policy
 from fedcore.silo.policies.policy_in_force import Clock, PolicyInForce, utc_now
 from fedcore.silo.question import RoundQuestion
 from fedcore.silo.round_view import RoundView
-from fedcore.silo.simulated_round import Member
 
 
 class PrivateSilo:

@@ -26,13 +26,13 @@ from fedcore.planning.plan import Plan
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.account import SiloAccount, account
 from fedcore.silo.agreement import Agreement, own_plan
+from fedcore.silo.columns.members import Columns, Members
 from fedcore.silo.lease import Leases
 from fedcore.silo.outbox import Outbox, send_sealed
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Forms, RoundQuestion, checked_phase
 from fedcore.silo.refusal import rebuilt, with_public_errors
 from fedcore.silo.simulated import simulated_losses
-from fedcore.silo.simulated_round import Columns, Members
 from fedcore.silo.site_log import SiteLog
 
 MOST_OPEN = 256

@@ -18,9 +18,10 @@ from fedcore.algorithms import METHODS
 from fedcore.data.records import Records
 from fedcore.experiment.stored import binding
 from fedcore.losses import Logistic
+from fedcore.mechanisms import gaussian
 from fedcore.mechanisms.gaussian import numbered
 from fedcore.planning.plan import Plan
-from fedcore.silo import round_view, simulated_round
+from fedcore.silo import round_view
 from fedcore.silo.keys import secret, seeded
 from tests.contract import golden as golden_module
 from tests.contract.golden import CLOSE, COMMAND, KINDS, PLAN, Case, computed, differences, faults, main
@@ -109,7 +110,7 @@ def test_nothing_is_touched_where_nothing_changes(golden):
 
 
 def test_an_address_of_noise_or_samples_that_changes_is_found(golden, monkeypatch):
-    for where in (round_view, simulated_round):
+    for where in (round_view, gaussian):
         monkeypatch.setattr(where, "numbered", lambda address, ask: numbered(address, ask)[::-1])
     assert touched(golden) == {"first answers", "first guarded answers", "courses"}
 

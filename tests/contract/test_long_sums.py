@@ -33,11 +33,11 @@ from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import ANSWERS, Shard
 from fedcore.silo.approval import check_answers
+from fedcore.silo.columns.group import Stack
 from fedcore.silo.keys import SecretKeys
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import RoundQuestion
 from fedcore.silo.round_view import RoundView
-from fedcore.silo.simulated_round import Stack
 from fedcore.silo.site import Site
 from fedcore.summation import BLOCK, UNIT, rho
 from tests.contract import test_answers

@@ -97,7 +97,7 @@ def test_modules_files_and_classes_are_found_on_the_pages():
     "dotted, there",
     [
         ("fedcore.train", True),
-        ("fedcore.silo.simulated_round", True),
+        ("fedcore.silo.columns.group", True),
         ("fedcore.audit.audited_silo.AuditedSilo", True),
         ("fedcore.ledger.state.LedgerState", True),
         ("fedcore.audit.subject.Subject", False),

@@ -32,14 +32,14 @@ class Step:
     ledger: str = "both"
 
 
-_SQLITE, _ROUND = "fedcore.ledger.sqlite", "fedcore.silo.simulated_round"
+_SQLITE, _ROUND = "fedcore.ledger.sqlite", "fedcore.silo.columns.members"
 RELEASE = {
     "before the cap check": Step(f"{_SQLITE}:admit", ledger="sqlite"),
     "after the cap check, before its commit": Step(f"{_SQLITE}:admit", "after", "sqlite"),
     "approval committed, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
     "run approved by one silo": Step("fedcore.silo.private_silo:PrivateSilo.approve", "after"),
     "before the gradient": Step("fedcore.silo.round_view:RoundView.ask", ledger="sqlite"),
-    "before the gradients of a site": Step(f"{_ROUND}:RoundColumns.ask", ledger="memory"),
+    "before the gradients of a site": Step("fedcore.silo.columns.matrix_view:MatrixView.ask", ledger="memory"),
     "before the noise": Step("fedcore.mechanisms.gaussian:SeededGaussian.rows"),
     "after the noise": Step("fedcore.mechanisms.gaussian:SeededGaussian.rows", "after"),
     "before the noise on the grid": Step("fedcore.mechanisms.grid:GridGaussian.noised", ledger="guarded"),

@@ -10,7 +10,7 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.losses import Absolute, Hinge, Huber, Logistic, Moreau, Squared
 from fedcore.models import Linear, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, linear
 from fedcore.silo.answers import Gradient, Moments, Shard
-from fedcore.silo.simulated_round import Stack
+from fedcore.silo.columns.group import Stack
 
 LOSSES = {
     "logistic": Logistic(),
