@@ -75,8 +75,8 @@ class NoiseAhead:
     `keys`: of the silos' runs. `address`: of the round. `answers`: of a silo. Every row is that of `SeededGaussian`.
     """
 
-    def __init__(self, keys: Sequence[bytes], address: bytes, answers: int) -> None:
-        self._keys, self._address, self._answers = keys, address, answers
+    def __init__(self, mechanism: SeededGaussian, keys: Sequence[bytes], address: bytes, answers: int) -> None:
+        self._mechanism, self._keys, self._address, self._answers = mechanism, keys, address, answers
         self._ahead: dict[tuple[int, int], Matrix] = {}
 
     def rows(self, ask: int, length: int) -> Matrix:
@@ -87,7 +87,7 @@ class NoiseAhead:
         at_once = max(1, MOST_AT_ONCE // (len(self._keys) * length))
         asks = range(ask, max(ask, min(self._answers, ask - 1 + at_once)) + 1)
         keyed = [(key, context) for context in (numbered(self._address, each) for each in asks) for key in self._keys]
-        drawn = SeededGaussian().rows(keyed, length).reshape(-1, len(self._keys), length)
+        drawn = self._mechanism.rows(keyed, length).reshape(-1, len(self._keys), length)
         self._ahead.update(zip(((each, length) for each in asks), drawn, strict=True))
         return self._ahead.pop((ask, length))
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcore.ledger.memory import MemoryLedger
+from fedcore.mechanisms.gaussian import SeededGaussian
 from fedcore.models.linear import CACHED
 from fedcore.planning.phase import Phase
 from fedcore.silo.answers import Answer, Shard, Sums
@@ -57,6 +58,7 @@ class Group:
     def __init__(self, members: Sequence[Member], stack: Stack | None = None) -> None:
         self.members = tuple(members)
         self.names = tuple(member.name for member in members)
+        self.mechanism = SeededGaussian()
         self.keys = [member.run.key for member in members]
         self.count = np.array([[member.shard.count] for member in members])
         self.noise = np.array([[member.shard.noise] for member in members])

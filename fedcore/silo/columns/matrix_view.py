@@ -31,7 +31,7 @@ class MatrixView:
         first = group.members[0].run
         self._problem = first.plan.problem
         address, _ = first.keys.address(first.named, query.phase, query.round, digests[group.names[0]])
-        self._noise = NoiseAhead(group.keys, address, phase.schedule.answers)
+        self._noise = NoiseAhead(group.mechanism, group.keys, address, phase.schedule.answers)
         self._views: list[ExactView] = []
         self.answered = 0
         self.over = False
