@@ -39,7 +39,7 @@ from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
 from tasks.training import Training
 
-CELLS_IN_STEP = 32
+CELLS_IN_STEP = 64
 """Most cells that run in step; for each, the sites hold the records in an order of its own."""
 LARGEST = 2**29
 """Most bytes of records that the cells in step hold."""

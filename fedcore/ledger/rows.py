@@ -58,7 +58,8 @@ class RoundLog:
         self._silos = silos
         size = _ADDRESS.size + 2 * DIGEST_BYTES * silos
         self._records = Blocks(size, True, max(1, BLOCK * _RECORD.size // size))
-        self._events: list[Sequence[GaussianRelease]] = []
+        self._events: list[tuple[int, Sequence[GaussianRelease]]] = []
+        """Events of all silos, with the place of the first round that has them."""
         self.newest: RoundRows | None = None
 
     def __len__(self) -> int:
@@ -70,8 +71,8 @@ class RoundLog:
 
     def append(self, rows: RoundRows) -> None:
         """Stores a round of all silos, whose address `is_next`."""
-        if not self._events or rows.events is not self._events[-1]:
-            self._events.append(rows.events)
+        if not self._events or rows.events is not self._events[-1][1]:
+            self._events.append((len(self), rows.events))
         address = _ADDRESS.pack(rows.phase, rows.round, len(self._events) - 1)
         self._records.append(b"".join([address, *rows.query_digests, *rows.payload_digests]))
         self.newest = rows
@@ -88,12 +89,13 @@ class RoundLog:
         first = _ADDRESS.size + DIGEST_BYTES * at
         second = first + DIGEST_BYTES * self._silos
         digests = record[first : first + DIGEST_BYTES], record[second : second + DIGEST_BYTES]
-        return Row(phase, round, digests[0], self._events[events][at], digests[1], None)
+        return Row(phase, round, digests[0], self._events[events][1][at], digests[1], None)
 
     def events(self, at: int) -> list[GaussianRelease]:
         """The event of each release of the silo at this position; equal ones of one phase are the same object."""
-        numbers = (_ADDRESS.unpack_from(self._records[place])[2] for place in range(len(self)))
-        return [self._events[number][at] for number in numbers]
+        ends = [first for first, _ in self._events[1:]] + [len(self)]
+        found = ([events[at]] * (end - first) for (first, events), end in zip(self._events, ends, strict=True))
+        return [event for same in found for event in same]
 
     def _address(self, place: int) -> tuple[int, int]:
         phase, round, _ = _ADDRESS.unpack_from(self._records[place])
