@@ -14,12 +14,11 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.refusals import LEASE
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.opening import SiteSpec, open_site
+from fedcore.silo.refusal import rebuilt
 from tasks.shuffling.calls import carry
 from tasks.workers import open_sites
+from tasks.workers.batch import calls_of, packed_answers
 from tasks.workers.open_sites import OpenSite
-
-SITE_CALLS = ("answer", "simulated", "accounts", "end_run")
-"""Operations of a site that several runs may batch into one message."""
 
 # Driver and workers both import this module; Dask would print lost connections in either.
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -85,21 +84,18 @@ class Holder:
     def send(self, query: bytes, lease: int = 0) -> None:
         self._site.send(query, lease)
 
-    def each(self, calls: list[tuple[bytes, str, tuple[Any, ...]]]) -> list[Any]:
-        """Carries out a batch of calls: site key, operation of `SITE_CALLS`, arguments.
+    def each(self, calls: bytes) -> bytes:
+        """Carries out a batch of calls (`tasks.workers.batch`) and returns their answers.
 
-        A call may address another site that the driver has open in this process. The list has the answer to each call;
-        a refusal is the tuple (silo, code, sentence), and concerns that call only.
+        A call may address another site that the driver has open in this process. A refusal concerns its call only.
         """
-        found = []
-        for key, method, arguments in calls:
-            if method not in SITE_CALLS:
-                raise SiloError(self._site.silos[0], "call", "its site is asked for something else together")
+        found: list[Any] = []
+        for key, method, arguments in rebuilt(self._site.silos[0], "batch", calls_of, calls):
             try:
                 found.append(self._called(self._other(key), method, arguments))
             except SiloError as error:
                 found.append((error.silo, error.code, error.sentence))
-        return found
+        return packed_answers(found)
 
     def _other(self, key: bytes) -> OpenSite:
         opened = open_sites.find((self._name[0], key))
@@ -133,7 +129,7 @@ class Holder:
 
     @staticmethod
     def _called(opened: OpenSite, method: str, arguments: tuple[Any, ...]) -> Any:
-        """The site's answer to a call of `SITE_CALLS`."""
+        """The site's answer to a call of a batch."""
         site = opened.site
         if method != "end_run" or site is None:
             return getattr(site, method)(*arguments)

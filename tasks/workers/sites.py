@@ -20,6 +20,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.messages import Query, Receipt, Releases, packed_receipts, portions
 from fedcore.silo.account import SiloAccount
+from tasks.workers.batch import answers_of, packed_calls
 from tasks.workers.holder import HolderPool
 from tasks.workers.places import Lost, Place, Places
 
@@ -125,7 +126,8 @@ class DaskSites:
             for sites, method, arguments in calls:
                 theirs = sites._places[at]
                 questions.append((theirs.key, *sites._question(theirs, method, *arguments)))
-            started.append((place, len(questions), first._at.start(place, "each", (questions,))))
+            operations = [operation for _, operation, _ in questions]
+            started.append((place, operations, first._at.start(place, "each", (packed_calls(questions),))))
 
         def answers() -> list[Any]:
             try:
@@ -163,15 +165,13 @@ class DaskSites:
         except Exception as error:
             return error
 
-    def _at_once(self, started: list[tuple[Place, int, Any]]) -> list[list[Any]] | None:
-        """The list of answers of each place; None if a place was lost or sent another number of answers."""
+    def _at_once(self, started: list[tuple[Place, list[str], Any]]) -> list[list[Any]] | None:
+        """The list of answers of each place; None if a place was lost or sent something else."""
         answers = []
-        for place, count, waiting in started:
+        for place, operations, waiting in started:
             try:
-                answers.append(self._at.result(place, waiting))
-            except Lost:
-                return None
-            if type(answers[-1]) is not list or len(answers[-1]) != count:
+                answers.append(answers_of(self._at.result(place, waiting), operations))
+            except (Lost, ValueError):
                 return None
         return answers
 

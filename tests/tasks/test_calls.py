@@ -12,6 +12,7 @@ from fedcore.errors import SiloError
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from tasks.calls import Call, alone, in_step
+from tasks.workers.batch import answers_of, packed_calls
 from tasks.workers.cluster import local_cluster, worker_addresses
 from tasks.workers.holder import Holder, HolderPool, site_key
 from tasks.workers.places import Place
@@ -221,6 +222,10 @@ def test_a_worker_that_dies_under_runs_in_step_costs_none_of_them_a_bit(tmp_path
     assert sum(each.recovered for each in sites) == 4, "the runs that went on then, each by itself"
 
 
+def together(holder, calls):
+    return answers_of(holder.each(packed_calls(calls)), [operation for _, operation, _ in calls])
+
+
 @pytest.mark.slow
 def test_a_holder_answers_no_other_call_together(tmp_path):
     made = experiment(tmp_path, "mbsgd")
@@ -228,10 +233,10 @@ def test_a_holder_answers_no_other_call_together(tmp_path):
     spec = made.site_spec(names, LedgerFolders.below(tmp_path)).to_bytes()
     holder, here = Holder(spec, "driver"), site_key(spec)
     for method in ("close", "__init__", "_site", "approve", "forget_run"):
-        with pytest.raises(SiloError, match="something else together"):
-            holder.each([(here, method, ())])
+        with pytest.raises(SiloError, match="this is no batch"):
+            holder.each(packed_calls([(here, method, ())]))
     calls = [(here, "accounts", ("no run",)), (here, "answer", (b"no query",)), (b"elsewhere", "answer", (b"",))]
-    first, second, third = holder.each(calls)
+    first, second, third = together(holder, calls)
     assert first[1:] == ("plan", "it has not approved a run of this id") and second[1] == "query"
     assert third[1:] == ("lost", "the site that is asked is not open at this worker")
     holder.close()
@@ -243,10 +248,10 @@ def test_a_holder_answers_for_another_site_of_its_own_driver_only(tmp_path):
     specs = [made.site_spec(some, LedgerFolders.below(tmp_path)).to_bytes() for some in (names[:2], names[2:])]
     one, other, stranger = Holder(specs[0], "driver"), Holder(specs[1], "driver"), Holder(specs[0], "another")
     calls = [(site_key(spec), "accounts", ("no run",)) for spec in specs]
-    assert [each[0] for each in one.each(calls)] == [names[0], names[2]], "each site's first silo refuses"
-    assert [each[1] for each in stranger.each(calls)] == ["plan", "lost"]
+    assert [each[0] for each in together(one, calls)] == [names[0], names[2]], "each site's first silo refuses"
+    assert [each[1] for each in together(stranger, calls)] == ["plan", "lost"]
     other.close()
-    assert [each[1] for each in one.each(calls)] == ["plan", "lost"]
+    assert [each[1] for each in together(one, calls)] == ["plan", "lost"]
     one.close()
     stranger.close()
 
