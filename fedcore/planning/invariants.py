@@ -8,7 +8,7 @@ records. Record numbers count from 1 in the order of the silo's split, whose las
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -139,7 +139,7 @@ def _check_silo(plan: Plan, silo: SiloFacts) -> None:
 def _check_epsilon(
     problem: Problem,
     silo: str,
-    charged: Sequence[tuple[Phase, Sequence[GaussianRelease]]],
+    charged: list[tuple[Phase, list[GaussianRelease]]],
     delta: float,
     target: float,
     key: str,

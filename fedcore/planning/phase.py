@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -202,21 +201,12 @@ class Phase:
             count //= self.schedule.answers
         return [replace(self.event(silo, 1), count=count)] if count else []
 
-    def charged(self, silo: str) -> tuple[GaussianRelease, ...]:
+    def charged(self, silo: str) -> list[GaussianRelease]:
         """Events that cost each record as much as `events`, with the fresh blocks as one event.
 
         A record is in one block, so accounts by position equal those of all blocks to the last bit. The time does not
         depend on the number of blocks.
         """
-        if silo not in self._charged:
-            self._charged[silo] = tuple(self._charges_of(silo))
-        return self._charged[silo]
-
-    @cached_property
-    def _charged(self) -> dict[str, tuple[GaussianRelease, ...]]:
-        return {}
-
-    def _charges_of(self, silo: str) -> Iterable[GaussianRelease]:
         if self.parts:
             return [event for kind in self.kinds for event in kind.charged(silo)]
         if self.schedule.fresh_blocks and (first := self.event(silo, 1)).sampling == "full":

@@ -113,7 +113,13 @@ class Plan:
 
     def charged_events(self, silo: str) -> list[GaussianRelease]:
         """Events with the cost of `silo_events` for each record (`Phase.charged`), for accounts by position."""
-        return [event for phase in self.phases for event in phase.charged(silo)]
+        if silo not in self._charged:
+            self._charged[silo] = [event for phase in self.phases for event in phase.charged(silo)]
+        return list(self._charged[silo])
+
+    @cached_property
+    def _charged(self) -> dict[str, list[GaussianRelease]]:
+        return {}
 
     def silo_honest_sampling(self, silo: str, before: Iterable[GaussianRelease] = ()) -> float:
         """Epsilon at `silo` if participants are drawn as planned; never above `silo_epsilon`.
