@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from benchmarks import differences, newton
@@ -21,6 +24,12 @@ NEWTON_AIMS = {("in-process", newton.SILOS): 1.5, ("dask sites", newton.SILOS): 
 STACK_MS = {"stack, behind": 9.0, "stack, defaults": 12.0}
 QUIET = 0.2
 """Largest spread of the floor's blocks on a quiet machine."""
+
+
+def frozen(workload: ModuleType) -> str:
+    """File and digest of a workload with its floor. Ratios compare only at the same digest."""
+    file = Path(str(workload.__file__))
+    return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
 
 
 def aims_of(result: dict[str, Any]) -> list[tuple[str, float, float]]:

@@ -26,8 +26,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import differences, newton
-from benchmarks.aims import AIMS, DIFFERENCE_AIMS, LOCAL_AIMS, NEWTON_AIMS, QUIET, STACK_MS, aims_of
+from benchmarks import differences, local_steps, newton, workload
+from benchmarks.aims import AIMS, DIFFERENCE_AIMS, LOCAL_AIMS, NEWTON_AIMS, QUIET, STACK_MS, aims_of, frozen
 from benchmarks.interleaving import compare
 from benchmarks.ledger_cost import ledger_cost
 from benchmarks.local_steps import DRAWN, LOCAL_VARIANTS, SILOS, STEPS
@@ -72,24 +72,24 @@ def _rounds(options: argparse.Namespace, console: Console, result: dict[str, Any
             block = max(10, options.block if silos < 100 else options.block // 2)
             variants = {name: VARIANTS[name] for name in options.variants}
             result["rounds"].append(compare(silos, options.cycles, block, folder / "rounds", url, variants))
-            title = f"ms per round, N = {silos} silos (memory ledger)"
+            title = f"ms per round, N = {silos} silos (memory ledger; {frozen(workload)})"
             _show_rounds(console, result["rounds"][-1], title, AIMS)
     if "local" in options.parts:
         block = max(2, options.block // 10)
         result["local"] = compare(SILOS, options.cycles, block, folder / "local", url, LOCAL_VARIANTS)
-        title = f"ms per round, {DRAWN} of {SILOS} silos, K = {STEPS} local steps on samples (memory ledger)"
+        title = f"ms per round, {DRAWN} of {SILOS} silos, K = {STEPS} local steps on samples ({frozen(local_steps)})"
         _show_rounds(console, result["local"], title, LOCAL_AIMS)
     if "differences" in options.parts:
         block, silos = max(40, options.block), differences.SILOS
         variants = differences.DIFFERENCE_VARIANTS
         result["differences"] = compare(silos, options.cycles, block, folder / "differences", url, variants)
-        title = f"ms per round of DIFF2, {silos} silos, {differences.HIDDEN} softplus units (memory ledger)"
+        title = f"ms per round of DIFF2, {silos} silos, {differences.HIDDEN} softplus units ({frozen(differences)})"
         _show_rounds(console, result["differences"], title, DIFFERENCE_AIMS)
     if "newton" in options.parts:
         block, silos = max(4, options.block // 10), newton.SILOS
         result["newton"] = compare(silos, options.cycles, block, folder / "newton", url, newton.NEWTON_VARIANTS)
         mask = f"{newton.KEPT} of {newton.FEATURES:,} coordinates"
-        title = f"ms per round of DP-FCRN, {silos} silos, {mask} (memory ledger)"
+        title = f"ms per round of DP-FCRN, {silos} silos, {mask} ({frozen(newton)})"
         _show_rounds(console, result["newton"], title, NEWTON_AIMS)
     if "split" in options.parts:
         result["split"] = []

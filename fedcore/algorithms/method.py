@@ -143,7 +143,10 @@ class Method(Traits, Protocol[S]):
         ...
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        """The silo's message: an answer of `silo`, or a function of its answers alone."""
+        """The silo's message: an answer of `silo`, or a function of its answers alone.
+
+        With `row_by_row`, arrays of single silos and answers may be matrices (silos, d), and so is the message.
+        """
         ...
 
     def server_update(self, state: S, messages: Messages, phase: Phase) -> S:

@@ -38,7 +38,7 @@ def mean_direction(
 
     A direction is a noised gradient plus the gradients of the ridge term and of prox (y - w), which depend on no
     record. Each step goes along direction + correction, so the last local model is
-    `w - steps * step * (mean + correction)`.
+    `w - steps * step * (mean + correction)`. Several silos' answers and corrections are rows (silos, d).
     """
     y, total = w, np.zeros_like(w)
     for _ in range(steps):

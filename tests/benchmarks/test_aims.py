@@ -1,9 +1,14 @@
 """Aims of the benchmarks and the quiet of the machine, from results that are made up."""
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.aims import QUIET, aims_of
+from benchmarks import differences, local_steps, newton, workload
+from benchmarks.aims import QUIET, aims_of, frozen
 from benchmarks.interleaving import Series
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "performance.md"
 
 
 def table(silos, **rows):
@@ -31,3 +36,9 @@ def test_each_part_with_an_aim_is_listed_with_its_value():
 def test_a_floor_whose_blocks_differ_is_of_a_busy_machine():
     quiet, busy = Series([[1.0, 1.1, 9.0], [1.0, 1.1, 1.2], [1.2]]), Series([[1.0], [1.0], [1.3]])
     assert quiet.spread == pytest.approx(0.1 / 1.1) and quiet.spread < QUIET < busy.spread == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("module", [workload, local_steps, differences, newton])
+def test_published_ratios_are_to_the_floors_of_today(module):
+    """A floor that changes makes them void: measure anew, then name its digest on the page."""
+    assert frozen(module) in PAGE.read_text()
