@@ -79,10 +79,24 @@ class NoiseAhead:
         self._mechanism, self._keys, self._address, self._answers = mechanism, keys, address, answers
         self._ahead: dict[tuple[int, int], Matrix] = {}
 
+    def add(self, ask: int, deviation: Matrix, total: Matrix) -> None:
+        """Adds the noise of an answer to `total` (silos, length), times each silo's `deviation` (silos, 1)."""
+        silos, length = total.shape
+        if self._answers > 1 and silos * length <= MOST_AT_ONCE:
+            noise = self.rows(ask, length)
+            noise *= deviation
+            total += noise
+            return
+        context, at_once = numbered(self._address, ask), max(1, MOST_AT_ONCE // length)
+        for start in range(0, silos, at_once):
+            rows = slice(start, start + at_once)
+            noise = self._mechanism.rows([(key, context) for key in self._keys[rows]], length)
+            noise *= deviation[rows]
+            total[rows] += noise
+
     def rows(self, ask: int, length: int) -> Matrix:
         """Normals (silos, length) of an answer, in an array that the caller owns. `ask`: its number, from 1."""
-        found = self._ahead.pop((ask, length), None)
-        if found is not None:
+        if (found := self._ahead.pop((ask, length), None)) is not None:
             return found
         at_once = max(1, MOST_AT_ONCE // (len(self._keys) * length))
         asks = range(ask, max(ask, min(self._answers, ask - 1 + at_once)) + 1)

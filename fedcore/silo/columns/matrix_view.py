@@ -94,9 +94,7 @@ class MatrixView:
 
     def _add_noise(self, total: Matrix, scale: float | Matrix) -> None:
         if self._group.noise[0, 0] > 0:
-            noise = self._noise.rows(self.answered, total.shape[1])
-            noise *= self._group.noise * scale
-            total += noise
+            self._noise.add(self.answered, self._group.noise * scale, total)
 
 
 class ExactView(RoundView):

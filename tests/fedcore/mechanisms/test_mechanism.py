@@ -9,7 +9,14 @@ import pytest
 from scipy import stats
 
 from fedcore.draws.stream import Draws
-from fedcore.mechanisms.gaussian import KeyedGaussian, SeededGaussian, numbered, round_address
+from fedcore.mechanisms.gaussian import (
+    MOST_AT_ONCE,
+    KeyedGaussian,
+    NoiseAhead,
+    SeededGaussian,
+    numbered,
+    round_address,
+)
 from fedcore.randomness import derive, draws, driver_key, generator, participants, public_key, simulation_key
 
 KEY, CONTEXT = b"k" * 32, b"c" * 34
@@ -137,3 +144,24 @@ def test_noise_of_many_silos_in_one_pass_is_that_of_each_alone(silos, size):
         for key, row in zip(run_keys, rows, strict=True):
             np.testing.assert_array_equal(row, by_itself(key, 2, 9, ask, size))
             np.testing.assert_array_equal(SeededGaussian().draw(key, context, np.ones(size)), row)
+
+
+@pytest.mark.parametrize(
+    "silos, answers, size", [(1, 3, 5), (7, 1, 4), (40, 2, 64), (3, 2, MOST_AT_ONCE), (5, 50, 410)]
+)
+def test_noise_drawn_ahead_is_that_of_each_answer(silos, answers, size):
+    run_keys = [simulation_key(0, 0, f"silo-{at}", "scaffold") for at in range(silos)]
+    ahead, single = (
+        NoiseAhead(SeededGaussian(), keys, round_address(2, 9), answers) for keys in (run_keys, run_keys[:1])
+    )
+    deviation = np.arange(1.0, silos + 1)[:, None]
+    for ask in range(1, answers + 2):  # a method that asks once too often is refused after the answer
+        found = np.ones((silos, size))
+        ahead.add(ask, deviation, found)
+        for at in {0, silos - 1}:
+            alone = by_itself(run_keys[at], 2, 9, ask, size)
+            np.testing.assert_array_equal(found[at], 1.0 + alone * deviation[at])
+        context = numbered(round_address(2, 9), ask)
+        np.testing.assert_array_equal(
+            single.draw(run_keys[0], context, np.zeros(size)), by_itself(run_keys[0], 2, 9, ask, size)
+        )
