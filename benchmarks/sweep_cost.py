@@ -59,7 +59,7 @@ def start_cost(home: Path, overrides: Sequence[str] = ()) -> list[dict[str, Any]
 
 
 def _sweep(engines: str, seeds: int, home: Path) -> Cost:
-    home.mkdir(parents=True)
+    home.mkdir(parents=True, mode=0o700)
     path = home.parent / f"{home.name}.yaml"
     path.write_text(yaml.safe_dump(with_seeds(seeds)))
     return cost([*FEDCORE, "sweep", str(path), *ENGINES[engines]], home, [*FEDCORE, "down"])
