@@ -40,9 +40,7 @@ class Philox:
     def first(self, keys: Sequence[bytes], n: int) -> Words:
         """The first n words of each key (keys, n), as `start` and `words` give them."""
         found = np.empty((len(keys), n), dtype=np.uint64)
-        bits, address, fresh = self._bits, self._address, self._fresh  # `start` without its calls
         for row, key in zip(found, keys, strict=True):
-            address["key"] = _TWO_WORDS.unpack(key)
-            bits.state = fresh
-            row[:] = bits.random_raw(n)
+            self.start(key)
+            row[:] = self._bits.random_raw(n)
         return found

@@ -21,6 +21,19 @@ CACHED = 2**19
 """Bytes of records that are summed together: half of the second-level cache of today's processors."""
 
 
+def cached(sizes: Sequence[int]) -> list[slice]:
+    """Runs of parts of these bytes that are `CACHED` together, or of one part."""
+    found: list[slice] = []
+    room = 0
+    for at, size in enumerate(sizes):
+        if size > room or not found:
+            found.append(slice(at, at))
+            room = CACHED
+        found[-1] = slice(found[-1].start, at + 1)
+        room -= size
+    return found
+
+
 def row_norms(X: Matrix) -> Vector:
     """Euclidean norm of each record (n,); huge finite entries give a finite or infinite norm, never NaN."""
     largest = np.abs(X).max(axis=1, initial=0.0)
@@ -173,15 +186,7 @@ class Linear:
         self, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None = None
     ) -> Sums | None:
         """Sums in blocks of records that stay in a processor's cache between their two products."""
-        blocks: list[slice] = []
-        room = 0
-        for at, part in enumerate(parts):
-            size = part[0].nbytes
-            if size > room or not blocks:
-                blocks.append(slice(at, at))
-                room = CACHED
-            blocks[-1] = slice(blocks[-1].start, at + 1)
-            room -= size
+        blocks = cached([part[0].nbytes for part in parts])
         each = [_Block.of(self.loss, parts[at], None if weights is None else weights[at]) for at in blocks]
 
         def sums(w: Vector) -> Matrix:

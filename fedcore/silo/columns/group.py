@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.mechanisms.gaussian import SeededGaussian
-from fedcore.models.linear import CACHED
+from fedcore.models.linear import cached
 from fedcore.planning.phase import Phase
 from fedcore.silo.answers import Answer, Shard, Sums
 from fedcore.silo.approved_run import ApprovedRun
@@ -75,12 +75,4 @@ class Group:
         if phase.schedule.answers == 1:
             kind = phase.question.kind
             return [cls(members, Stack.of({each.name: (each.run.answers[kind], each.shard) for each in members}))]
-        groups: list[list[Member]] = []
-        room = 0
-        for member in members:
-            if (size := member.shard.X.nbytes) > room or not groups:
-                groups.append([])
-                room = CACHED
-            groups[-1].append(member)
-            room -= size
-        return [cls(group) for group in groups]
+        return [cls(members[group]) for group in cached([member.shard.X.nbytes for member in members])]

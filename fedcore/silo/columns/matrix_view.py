@@ -98,7 +98,7 @@ class MatrixView:
 
 
 class ExactView(RoundView):
-    """NOT PRIVATE: a simulated silo's view whose answers are exact sums; `RoundColumns` adds the noise.
+    """NOT PRIVATE: a simulated silo's view whose answers are exact sums; `MatrixView` adds the noise.
 
     `scale`: of the newest answer.
     """
