@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice
 from typing import Annotated, Any, NamedTuple, overload
 
@@ -36,18 +36,6 @@ def _short(head: bytes, most: int) -> bytes:
     if len(head) > most:
         raise ValueError(f"{len(head)} bytes of names and addresses are more than {most}")
     return head
-
-
-@lru_cache(maxsize=16)
-def _listed(silos: tuple[str, ...]) -> str:
-    """JSON of the names of a round's silos, often those of the round before."""
-    return json.dumps(silos)
-
-
-@lru_cache(maxsize=16)
-def _names(listed: bytes) -> tuple[str, ...]:
-    """The names that `_listed` wrote. Raises ValueError."""
-    return _NAMES.validate_json(_short(listed, LARGEST_AGREEMENT))
 
 
 def is_bounded(array: np.ndarray) -> bool:
@@ -95,8 +83,7 @@ class Query:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def _head(self) -> bytes:
-        address = json.dumps([self.run, self.plan, self.phase, self.round])
-        return f"{address[:-1]}, {_listed(self.participants)}]".encode()
+        return json.dumps([self.run, self.plan, self.phase, self.round, self.participants]).encode()
 
     def at(self, silos: Collection[str]) -> Query:
         """The query without the own arrays of all other silos, for the site of these."""
@@ -222,7 +209,7 @@ class Releases(Sequence[Release]):
 
         Dask would serialise each array by itself, at some 50 microseconds each.
         """
-        head = f"[{self.phase},{self.round}]\n{_listed(self.silos)}\n".encode()
+        head = f"[{self.phase},{self.round}]\n{json.dumps(self.silos)}\n".encode()
         return b"".join([head, *self.query_digests, self.payloads.tobytes()])
 
     @classmethod
@@ -230,7 +217,8 @@ class Releases(Sequence[Release]):
         """The releases that `to_bytes` wrote. Raises ValueError unless all have one of `lengths`."""
         address, _, rest = data.partition(b"\n")
         names, _, rest = rest.partition(b"\n")
-        (phase, round), silos = _ADDRESS.validate_json(address[:LONGEST_ADDRESS]), _names(names)
+        phase, round = _ADDRESS.validate_json(_short(address, LONGEST_ADDRESS))
+        silos = _NAMES.validate_json(_short(names, LARGEST_AGREEMENT))
         digests = DIGEST_BYTES * len(silos)
         dim = (len(rest) - digests) // (8 * len(silos)) if silos else lengths[0]
         if dim not in lengths or len(rest) != digests + 8 * dim * len(silos):
