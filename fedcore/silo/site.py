@@ -206,11 +206,12 @@ class Site:
 
         block = query.round if phase.schedule.fresh_blocks else 0
         members = columns.members((query.phase, block, tuple(names)), kind, made)
-        if members is None or not columns.are_next(query, members):
+        if members is None or not with_public_errors(names[0], columns.are_next, query, members):
             columns.answered_alone()
             return None
         self._note("begin", query, names)
-        found = columns.answers(query, phase, members, whole=len(names) == len(self.silos))
+        whole = len(names) == len(self.silos)
+        found = with_public_errors(names[0], columns.answers, query, phase, members, whole)
         for name in names:
             self._silos[name].computed += 1
         self._note("end", query, names)

@@ -38,9 +38,11 @@ class Members:
     @classmethod
     def of(cls, found: Iterable[Member | None], phase: Phase) -> Members | None:
         """The columns of several silos; None unless all of them are simulated."""
+        if phase.schedule.at_most_once:
+            return None
         members: list[Member] = []
         for member in found:
-            if member is None or phase.schedule.at_most_once:
+            if member is None:
                 return None
             members.append(member)
         noised = sum(member.shard.noise > 0 for member in members)
