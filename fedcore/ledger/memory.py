@@ -67,9 +67,7 @@ class MemoryLedger:
     def find(self, run: str, phase: int, round: int) -> Row | None:
         log, at = self._logs.get(run, (None, 0))
         if log is not None and (found := log.place(phase, round)) is not None:
-            newest = log.newest
-            held = newest is not None and newest[:2] == (phase, round)
-            return newest.row(at) if held and newest is not None else log.row(found, at)
+            return log.row(found, at)
         rows = self._runs[run][2]
         place = rows.place(phase, round)
         return None if place is None else self._with_bytes(run, rows.row(place))
@@ -102,7 +100,7 @@ class MemoryLedger:
         rows = self._runs[run][2]
         if run in self._logs:
             log, at = self._logs[run]
-            for place in range(len(log)):
+            for place in log.after(rows.last):
                 rows.put(log.row(place, at))
             if log.newest is not None:
                 self._newest = (run, log.newest.row(at))
@@ -153,16 +151,16 @@ class MemoryLedger:
     def rows(self, run: str) -> list[Row]:
         if run not in self._runs:
             return []
-        log, at = self._logs.get(run, (None, 0))
-        logged = [] if log is None else [log.row(place, at) for place in range(len(log))]
-        if log is not None and log.newest is not None:
-            logged[-1] = log.newest.row(at)
-        return [self._with_bytes(run, row) for row in self._runs[run][2]] + logged
+        rows, (log, at) = self._runs[run][2], self._logs.get(run, (None, 0))
+        # An interruption of `_own_rows` leaves rounds in both.
+        logged = [] if log is None else [log.row(place, at) for place in log.after(rows.last)]
+        return [self._with_bytes(run, row) for row in rows] + logged
 
     def events(self, run: str) -> list[GaussianRelease]:
-        log, at = self._logs.get(run, (None, 0))
-        logged = [] if log is None else log.events(at)
-        return self._runs[run][2].events() + logged if run in self._runs else []
+        if run not in self._runs:
+            return []
+        rows, (log, at) = self._runs[run][2], self._logs.get(run, (None, 0))
+        return rows.events() + ([] if log is None else log.events(at)[log.after(rows.last).start :])
 
     def _with_bytes(self, run: str, row: Row) -> Row:
         """The row, with its bytes if it is the newest one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -67,7 +67,8 @@ class RoundLog:
 
     def is_next(self, phase: int, round: int) -> bool:
         """True if the address is after those of all rounds."""
-        return self.newest is None or (phase, round) > self.newest[:2]
+        # Not of `newest`, which an interruption may leave a round behind.
+        return not len(self) or (phase, round) > self._address(len(self) - 1)
 
     def append(self, rows: RoundRows) -> None:
         """Stores a round of all silos, whose address `is_next`."""
@@ -82,10 +83,16 @@ class RoundLog:
         place = bisect_left(range(len(self)), (phase, round), key=self._address)
         return place if place < len(self) and self._address(place) == (phase, round) else None
 
+    def after(self, address: tuple[int, int]) -> range:
+        """Places of the rounds after this address."""
+        return range(bisect_right(range(len(self)), address, key=self._address), len(self))
+
     def row(self, place: int, at: int) -> Row:
-        """The row of the silo at position `at` in the round at this place, without its bytes."""
+        """The row of the silo at position `at` in the round at this place; with its bytes only in the newest round."""
         record = self._records[place]
         phase, round, events = _ADDRESS.unpack_from(record)
+        if self.newest is not None and self.newest[:2] == (phase, round):
+            return self.newest.row(at)
         first = _ADDRESS.size + DIGEST_BYTES * at
         second = first + DIGEST_BYTES * self._silos
         digests = record[first : first + DIGEST_BYTES], record[second : second + DIGEST_BYTES]
@@ -159,7 +166,12 @@ class Rows:
 
     def is_next(self, phase: int, round: int) -> bool:
         """True if the address is after those of all rows."""
-        return (phase, round) > self._last(len(self._records)) and self._sorted
+        return (phase, round) > self.last and self._sorted
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Address of the row stored last; below all addresses where there is none."""
+        return self._last(len(self._records))
 
     def place(self, phase: int, round: int) -> int | None:
         """Place of the row at this address, from 0; None if there is none."""

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from fedcore.errors import SiloError
+from fedcore.ledger.blocks import Blocks
 from fedcore.ledger.rows import RoundLog, Rows
+from fedcore.limits import LONGEST_ADDRESS
+from fedcore.messages import Releases
 from fedcore.silo.columns.matrix_view import MatrixView
 from fedcore.silo.columns.members import Members
 from fedcore.silo.keys import SecretKeys, SeededKeys
@@ -149,3 +152,70 @@ def test_a_seeded_silo_beside_a_guarded_one_answers_alone(federate, toy, mbsgd, 
         assert mixed[0].payload.tobytes() != releases[0].payload.tobytes()
         break
     assert counted == [(1, 1)]
+
+
+def test_a_round_that_was_stored_as_a_signal_came_is_repeated_and_charged_once(federate, toy, mbsgd, monkeypatch):
+    whole = federate(mbsgd, toy)
+    expected = [list(releases) for _, releases, _ in whole.play()]
+    federation = federate(mbsgd, toy)
+    _, _, state = next(federation.play())
+    question, store = federation.context.query(state), Blocks.append
+
+    def stored(self, record):
+        store(self, record)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Blocks, "append", stored)
+        with pytest.raises(KeyboardInterrupt):
+            federation.ask(question)
+    found = federation.ask(question)
+    assert [each.payload.tobytes() for each in found] == [each.payload.tobytes() for each in expected[1]]
+    for name, silo in federation.silos.items():
+        assert [row[:5] for row in silo.ledger.rows("run")] == [r[:5] for r in whole.silos[name].ledger.rows("run")[:2]]
+        assert len(silo.ledger.events("run")) == 2
+
+
+def test_rows_that_a_ledger_was_taking_from_the_log_are_counted_once(federate, toy, mbsgd, monkeypatch):
+    federation = federate(mbsgd, toy)
+    for _ in federation.play():
+        pass
+    ledger = next(iter(federation.silos.values())).ledger
+    rows, events, put = ledger.rows("run"), ledger.events("run"), Rows.put
+
+    def interrupted(self, row, number=0):
+        put(self, row, number)
+        if row.round == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Rows, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.restore("run", [])
+    assert [row[:5] for row in ledger.rows("run")] == [row[:5] for row in rows] and ledger.events("run") == events
+    ledger.restore("run", [])
+    assert [row[:5] for row in ledger.rows("run")] == [row[:5] for row in rows] and ledger.events("run") == events
+
+
+def test_a_site_that_ends_under_way_answers_with_a_code(federate, toy, mbsgd, monkeypatch):
+    federation = federate(mbsgd, toy)
+    last = list(federation.silos.values())[-1]
+
+    def ending(self, sent, silo):
+        last.ledger.close()
+        return silo.ask("gradient", sent["w"])
+
+    monkeypatch.setattr(type(mbsgd), "silo_step", ending)
+    with pytest.raises(SiloError) as caught:
+        next(federation.play())
+    assert caught.value.code == "failed"
+    assert all(not silo.ledger.rows("run") for silo in federation.silos.values())
+
+
+@pytest.mark.parametrize("end", [b" " * LONGEST_ADDRESS, b"]" * LONGEST_ADDRESS])
+def test_an_address_beyond_its_bound_is_refused(end):
+    data = Releases(1, 2, ("ash",), [b"q" * 32], np.zeros((1, 3))).to_bytes()
+    address, rest = data.split(b"\n", 1)
+    assert Releases.from_bytes(data, 3).silos == ("ash",)
+    with pytest.raises(ValueError, match="are more than"):
+        Releases.from_bytes(address + end + b"\n" + rest, 3)
