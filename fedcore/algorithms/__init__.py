@@ -8,9 +8,10 @@ from fedcore.algorithms.accelerated.accelerated_mbsgd import AcceleratedMbsgd
 from fedcore.algorithms.accelerated.one_pass_accelerated_mbsgd import OnePassAcceleratedMbsgd
 from fedcore.algorithms.differences.diff2 import Diff2
 from fedcore.algorithms.differences.diff2_bvr import Diff2Bvr
-from fedcore.algorithms.fedavg import Fedavg
-from fedcore.algorithms.fedprox import Fedprox
-from fedcore.algorithms.fedsgd import Fedsgd
+from fedcore.algorithms.local_updates.fedavg import Fedavg
+from fedcore.algorithms.local_updates.fedprox import Fedprox
+from fedcore.algorithms.local_updates.fedsgd import Fedsgd
+from fedcore.algorithms.local_updates.scaffold import Scaffold
 from fedcore.algorithms.localized_accelerated import LocalizedAccelerated
 from fedcore.algorithms.localized_mbsgd import LocalizedMbsgd
 from fedcore.algorithms.localized_subgradient import LocalizedSubgradient
@@ -20,7 +21,6 @@ from fedcore.algorithms.method import Method, Traits
 from fedcore.algorithms.newton.dp_fcrn import DpFcrn
 from fedcore.algorithms.newton.noised_newton import NoisedNewton
 from fedcore.algorithms.one_pass_mbsgd import OnePassMbsgd
-from fedcore.algorithms.scaffold import Scaffold
 from fedcore.algorithms.statistics.column_moments import ColumnMoments
 from fedcore.algorithms.statistics.largest_eigenvalue import LargestEigenvalue
 from fedcore.algorithms.statistics.second_moments import SecondMoments

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.local_steps import LocalSteps
+from fedcore.algorithms.local_updates.local_steps import LocalSteps
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED

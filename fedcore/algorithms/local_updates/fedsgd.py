@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.local_averaging import LocalAveraging
+from fedcore.algorithms.local_updates.local_averaging import LocalAveraging
 from fedcore.hyperparameters import DECLARED
 
 

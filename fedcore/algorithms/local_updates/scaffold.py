@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.local_steps import LocalSteps
+from fedcore.algorithms.local_updates.local_steps import LocalSteps
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Matrix, Vector
 from fedcore.hyperparameters import DECLARED, Count

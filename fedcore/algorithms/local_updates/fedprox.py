@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.local_averaging import LocalAveraging
+from fedcore.algorithms.local_updates.local_averaging import LocalAveraging
 from fedcore.hyperparameters import DECLARED, Count, Factor
 
 

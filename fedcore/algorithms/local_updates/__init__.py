@@ -1,0 +1,1 @@
+"""Methods whose participants take steps of their own between two messages."""
