@@ -226,7 +226,7 @@ NETWORK = ["model.loss.name=softmax", "model.clip=1", "model.hidden=8"]
     [
         (
             "{name: localized-accelerated}",
-            ["'localized-accelerated'", "use diff2, diff2-bvr, fedavg, fedprox, fedsgd, localized-mbsgd"],
+            ["'localized-accelerated'", "use diff2", *(name for name, m in ALGORITHMS.items() if m.takes_nonconvex)],
         ),
         ("{name: localized-accelerated, rounds: 5, lam: 0.1}", ["neither convex nor smooth"]),
         ("{name: localized-subgradient, rounds: 5, lam: 0.1}", ["'localized-subgradient'"]),
