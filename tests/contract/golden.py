@@ -3,8 +3,8 @@
     python -m tests.contract.golden
 
 writes the file anew, once ARITHMETIC or FORMAT of `fedcore/experiment/stored/binding.py` is raised for the change; new
-methods and losses need no raise. Stopped runs are bound to these versions. If a bit changed under the same version, a run could
-continue to a result that no version computes.
+methods and losses need no raise. Stopped runs are bound to these versions. If a bit changed under the same version, a
+run could continue to a result that no version computes.
 
 Other processors round sums and exponentials otherwise, and guarded noise is keyed by exact sums. Bits are therefore
 compared only where results are exact everywhere. These are draws at given addresses, and a run's first answers about
