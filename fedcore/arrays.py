@@ -26,12 +26,12 @@ _PLAIN = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 def is_vector(value: object, dim: int) -> bool:
-    """Checks for a plain array of `dim` float64; a subclass, as a masked array, is none."""
-    return type(value) is np.ndarray and value.dtype == np.float64 and value.shape == (dim,)
+    """Checks for a plain array of `dim` float64, as `is_float64`."""
+    return is_float64(value, (dim,))
 
 
-def is_matrix(value: object, shape: tuple[int, int]) -> bool:
-    """Checks for a plain array of this shape of float64."""
+def is_float64(value: object, shape: tuple[int, ...]) -> bool:
+    """Checks for a plain array of this shape of float64; a subclass, as a masked array, is none."""
     return type(value) is np.ndarray and value.dtype == np.float64 and value.shape == shape
 
 

@@ -190,13 +190,7 @@ class PrivateSilo:
         approved = self._runs[run]
         view = self._view(question, phase)
         message = approved.method.silo_step(question.arrays, view)
-        view.over = True
-        if view.answered != phase.schedule.answers:
-            raise SiloError(
-                self.name,
-                "plan",
-                f"the method asked {view.answered} times in a round planned for {phase.schedule.answers}",
-            )
+        view.end()
         dim = phase.question.sent(approved.plan.problem.objective.dim)
         if not is_vector(message, dim):
             # A repetition would read its bytes as another array.

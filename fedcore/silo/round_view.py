@@ -20,24 +20,46 @@ from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.question import RoundQuestion
 
 
-class RoundView:
-    """Implements `fedcore.algorithms.method.Silo`. `answered` counts answers; once the round is `over`, none follow."""
+class PlannedRound:
+    """Answers of one round: those of the plan, and no others. `answered`: their number so far.
 
-    __slots__ = (
-        "_address",
-        "_drawn",
-        "_grid_noise",
-        "_noise",
-        "_phase",
-        "_place",
-        "_query",
-        "_run",
-        "_samples",
-        "_shard",
-        "_silo",
-        "answered",
-        "over",
-    )
+    `silo`: the one that SiloErrors name.
+    """
+
+    __slots__ = ("_over", "_phase", "_silo", "answered")
+
+    def __init__(self, silo: str, phase: Phase) -> None:
+        self._silo, self._phase = silo, phase
+        self.answered = 0
+        self._over = False
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    def end(self) -> None:
+        """Ends the round. Raises SiloError unless it had as many answers as are planned, and charged."""
+        self._over = True
+        if self.answered != self._phase.schedule.answers:
+            planned = self._phase.schedule.answers
+            sentence = f"the method asked {self.answered} times in a round planned for {planned}"
+            raise SiloError(self._silo, "plan", sentence)
+
+    def _admit(self, kind: str) -> None:
+        """Raises SiloError for an answer of another kind than planned, and for any after the round."""
+        if self._over:
+            # A method that held the view of an earlier round would get an answer without a charge.
+            raise SiloError(self._silo, "plan", "the method asked after its round")
+        if kind != self._phase.question.kind:
+            raise SiloError(
+                self._silo, "plan", f"the method asked for {kind} where {self._phase.question.kind} is planned"
+            )
+
+
+class RoundView(PlannedRound):
+    """Implements `fedcore.algorithms.method.Silo` for one silo."""
+
+    __slots__ = ("_address", "_drawn", "_grid_noise", "_noise", "_place", "_query", "_run", "_samples", "_shard")
 
     def __init__(
         self,
@@ -49,14 +71,13 @@ class RoundView:
         noise: Noise,
         grid_noise: GridGaussian,
     ) -> None:
-        self._silo, self._run, self._phase, self._shard = silo, run, phase, shard
+        super().__init__(silo, phase)
+        self._run, self._shard = run, shard
         self._noise, self._grid_noise = noise, grid_noise
         self._address, self._query = run.keys.address(run.named, question.phase, question.round, question.digest)
         self._place = silo, question.phase, question.round
         self._samples: WordStream | None = None
         self._drawn: np.ndarray | None = None
-        self.answered = 0
-        self.over = False
 
     @property
     def event(self) -> GaussianRelease:
@@ -70,23 +91,13 @@ class RoundView:
     def address(self) -> tuple[str, int, int]:
         return self._place
 
-    @property
-    def phase(self) -> Phase:
-        return self._phase
-
     def ask(self, kind: str, *arrays: Vector) -> Vector:
         """(sum + noise) / public count, with sensitivity and sigma of the planned event.
 
         If the event is sampled, the sum is over a secret sample, drawn here for this question. The count is then the
         expected size of the sample: dividing by the true size would reveal it. An empty sample answers pure noise.
         """
-        if self.over:
-            # A method that held the view of an earlier round would get an answer without a charge.
-            raise SiloError(self._silo, "plan", "the method asked after its round")
-        if kind != self._phase.question.kind:
-            raise SiloError(
-                self._silo, "plan", f"the method asked for {kind} where {self._phase.question.kind} is planned"
-            )
+        self._admit(kind)
         context, answer = self._next_context(), self._run.answers[kind]
         scale = answer.scale(self._run.plan.problem, *arrays)
         if scale == 0.0:  # no record can move this sum, so it has no noise; public, and charged like any other

@@ -17,24 +17,23 @@ from fedcore.silo.answers import ANSWERS
 from fedcore.silo.columns.group import Group
 from fedcore.silo.question import RoundQuestion
 from fedcore.silo.refusal import with_public_errors
-from fedcore.silo.round_view import RoundView
+from fedcore.silo.round_view import PlannedRound, RoundView
 
 _NO_GRID = GridGaussian()
 V = TypeVar("V", bound=RoundView)
 
 
-class MatrixView:
+class MatrixView(PlannedRound):
     """Implements `fedcore.algorithms.method.Silo` for several simulated silos: answers are matrices (silos, length)."""
 
     def __init__(self, group: Group, query: Query, digests: Mapping[str, bytes], phase: Phase) -> None:
-        self._group, self._query, self._digests, self._phase = group, query, digests, phase
+        super().__init__(group.names[0], phase)
+        self._group, self._query, self._digests = group, query, digests
         first = group.members[0].run
         self._problem = first.plan.problem
         address, _ = first.keys.address(first.named, query.phase, query.round, digests[group.names[0]])
         self._noise = NoiseAhead(group.mechanism, group.keys, address, phase.schedule.answers)
         self._views: list[ExactView] = []
-        self.answered = 0
-        self.over = False
 
     @property
     def ridge(self) -> float:
@@ -42,22 +41,14 @@ class MatrixView:
 
     @property
     def address(self) -> tuple[str, int, int]:
-        raise SiloError(self._group.names[0], "plan", "a method that computes row by row needs no silo's name")
-
-    @property
-    def phase(self) -> Phase:
-        return self._phase
+        raise SiloError(self._silo, "plan", "a method that computes row by row needs no silo's name")
 
     def ask(self, kind: str, *arrays: Vector | Matrix) -> Matrix:
         """`RoundView.ask` of every silo (silos, length). An array (d,) is for all silos, (silos, d) has a row for each.
 
         Raises SiloError as `RoundView.ask`.
         """
-        first = self._group.names[0]
-        if self.over:
-            raise SiloError(first, "plan", "the method asked after its round")
-        if kind != self._phase.question.kind:
-            raise SiloError(first, "plan", f"the method asked for {kind} where {self._phase.question.kind} is planned")
+        self._admit(kind)
         self.answered += 1
         total, scale = self._summed(kind, arrays)
         self._add_noise(total, scale)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.arrays import Matrix, is_matrix, is_vector
+from fedcore.arrays import Matrix, is_float64
 from fedcore.errors import SiloError
 from fedcore.ledger.memory import commit_round
 from fedcore.ledger.rows import RoundRows
@@ -71,17 +71,14 @@ def _message(group: Group, query: Query, digests: Mapping[str, bytes], phase: Ph
     if len(group.names) == 1:
         view = columns.of(0, RoundView)
         message = with_public_errors(first, step, query.arrays_for(first), view)
-        fits = is_vector(message, dim)
+        shape: tuple[int, ...] = (dim,)
     else:
         view, keys = columns, query.own.get(first, {})
         own = {key: np.array([query.own[name][key] for name in group.names]) for key in keys}
         message = with_public_errors(first, step, {**query.arrays, **own}, view)
-        fits = is_matrix(message, (len(group.names), dim))
-    view.over = True
-    if view.answered != phase.schedule.answers:
-        sentence = f"the method asked {view.answered} times in a round planned for {phase.schedule.answers}"
-        raise SiloError(first, "plan", sentence)
-    if not fits:
+        shape = (len(group.names), dim)
+    view.end()
+    if not is_float64(message, shape):
         raise SiloError(first, "plan", f"the method's messages are not {len(group.names)} arrays of {dim} float64")
     return np.ascontiguousarray(message).reshape(len(group.names), dim)
 

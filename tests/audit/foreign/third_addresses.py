@@ -86,8 +86,8 @@ BUGS: tuple[Bug, ...] = (
         "local steps",
         edit("fedcore.optim.local:mean_direction", ("for _ in range(steps):", "for _ in range(steps + 1):")),
         edit(
-            f"{_SILO}.answer",
-            ("if view.answered != phase.schedule.answers:", "if view.answered < phase.schedule.answers:"),
+            "fedcore.silo.round_view:PlannedRound.end",
+            ("if self.answered != self._phase.schedule.answers:", "if self.answered < self._phase.schedule.answers:"),
         ),
     ),
     bug(
