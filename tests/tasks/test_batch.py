@@ -52,6 +52,26 @@ def test_other_calls_are_refused(calls):
         calls_of(msgpack.packb(calls))
 
 
+HOSTILE = {
+    "a list of 4 billion": b"\xdd\xff\xff\xff\xff",
+    "a map of 4 billion": b"\xdf\xff\xff\xff\xff",
+    "4 GB of bytes": b"\x91\x92\xc3\xc6\xff\xff\xff\xff",
+    "deep lists": b"\x91" * 100_000,
+    "an object": b"\x91\x92\xc3\xc7\x04\x05abcd",
+    "a time": b"\x91\x92\xc3\xd6\xff\x00\x00\x00\x01",
+    "no text": b"\x91\x92\xc3\xa2\xff\xfe",
+    "a list as a key": b"\x91\x81\x90\xc0",
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_bytes_are_refused(data):
+    with pytest.raises(ValueError, match="a batch"):
+        calls_of(data)
+    with pytest.raises(ValueError, match="a batch"):
+        answers_of(data, ["answer"])
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\xc1", packed_calls(CALLS)[:-1], packed_calls(CALLS) + b"x", bytearray(), None]
 )
