@@ -45,9 +45,10 @@ def site(service: int, page: str) -> Iterator[Site]:
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(made.page if self.path == "/" else b"")
+            # Before the answer: the page asks the service as soon as it has it.
             if self.path == "/" and self.headers["Host"] == f"{NAME}:{made.service}":
                 made.rebound.set()
+            self._answer(made.page if self.path == "/" else b"")
 
         def do_POST(self) -> None:
             made.report = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -48,9 +48,11 @@ def listening(port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         _bind(made, port)
+        own = made.getsockname()[1]
+        # Before as well: a second listener gets connections of the first, and closes them when it gives up.
+        _refuse_others(own, 0)
         made.listen(512)
-        if len(_listeners(made.getsockname()[1], TABLES)) > 1:
-            raise OSError(f"another process of this account listens at port {port}")
+        _refuse_others(own, 1)  # two that start at once
     except OSError:
         made.close()
         raise
@@ -69,6 +71,12 @@ def held(url: str) -> Iterator[None]:
         with contextlib.suppress(OSError):
             _bind(holder, urlsplit(url).port or 0)
         yield
+
+
+def _refuse_others(port: int, own: int) -> None:
+    """Raises OSError if more than `own` sockets of loopback listen at the port."""
+    if len(_listeners(port, TABLES)) > own:
+        raise OSError(f"another process of this account listens at port {port}")
 
 
 def _bind(made: socket.socket, port: int) -> None:

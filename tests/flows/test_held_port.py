@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from flows.services.listener import TABLES, accounts, held, listening
 from flows.services.prefect_server import listen
+from tests.patience import HANGS
 
 pytestmark = pytest.mark.skipif(not TABLES[0].exists(), reason="ports are shared where tables tell of listeners")
 
@@ -60,6 +63,40 @@ def test_a_server_takes_no_port_at_which_another_of_the_account_listens():
             assert second.getsockname()[1] != port
         with held(f"http://127.0.0.1:{port}/api"), socket.create_connection(("127.0.0.1", port), timeout=10):
             assert first.accept()  # a holder of the port takes no connections
+
+
+def test_a_start_elsewhere_resets_no_connection_of_a_server():
+    """Such a start tries the preferred port first; it once listened there for a moment, beside the server."""
+    ended = threading.Event()
+
+    def answer(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # until the socket is shut down
+            while True:
+                with server.accept()[0] as caller:
+                    caller.sendall(caller.recv(1))
+
+    def start(port: int) -> None:
+        while not ended.is_set():
+            with pytest.raises(OSError, match="another process of this account listens"):
+                listening(port)
+
+    with listening(0) as server:
+        port = server.getsockname()[1]
+        threads = [threading.Thread(target=answer, args=[server]), threading.Thread(target=start, args=[port])]
+        for thread in threads:
+            thread.start()
+        answered = 0
+        try:
+            for _ in range(300):  # 4 in 10 were reset
+                with contextlib.suppress(ConnectionResetError), socket.create_connection(("127.0.0.1", port)) as mine:
+                    mine.sendall(b"?")
+                    answered += mine.recv(1) == b"?"
+        finally:
+            ended.set()
+            server.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join(HANGS)
+    assert answered == 300
 
 
 def test_a_server_that_shares_no_port_is_talked_to_all_the_same():
