@@ -79,8 +79,8 @@ def _no_evaluations(right):
 
 
 def _half_noise(right):
-    def share(budget, silo, times):
-        found = right(budget, silo, times)
+    def share(*asked):
+        found = right(*asked)
         return replace(found, sigma=found.sigma / 2.0)
 
     return share
