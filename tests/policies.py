@@ -1,4 +1,4 @@
-"""Policies of guarded silos, as their operators' files. Values are written here by hand: no model of the product."""
+"""Policies of guarded silos, as their operators' files: names of the registries, values by hand."""
 
 from __future__ import annotations
 
@@ -6,42 +6,12 @@ from pathlib import Path
 
 import yaml
 
+from fedcore.algorithms import METHODS
+from fedcore.losses import LOSSES
+
 ALL = {
-    "methods": [
-        "localized-mbsgd",
-        "localized-accelerated",
-        "one-pass-mbsgd",
-        "mbsgd",
-        "localized-subgradient",
-        "accelerated-mbsgd",
-        "one-pass-accelerated-mbsgd",
-        "mb-subgradient",
-        "scaffold",
-        "fedavg",
-        "fedprox",
-        "fedsgd",
-        "diff2",
-        "diff2-bvr",
-        "noised-newton",
-        "dp-fcrn",
-        "second-moments",
-        "column-moments",
-        "largest-eigenvalue",
-        "evaluation",
-    ],
-    "losses": [
-        "logistic",
-        "squared",
-        "huber",
-        "hinge",
-        "absolute",
-        "quantile",
-        "softmax",
-        "network",
-        "moreau",
-        "convolution",
-        "convolution-sampled",
-    ],
+    "methods": [*METHODS, "evaluation"],
+    "losses": [*LOSSES, "softmax", "network", "moreau", "convolution", "convolution-sampled"],
     "cap": {"epsilon": 1000.0, "delta": 1e-3},
     "runs": 1000,
     "expires": "9999-12-31",

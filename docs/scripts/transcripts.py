@@ -1,8 +1,8 @@
-"""Transcripts in README and docs: `python docs/scripts/transcripts.py` runs their commands and rewrites the output.
+"""Transcripts in README and docs: `python docs/scripts/transcripts.py [PAGE ...]` rewrites them; no page: all.
 
 A block that begins with `$ fedcore ...` is one command and its output. The commands of a page run in order in a new
-home. The plot of a sweep that runs replaces the one of its name in `docs/images`. `--check` compares instead of
-writing. It ignores the columns `spread` and `seconds`, and allows four spreads in `test error` and `by silo`: bits
+home, with the Python that runs this script. The plot of a sweep that runs replaces the one of its name in
+`docs/images`. `--check` compares instead of writing. It ignores the columns `spread` and `seconds`, and allows four spreads in `test error` and `by silo`: bits
 differ between processors, and noise is keyed by them. Everything else must be equal.
 """
 
@@ -17,10 +17,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from flows.reports.settings import OWN_HEADS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)]
 BLOCK = re.compile(r"```text\n(\$ fedcore [^\n]*)\n(.*?)```", re.DOTALL)
 COLUMNS = 100
+HEADS = {head: head.replace(" ", "-") for head in {*OWN_HEADS, "test error"} if " " in head}
+"""Heads of several words, as one word each."""
 SINGLE = 0.05
 """Assumed spread of a test error in a table with one run only."""
 
@@ -60,7 +64,9 @@ def differences(old: str, new: str) -> Iterator[str]:
 
 
 def _cells(line: str) -> list[str]:
-    return line.replace("test error", "test-error").replace("by silo", "by-silo").split()
+    for head, word in HEADS.items():
+        line = line.replace(head, word)
+    return line.split()
 
 
 def _of_row(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
@@ -75,16 +81,21 @@ def _of_row(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
         yield f"{key} of {' '.join(before.values())}: {value} became {after[key]}"
 
 
-def main(check: bool) -> int:
-    """Rewrites the transcripts, or with `check` prints the differences and returns their number."""
+def main(arguments: list[str]) -> int:
+    """Rewrites the transcripts, or with `--check` prints the differences; returns the exit status."""
+    check = "--check" in arguments
+    named = [Path(each).resolve() for each in arguments if each != "--check"]
+    if unknown := set(named) - set(PAGES):
+        print(f"{min(unknown)}: no page of README.md or docs")
+        return 2
     count = 0
-    for page in PAGES:
+    for page in named or PAGES:
         with tempfile.TemporaryDirectory() as folder:
             found = list(_differing(page, Path(folder) / "home", check))
         count += len(found)
         for difference in found:
             print(f"{page.relative_to(ROOT)}: {difference}")
-    return count if check else 0
+    return int(check and count > 0)
 
 
 def _differing(page: Path, home: Path, check: bool) -> Iterator[str]:
@@ -102,4 +113,4 @@ def _differing(page: Path, home: Path, check: bool) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(min(1, main("--check" in sys.argv[1:])))
+    sys.exit(main(sys.argv[1:]))

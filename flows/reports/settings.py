@@ -106,7 +106,7 @@ def heads(keys: Iterable[str]) -> dict[str, str]:
     keys = list(keys)
     last = [key.rpartition(".")[2] for key in keys]
     return {
-        key: (key if last.count(short) > 1 or short in OWN_HEADS else short).replace("_", " ")
+        key: (key if last.count(short) > 1 or short.replace("_", " ") in OWN_HEADS else short).replace("_", " ")
         for key, short in zip(keys, last, strict=True)
     }
 

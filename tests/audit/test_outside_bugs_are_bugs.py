@@ -1,7 +1,7 @@
 """Each bug of `tests/audit/foreign/` changes what is seen of a silo, and lets it run.
 
 The tests stay outside of the audit: silos are opened, asked, closed and asked again, with and without the bug.
-test_outside_sums, test_outside_charges and test_outside_randomness have what each bug breaks.
+The other files `test_outside_*` have what each bug breaks.
 """
 
 from __future__ import annotations

@@ -139,6 +139,15 @@ def test_far_away_nothing_overflows(loss):
         assert value.max() == pytest.approx(1e4 * loss.lipschitz, rel=1e-2)
 
 
+def test_no_record_raises(loss):
+    """A silo calls with warnings off; an exception would be an outcome that depends on a record."""
+    hard = [0.0, 1.0, 1e200, 1.7e308, math.inf, math.nan]
+    z, dz, y = (side.ravel() for side in np.meshgrid(*3 * [[*hard, *(-each for each in hard)]]))
+    with np.errstate(all="ignore"):
+        found = [loss.value(z, y), loss.residual(z, y), loss.residual_change(z, dz, y), loss.curvature(z, y)]
+    assert all(each.shape == z.shape for each in found)
+
+
 def test_arguments_are_left_alone(loss):
     z, _, y = points(loss, 50)
     copies = z.copy(), y.copy()

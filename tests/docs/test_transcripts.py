@@ -54,15 +54,35 @@ def test_only_what_noise_and_clocks_decide_may_differ(transcripts, old, new, see
     assert not list(transcripts.differences(TABLE, TABLE))
 
 
+def test_heads_of_several_words_are_one_column(transcripts):
+    table = TABLE.replace("seconds", "by silo")
+    assert not list(
+        transcripts.differences(table, table.replace("0.061    3     40    0.48", "0.061    3     40    0.44"))
+    )
+    assert list(transcripts.differences(table, table.replace("0.72", "0.73")))  # no noise
+
+
+def test_a_named_page_alone_is_remade(transcripts, tmp_path, monkeypatch, capsys):
+    pages = [tmp_path / "one.md", tmp_path / "other.md"]
+    for page in pages:
+        page.write_text("```text\n$ fedcore --version\nfedcore 0\n```\n")
+    monkeypatch.setattr(transcripts, "PAGES", pages)
+    monkeypatch.setattr(transcripts, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert transcripts.main([str(pages[1])]) == 0
+    assert ["fedcore 0\n" in page.read_text() for page in pages] == [True, False]
+    assert transcripts.main([str(tmp_path / "none.md")]) == 2 and "none.md: no page" in capsys.readouterr().out
+
+
 def test_a_page_is_mended_and_a_failing_command_is_an_error(transcripts, tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     page.write_text("before\n```text\n$ fedcore --version\nfedcore 0\n```\nafter\n")
     monkeypatch.setattr(transcripts, "PAGES", [page])
     monkeypatch.setattr(transcripts, "ROOT", tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    assert transcripts.main(check=True) == 1 and "fedcore 0\n" in page.read_text()
-    assert transcripts.main(check=False) == 0 and "fedcore 0\n" not in page.read_text()
-    assert transcripts.main(check=True) == 0
+    assert transcripts.main(["--check"]) == 1 and "fedcore 0\n" in page.read_text()
+    assert transcripts.main([]) == 0 and "fedcore 0\n" not in page.read_text()
+    assert transcripts.main(["--check"]) == 0
     assert page.read_text().startswith("before\n```text\n$ fedcore --version\n")
     with pytest.raises(RuntimeError, match="exit code 2"):
         transcripts.printed("$ fedcore plan nothing.yaml", tmp_path)

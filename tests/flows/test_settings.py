@@ -228,10 +228,11 @@ def test_values_that_differ_beyond_six_digits_are_shown_as_two():
 
 def test_a_varied_key_takes_no_head_of_the_table():
     """Epsilon of the held-out evaluation would stand in the column of the run's target."""
-    assert heads(["evaluation.epsilon", "algorithm.rounds", "algorithm.step_size"]) == {
+    assert heads(["evaluation.epsilon", "algorithm.rounds", "algorithm.step_size", "some.by_silo"]) == {
         "evaluation.epsilon": "evaluation.epsilon",
         "algorithm.rounds": "rounds",
         "algorithm.step_size": "step size",
+        "some.by_silo": "some.by silo",
     }
     plain = {column.header for column in table(summarise([made_result()]), "t", width=200).columns}
     assert plain - {"rounds", "test error"} <= OWN_HEADS
