@@ -2,8 +2,9 @@
 
 A block that begins with `$ fedcore ...` is one command and its output. The commands of a page run in order in a new
 home, with the Python that runs this script. The plot of a sweep that runs replaces the one of its name in
-`docs/images`. `--check` compares instead of writing. It ignores the columns `spread` and `seconds`, and allows four spreads in `test error` and `by silo`: bits
-differ between processors, and noise is keyed by them. Everything else must be equal.
+`docs/images`. `--check` compares instead of writing. It ignores the columns `spread` and `seconds`, and
+allows four spreads in `test error` and `by silo`: bits differ between processors, and noise is keyed by them.
+Everything else must be equal.
 """
 
 from __future__ import annotations

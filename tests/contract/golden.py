@@ -348,4 +348,4 @@ def main(compute: Callable[[], dict[str, Any]] = computed, file: Path = FILE) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(f"usage: {COMMAND}, without arguments" if sys.argv[1:] else main())

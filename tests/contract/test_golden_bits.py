@@ -17,7 +17,7 @@ import pytest
 from fedcore.algorithms import METHODS
 from fedcore.data.records import Records
 from fedcore.experiment.stored import binding
-from fedcore.losses import Logistic
+from fedcore.losses import LOSSES, Logistic
 from fedcore.mechanisms import gaussian
 from fedcore.mechanisms.gaussian import numbered
 from fedcore.planning.plan import Plan
@@ -44,8 +44,13 @@ def test_bits_are_golden_or_their_version_is_raised(golden, now):
     assert not faults(golden, now), "\n".join(faults(golden, now))
 
 
-def test_every_method_and_every_way_of_drawing_is_watched(golden):
-    assert METHODS.keys() <= golden["courses"].keys(), "record a new method: python -m tests.contract.golden"
+@pytest.mark.parametrize("name", [*METHODS, *LOSSES])
+def test_what_is_registered_is_watched(golden, name):
+    watched = golden["courses"].keys() | {loss.partition(" of ")[0] for loss in golden["losses"]}
+    assert (LOSSES[name].__name__ if name in LOSSES else name) in watched, f"record it: {COMMAND}"
+
+
+def test_every_way_of_drawing_is_watched(golden):
     assert len(golden["first answers"]) >= 18 and "mbsgd of samples" in golden["first answers"]
     assert set(golden["first guarded answers"]) | {"a trusted aggregator"} == set(golden["first answers"])
     assert golden["forms"].keys() >= {"tables", "receipts", "scaffold"}
