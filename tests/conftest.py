@@ -4,7 +4,11 @@ import gc
 import itertools
 import os
 import platform
+import signal
 
+# A shell's background job ignores SIGINT, and so would every child that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A Prefect server waits for its home's next driver, and every test has its own home: 3 s bound the idle servers.
