@@ -188,7 +188,7 @@ def guesses(bug: str, opener: Callable[..., PrivateSilo]) -> tuple[int, int, int
     return count[0], count[1], keys
 
 
-@pytest.mark.parametrize("bug", some_in_make_test(sorted(ATTACKS), ["noise_shared_by_phases"], []))
+@pytest.mark.parametrize("bug", some_in_make_test(sorted(ATTACKS), ["noise_shared_by_phases"]))
 def test_attack_shows_more_than_the_charge_and_nothing_of_a_plain_silo(bug):
     planted, plain = guesses(bug, FOREIGN[bug]), guesses(bug, PrivateSilo)
     shown, none = (epsilon_shown(*counts, DELTA, 1 - SURE) for counts in (planted, plain))

@@ -42,7 +42,7 @@ TWINS = [("fedavg", WEIGHTS), ("fedprox", None)]
 
 @pytest.mark.parametrize(
     ("name", "ridge", "weights"),
-    some_in_make_test(QUADRATICS, [case for case in QUADRATICS if case[1] and (case[0], case[2]) not in TWINS], []),
+    some_in_make_test(QUADRATICS, [case for case in QUADRATICS if case[1] and (case[0], case[2]) not in TWINS]),
 )
 def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, weights, federate):
     """Each silo repeats one record, so all of its shards are one problem; silos contradict each other.

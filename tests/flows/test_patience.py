@@ -219,7 +219,7 @@ def test_prefect_shows_a_state_of_its_own(undisturbed):
 
 
 @pytest.mark.parametrize("stops", [[3, 1, 40], pytest.param([30, 30], marks=pytest.mark.minutes)])
-@pytest.mark.parametrize("ledger", some_in_make_test(["memory", "sqlite"], ["sqlite"], []))
+@pytest.mark.parametrize("ledger", some_in_make_test(["memory", "sqlite"], ["sqlite"]))
 def test_a_killed_sweep_comes_to_the_same_choice_and_releases_nothing_twice(
     home, undisturbed, tmp_path, monkeypatch, stops, ledger
 ):
@@ -280,7 +280,7 @@ def wild(monkeypatch, at: int) -> None:
     monkeypatch.setattr(Mbsgd, "server_update", server_update)
 
 
-@pytest.mark.parametrize("ledger", some_in_make_test(["memory", "sqlite"], ["sqlite"], []))
+@pytest.mark.parametrize("ledger", some_in_make_test(["memory", "sqlite"], ["sqlite"]))
 def test_divergence_is_a_reason_of_its_own_and_its_round_is_charged(home, monkeypatch, ledger):
     config = sweep(privacy={"epsilon": 20, "ledger": ledger})
     wild(monkeypatch, at=7)

@@ -75,7 +75,7 @@ def answers(monkeypatch):
     return noted(monkeypatch)
 
 
-@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["guarded"], ["sqlite"]))
+@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["guarded"]))
 def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
     if kind == "guarded":
         request.getfixturevalue("policies")

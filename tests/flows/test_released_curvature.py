@@ -97,7 +97,7 @@ def largest(X):
     return float(np.linalg.svd(X, compute_uv=False)[0] ** 2 / len(X))
 
 
-@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["guarded"], ["sqlite"]))
+@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["guarded"]))
 def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
     if kind == "guarded":
         request.getfixturevalue("policies")

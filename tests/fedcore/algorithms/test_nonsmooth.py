@@ -219,7 +219,7 @@ def test_absolute_loss_ends_at_the_weighted_median(federate, method):
 QUANTILES = [(method, *of) for method in METHODS for of in ((0.15, 1.0), (0.5, 5.0), (0.77, 8.0))]
 
 
-@pytest.mark.parametrize("method, tau, wanted", some_in_make_test(QUANTILES, [QUANTILES[0], QUANTILES[5]], []))
+@pytest.mark.parametrize("method, tau, wanted", some_in_make_test(QUANTILES, [QUANTILES[0], QUANTILES[5]]))
 def test_quantile_loss_ends_at_the_quantile(federate, method, tau, wanted):
     """Eleven equally likely labels 0, 1, ..., 10: the tau-quantile is the k-th with k = floor(11 tau)."""
     data = one_record_silos(np.ones((11, 1)), np.arange(11.0)[::-1])
@@ -276,7 +276,7 @@ SMOOTH = [
 
 
 @pytest.mark.parametrize("loss", [Moreau(Hinge(), 2.0), Convolution(Hinge(), 0.5, 3)], ids=["moreau", "convolution"])
-@pytest.mark.parametrize("method", some_in_make_test(SMOOTH, SMOOTH[:1], []), ids=lambda method: method.name)
+@pytest.mark.parametrize("method", some_in_make_test(SMOOTH, SMOOTH[:1]), ids=lambda method: method.name)
 def test_smooth_methods_solve_the_smoothed_problem(federate, separator, method, loss):
     """The minimum of the smoothed loss, by a quasi-Newton method on its values; within `gap` of the linear program."""
     X, y, least, start = separator
