@@ -1,6 +1,6 @@
 """Tuning without private records: tries a grid of settings on simulated silos under the run's own noise.
 
-No silo is asked and no budget spent. So the choice is public, and may be committed before the first run.
+Tuning reads no silo and spends no budget. So the choice is public, and may be committed before the first run.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def tune(
     """
     schema, _ = _described(config)
     if schema is None:
-        raise InputError("settings are tried on records that are made up from a schema of data.features; there is none")
+        raise InputError("settings are tried on records that are generated from data.features, a schema; there is none")
     facts = make_plan(config).problem.silos if silos is None else silos
     classes = None if config.data.label_values is None else len(config.data.label_values)
     worlds = [

@@ -32,7 +32,7 @@ def tune(
     simulations: Annotated[int, typer.Option(help="sets of made-up silos for each point", **whole(2, 1000))] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Choose clip, domain, step and rounds on silos made up from sizes and schema. Asks no silo, spends no budget."""
+    """Choose clip, domain, step and rounds on silos generated from public facts. Reads no silo, spends no budget."""
     from fedcore.configfile.reading import read_yaml, validated
     from fedcore.data.sources.made_up.assumed import Assumptions
     from fedcore.errors import InputError
@@ -99,14 +99,16 @@ def _grid(texts: list[str]) -> dict[str, list[Any]]:
     return found
 
 
+_FREE = "Tuning read no silo and spent no budget."
+
+
 def assumption(made: Tuning, assumed: Assumptions) -> str:
-    """Sentences on the made-up silos and the assumptions behind them."""
+    """Sentences on the generated silos and the assumptions behind them."""
     return (
-        "made up from numbers of records and schema. Assumed, not looked up: features explain "
-        f"{assumed.signal:g} of the variance of the label's score, heterogeneity {assumed.heterogeneity:g}, "
-        f"correlation of columns {assumed.correlation:g}, {assumed.missing:g} of the values missing where that is "
-        f"expected. Without a model the made-up silos have error {made.baseline:.3f}. No silo was asked and no budget "
-        "spent."
+        "generated from numbers of records and schema. Assumptions, not read from data: features explain "
+        f"{assumed.signal:g} of the variance of the label's score; heterogeneity is {assumed.heterogeneity:g}. Columns "
+        f"have correlation {assumed.correlation:g}, and {assumed.missing:g} of the values is missing where the schema "
+        f"expects it. Without a model the generated silos have error {made.baseline:.3f}. {_FREE}"
     )
 
 
@@ -129,8 +131,8 @@ def _public_records(config: ExperimentConfig, path: Path) -> Made:
 
 def _drawn_from(made: Tuning, path: Path) -> str:
     return (
-        f"drawn with replacement from two thirds of {path}, with the others as their test data, so they are alike. "
-        f"Without a model they have error {made.baseline:.3f}. No silo was asked and no budget spent."
+        f"drawn with replacement from two thirds of {path}. The rest of it is their test data, so all are alike. "
+        f"Without a model they have error {made.baseline:.3f}. {_FREE}"
     )
 
 
@@ -150,13 +152,13 @@ def explained(config: Path, made: Tuning, basis: str, simulations: int) -> list[
     import textwrap
 
     origin = (
-        f"Written by `fedcore tune {config.name}`: settings with the least mean error over {simulations} sets of silos "
-        f"{basis}"
+        f"Written by `fedcore tune {config.name}`: settings with the least mean error over {simulations} sets of "
+        f"silos, {basis}"
     )
     heads = [key.rpartition(".")[2] for key in made.best.point]
     rows = [[*(str(t.point[k]) for k in t.point), f"{t.error:.4f}"] for t in made.trials[:_SHOWN]]
     return [
-        *textwrap.wrap(origin, 110),
+        *textwrap.wrap(origin, 98),
         *(" ".join(f"{cell:>9}" for cell in row) for row in ([*heads, "error"], *rows)),
     ]
 

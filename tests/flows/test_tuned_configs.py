@@ -11,12 +11,12 @@ from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.tuning import default_grid, tune
 from flows.commands.tune import assumption, explained
 
-pytestmark = [pytest.mark.slow, pytest.mark.minutes, pytest.mark.hours]
+pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
 FOLDER = Path(__file__).parents[2] / "conf" / "experiment"
 
 
-@pytest.mark.parametrize("name", ["hospitals.yaml", "hospitals-all.yaml"])
+@pytest.mark.parametrize("name", ["hospitals.yaml", pytest.param("hospitals-all.yaml", marks=pytest.mark.hours)])
 def test_tune_writes_the_committed_values_again(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path))
     config = load_experiment(FOLDER / name)
