@@ -16,6 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.faults.one_silo import KINDS
 from tests.faults.tampered_silos import TamperedSilos
 from tests.fuzzing import fuzz_seed
+from tests.selection import some_in_make_test
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -35,7 +36,7 @@ def settled(examples: int, steps: int, seeded: bool) -> settings:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["guarded"]))
 def test_tampered_silos_say_nothing_twice_and_nothing_free(kind):
     run_state_machine_as_test(machine(kind), settings=settled(40, 25, seeded=False))
 

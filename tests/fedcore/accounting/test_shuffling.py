@@ -153,10 +153,10 @@ def test_many_messages_and_rounds_are_a_gaussian_mechanism():
     assert wanted < found < 1.15 * wanted
 
 
-@pytest.mark.parametrize(
-    "records, rounds, messages, epsilon, delta",
-    [(1, 100, 1000, 1.0, 1e-6), (10, 100, 1000, 1.0, 1e-6), (10, 100, 25, 1.0, 1e-6), (2, 1, 300, 0.2, 1e-7)],
-)
+TARGETS = [(1, 100, 1000, 1.0, 1e-6), (10, 100, 1000, 1.0, 1e-6), (10, 100, 25, 1.0, 1e-6), (2, 1, 300, 0.2, 1e-7)]
+
+
+@pytest.mark.parametrize("records, rounds, messages, epsilon, delta", some_in_make_test(TARGETS, TARGETS[2:]))
 def test_calibrated_noise_meets_the_target_and_not_by_much(records, rounds, messages, epsilon, delta):
     found = shuffled_multiplier(records, rounds, messages, epsilon, delta)
     assert shuffled_epsilon(found, records, rounds, messages, delta, epsilon) <= epsilon

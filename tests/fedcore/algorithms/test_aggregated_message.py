@@ -65,7 +65,7 @@ def deviations(federation, wanted):
 MESSAGES = [((1, 2, 6), None, None), ((1, 2, 6), None, EPSILON), ((1, 2, 6), 10, None), (Binomial(0.35), 10, EPSILON)]
 
 
-@pytest.mark.parametrize(("law", "batch", "epsilon"), some_in_make_test(MESSAGES, [MESSAGES[0], MESSAGES[3]]), ids=str)
+@pytest.mark.parametrize(("law", "batch", "epsilon"), some_in_make_test(MESSAGES, [MESSAGES[0]]), ids=str)
 def test_it_is_unbiased_and_its_variance_is_the_specs(law, batch, epsilon, federate):
     data, rounds = records(), 2500
     federation = federate(
