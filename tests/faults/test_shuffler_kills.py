@@ -123,7 +123,7 @@ class Manager:
 KILLS = [("take", 1), ("take", 3 * SILOS + 4), ("commit", 1), ("commit", 5), ("committed", 1), ("committed", ROUNDS)]
 
 
-@pytest.mark.parametrize(("step", "count"), some_in_make_test(KILLS, [("take", 1), ("commit", 5)]))
+@pytest.mark.parametrize(("step", "count"), some_in_make_test(KILLS, [("commit", 5)]))
 def test_a_shuffler_killed_in_a_round_changes_nothing(tmp_path, undisturbed, fault_table, step, count):
     with Manager(tmp_path / "shuffler", step, count) as manager:
         federation = shuffled(tmp_path / "home", "killed", shuffler={"address": manager.address})

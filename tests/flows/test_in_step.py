@@ -14,6 +14,7 @@ from flows.runs import store_path
 from flows.training import train_calls
 from tasks.calls import in_step
 from tasks.run_file import read_done
+from tests.selection import some_in_make_test
 
 ALGORITHMS = (
     {"name": "mbsgd", "rounds": 7},
@@ -74,8 +75,12 @@ def alone(tmp_path_factory) -> dict[str, str]:
     return {run_id(config): weights(home, config) for config in configs}
 
 
+CHANGES = [((4, 64), (2, 1)), ((64, 3), (1, 2))]
+"""Cells in step and workers, before a stop and after it."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("widths, workers", [((4, 64), (2, 1)), ((64, 3), (1, 2))])
+@pytest.mark.parametrize("widths, workers", some_in_make_test(CHANGES, CHANGES[:1]))
 def test_runs_stopped_half_way_go_on_in_other_company_to_the_same_bits(tmp_path, alone, widths, workers):
     home = Home(tmp_path / "home").make()
     with pytest.raises(KeyboardInterrupt):

@@ -303,6 +303,7 @@ def command(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[s
         process.communicate(timeout=HANGS)
 
 
+@pytest.mark.minutes
 def test_the_command_serves_https_and_holds_its_folder(tmp_path, monkeypatch):
     mine, key = certificate(tmp_path)
     options = ("--minimum", "3", "--certificate", str(mine), "--private-key", str(key))
