@@ -10,14 +10,16 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Processes for two cores, as some wait for services; a file at a time, what starts services first (tests/conftest.py).
 BESIDE := -n 3 --dist loadfile --no-loadscope-reorder
+TYPES := $(BIN)/lint-imports & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports && exit $$types
 
-.PHONY: run test quick slow hours check docs faults bench up down clean
+.PHONY: run test quick slow hours style check docs faults bench up down clean
 
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/hospitals.yaml
 
-test: .venv/installed check ## style, types, imports, then the tests, three files at a time
-	$(BIN)/python -m pytest $(BESIDE)
+test: style ## style, then the tests, three files at a time, with types and imports beside them
+	@($(TYPES)) > .venv/types.log 2>&1 & types=$$!; $(BIN)/python -m pytest $(BESIDE); tests=$$?; \
+		wait $$types; types=$$?; cat .venv/types.log; exit $$((tests | types))
 
 quick: .venv/installed ## tests without services and processes, while working
 	$(BIN)/python -m pytest $(BESIDE) -m 'not minutes and not slow'
@@ -36,10 +38,12 @@ faults: .venv/installed ## kills at every step, in every process; rewrites docs/
 docs: .venv/installed ## the documentation site, docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -n -b html docs docs/_build/html
 
-check: .venv/installed
+style: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/lint-imports & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports && exit $$types
+
+check: style ## style, types and import contracts
+	@$(TYPES)
 
 bench: .venv/installed ## milliseconds per round, each as a ratio to a floor in the same run; PARTS="sweep start": CPU-seconds
 	$(BIN)/python -m benchmarks.rounds $(if $(PARTS),--parts $(PARTS))

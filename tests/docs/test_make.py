@@ -56,6 +56,24 @@ def test_each_step_of_the_installation_prints_one_line(place, target):
     assert not any(line.startswith("[") for line in again), "what is installed is not installed again"
 
 
+@pytest.mark.parametrize("failing", ["ruff", "mypy", "lint-imports", "python"])
+@pytest.mark.parametrize("target", ["test", "check"])
+def test_what_fails_beside_the_tests_fails_the_command_and_is_shown_last(place, target, failing):
+    make(place, target)
+    program = place / ".venv" / "bin" / failing
+    program.write_text(f"#!/bin/sh\necho {failing} failed\nexit 1\n")
+    rc, lines, _ = make(place, target)
+    beside = failing in ("mypy", "lint-imports")
+    if target == "check" and failing == "python":
+        assert rc == 0
+    else:
+        assert rc != 0 and f"{failing} failed" in (lines[-2:] if beside else lines)
+    if failing == "ruff":
+        assert not any(line.startswith("python -m pytest") or line == "mypy did" for line in lines)
+    elif target == "test" and beside:
+        assert any(line.startswith("python -m pytest") for line in lines)
+
+
 def test_what_pip_cannot_do_ends_the_installation_with_its_words(place):
     (place / "no-network").touch()
     rc, lines, errors = make(place, "run")
