@@ -15,6 +15,7 @@ from typing import Any
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Charge
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.arrays import FLOAT_BYTES, canonical_json, digest
@@ -101,12 +102,33 @@ class Plan:
         kinds = {self.kind_of(silo.name): silo.name for silo in self.problem.silos}
         return max(self.whole_silo_epsilon(silo) for silo in kinds.values())
 
+    def charge(self, silo: str) -> Charge:
+        """The full charge of the run at `silo`, at its own delta. Raises ValueError as `Charge.of`."""
+        kind = self.kind_of(silo)
+        if kind not in self._charges:
+            delta = self.problem.budget.delta(self.problem.sizes[silo])
+            self._charges[kind] = Charge.of(self.charged_events(silo), delta)
+        return self._charges[kind]
+
+    @cached_property
+    def _charges(self) -> dict[tuple[Any, ...], Charge]:
+        return {}
+
     def kind_of(self, silo: str) -> tuple[Any, ...]:
         """Key that is equal for silos of equal cost: shares without the name, and size, which may set delta."""
-        kinds = [kind for phase in self.phases for kind in phase.kinds]
-        shares = [kind.by_silo[silo] for kind in kinds]
-        own = [(s.n, s.start, s.batch, s.sigma, s.epsilon_accounted, s.epsilon_paper, s.delta, s.rate) for s in shares]
-        return self.problem.sizes[silo], *own, *(kind.turns_of(silo) for kind in kinds if kind.schedule.in_turn)
+        if silo not in self._kinds:
+            kinds = [kind for phase in self.phases for kind in phase.kinds]
+            shares = [kind.by_silo[silo] for kind in kinds]
+            own = [
+                (s.n, s.start, s.batch, s.sigma, s.epsilon_accounted, s.epsilon_paper, s.delta, s.rate) for s in shares
+            ]
+            turns = (kind.turns_of(silo) for kind in kinds if kind.schedule.in_turn)
+            self._kinds[silo] = self.problem.sizes[silo], *own, *turns
+        return self._kinds[silo]
+
+    @cached_property
+    def _kinds(self) -> dict[str, tuple[Any, ...]]:
+        return {}
 
     def silo_events(self, silo: str) -> list[GaussianRelease]:
         return [event for phase in self.phases for event in phase.events(silo)]

@@ -20,10 +20,10 @@ from fedcore.silo.answers import ANSWERS
 from fedcore.silo.policies.policy import MOST_RUNS
 
 
-def charge_of(silo: str, n: int, plan: Plan) -> Charge:
+def charge_of(silo: str, plan: Plan) -> Charge:
     """The full charge of a plan. Raises SiloError for an event without a sound bound in this accountant."""
     with contextlib.suppress(ValueError):
-        return Charge.of(plan.charged_events(silo), plan.problem.budget.delta(n))
+        return plan.charge(silo)
     raise SiloError(silo, "plan", "its accountant knows no sound bound for an event of the plan")
 
 

@@ -132,7 +132,7 @@ class PrivateSilo:
         problem = plan.problem
         self.compare(problem, method, loss)
         problem.budget.check(self.name, self.n)
-        charge, evaluating = charge_of(self.name, self.n, plan), evaluated(method, problem)
+        charge, evaluating = charge_of(self.name, plan), evaluated(method, problem)
         if self._policy is not None:
             self._policy.approve(run, evaluating, loss, charge, self.ledger)
         check_answers(self.name, plan, evaluating)
@@ -143,17 +143,23 @@ class PrivateSilo:
         fresh = self._keys.of_run(self.name, run, agreed, method.name)
         mine = None if self._policy is None else self._policy.cap
         key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person, lease, mine)
-        # The split depends on row indices only, never on contents or labels; a person moves with all of its places.
-        places = self._keys.order(key, self.name, self.n, problem.facts[self.name].held)
-        order = rows_of(places, self._records.places)
-        X, y = self._finite[order], self._records.y[order]
-        weights = None if self._records.weights is None else self._records.weights[order]
+        X, y, weights = self._in_order_of(key, problem.facts[self.name].held)
         bound = self._records.bound
         kinds = {kind.question.kind for phase in plan.phases for kind in phase.kinds}
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
         self._shards.pop(run, None)
         self._runs[run] = ApprovedRun(plan, evaluating, loss, self._keys, key, named, X, y, answers, weights, lease)
+
+    def _in_order_of(self, key: bytes, held: int) -> tuple[Matrix, Vector, Vector | None]:
+        """Features, labels and weights in the order of the run's split, shared by the open runs of one key."""
+        for run in self._runs.values():
+            if run.key == key and run.plan.problem.facts[self.name].held == held:
+                return run.X, run.y, run.weights
+        # The split depends on row indices only, never on contents or labels; a person moves with all of its places.
+        order = rows_of(self._keys.order(key, self.name, self.n, held), self._records.places)
+        weights = self._records.weights
+        return self._finite[order], self._records.y[order], None if weights is None else weights[order]
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to that of its releases; it gets no new answer."""

@@ -57,8 +57,8 @@ def capped_firings(cells: Sequence[ExperimentConfig]) -> int:
     for cell in cells:
         plan = make_plan(cell)
         sizes |= plan.problem.sizes
-        for silo, n in plan.problem.sizes.items():
-            charges[silo].append(Charge.of(plan.charged_events(silo), plan.problem.budget.delta(n)))
+        for silo in plan.problem.sizes:
+            charges[silo].append(plan.charge(silo))
     caps = list(dict.fromkeys(cell.privacy.cap for cell in cells if cell.privacy.cap is not None))
     return min((_fit([cap.of(sizes[silo]) for cap in caps], one) for silo, one in charges.items()), default=0)
 
@@ -67,10 +67,9 @@ def admission_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
     """Line on the number of runs that the plan's cap admits at new silos; [] without a cap."""
     if config.privacy.cap is None:
         return []
-    budget, rule = plan.problem.budget, config.privacy.cap.rule
+    rule = config.privacy.cap.rule
     of_silos = [
-        (config.privacy.cap.of(n), Charge.of(plan.charged_events(silo), budget.delta(n)))
-        for silo, n in plan.problem.sizes.items()
+        (config.privacy.cap.of(n), plan.charge(silo)) for silo, n in plan.problem.sizes.items()
     ]
     fit = min(_fit([cap], [charge]) for cap, charge in of_silos)
     text = f"cap: epsilon {in_full(config.privacy.cap.epsilon)} over all runs of a silo ({rule}) takes "

@@ -57,7 +57,7 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
             # The other rules bound one curve of epsilon over delta, along which charges add up.
             known.holds(f"a cap ({rule}) admits 1.2 of its delta", rule != "basic" or not all(both))
 
-    charge = charge_of(audited.silo, audited.n, audited.plan)
+    charge = charge_of(audited.silo, audited.plan)
     cap = Cap(MANY * charge.epsilon, charge.delta, "rdp")
     for rule in get_args(Rule):
         ledger, count, mine = MemoryLedger(audited.silo), 0, replace(cap, rule=rule)

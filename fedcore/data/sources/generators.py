@@ -7,6 +7,7 @@ of silos. A change of the generated records must raise VERSION.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,20 @@ def digits(test_fraction: float, seed: int, public_fraction: float = 0.0, homoge
     most one, and no image is in two places. Then a part `homogeneity` of each silo's images is pooled and dealt again.
     Raises InputError if a part is empty or too large.
     """
+    share = digit_shares(test_fraction, public_fraction)
+    images, digit = _load_digits()
+    return _odd_even(images, digit, share, 8, seed, homogeneity)
+
+
+@cache
+def _load_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Images (1797, 64), pixels from 0 to 1, and their digits. A sweep deals the same ones by each of its seeds."""
     from sklearn import datasets
 
-    share = digit_shares(test_fraction, public_fraction)
     images, digit = datasets.load_digits(return_X_y=True)
-    return _odd_even(images / 16.0, digit, share, 8, seed, homogeneity)
+    scaled = images / 16.0
+    scaled.flags.writeable = digit.flags.writeable = False
+    return scaled, digit
 
 
 def digit_shares(test_fraction: float, public_fraction: float = 0.0) -> odd_even.Shares:
@@ -80,11 +90,9 @@ def class_counts(folder: str, flavour: Flavour) -> list[int]:
 
 def similar_digits(how: SimilarityConfig, test_fraction: float, seed: int, public_fraction: float = 0.0) -> Generated:
     """The images of `digits`, dealt by similarity and labelled by digit. Raises InputError."""
-    from sklearn import datasets
-
     share = similarity.shares(DIGIT_CLASS_COUNTS, how, test_fraction, seed, public_fraction)
-    images, digit = datasets.load_digits(return_X_y=True)
-    return _similar(images / 16.0, digit, share, 8, seed)
+    images, digit = _load_digits()
+    return _similar(images, digit, share, 8, seed)
 
 
 def similar_mnist(

@@ -81,9 +81,9 @@ BUGS: tuple[Bug, ...] = (
         edit(
             "fedcore.silo.approval:charge_of",
             (
-                "Charge.of(plan.charged_events(silo), plan.problem.budget.delta(n))",
-                "max([Charge.of(phase.charged(silo), plan.problem.budget.delta(n)) for phase in plan.phases],"
-                " key=lambda charge: charge.mu_squared)",
+                "plan.charge(silo)",
+                "max([Charge.of(phase.charged(silo), plan.problem.budget.delta(plan.problem.sizes[silo]))"
+                " for phase in plan.phases], key=lambda charge: charge.mu_squared)",
             ),
         ),
     ),
