@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
@@ -41,6 +42,17 @@ FEW = 8
 """Most sizes of silos for which a plan is composed in every way, and on the finest grid."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """Releases of a run at one silo, an object that all cells and silos with these releases share."""
+
+    listed: tuple[GaussianRelease, ...]
+
+    @cached_property
+    def mu_squared(self) -> float:
+        return worst_mu_squared(self.listed)
+
+
 @dataclass(frozen=True)
 class _Charged:
     """Releases of a silo of n records in one cell, or in statistics that cells share (`shared`).
@@ -49,14 +61,14 @@ class _Charged:
     """
 
     n: int
-    events: tuple[GaussianRelease, ...]
+    events: _Events
     delta: float
     shared: bool = False
     in_full: bool = False
 
     @property
     def noised(self) -> bool:
-        return math.isfinite(worst_mu_squared(self.events))
+        return math.isfinite(self.events.mu_squared)
 
 
 _Account = tuple[str, int | None, str]
@@ -88,7 +100,7 @@ def sweep_totals(
     charges, units, refused = _charges(home, cells, results, runs, planned=False)
 
     def epsilon(charged: Sequence[_Charged], delta: float) -> float:
-        return epsilon_of(math.sqrt(math.fsum(worst_mu_squared(one.events) for one in charged)), delta)
+        return epsilon_of(math.sqrt(math.fsum(one.events.mu_squared for one in charged)), delta)
 
     totals = [_total(account, charged, units, epsilon) for account, charged in charges.items()]
     return [replace(total, refused=refused) for total in totals]
@@ -110,9 +122,14 @@ def planned_totals(
     charges, units, refused = _charges(home, cells, results, runs, planned=True, refusals=chosen)
     questions = {(one.n, one.delta) for charged in charges.values() for one in charged}
     few = len(questions) <= FEW
+    composed: dict[tuple[float, tuple[_Events, ...]], float] = {}  # the accounts of most seeds and silos are alike
 
     def epsilon(charged: Sequence[_Charged], delta: float) -> float:
-        return fixed_plan([one.events for one in charged], delta, TOLERANCE if few else COARSE, envelope=few)
+        key = delta, tuple(one.events for one in charged)
+        if key not in composed:
+            runs = [events.listed for events in key[1]]
+            composed[key] = fixed_plan(runs, delta, TOLERANCE if few else COARSE, envelope=few)
+        return composed[key]
 
     totals = [_total(account, charged, units, epsilon) for account, charged in charges.items()]
     return [replace(total, planned=True, refused=refused) for total in totals]
@@ -157,7 +174,7 @@ def _charges(
     units: dict[str, str] = {}
     counted: set[str] = set()
     finished = {result.run: result for result in results}
-    in_full: dict[int, tuple[Plan, dict[str, tuple[GaussianRelease, ...]]]] = {}
+    in_full: dict[int, tuple[Plan, dict[str, _Events]]] = {}
     refused, any_begun = 0, False
     if home is not None and runs is None:
         runs = RecordedRuns(home)
@@ -184,7 +201,7 @@ def _charges(
             any_begun = any_begun or begun
             for facts in before.problem.silos:
                 dealt = cell.seed if is_seeded(cell.data) else None
-                events, delta = tuple(before.silo_events(facts.name)), before.problem.budget.delta(facts.n)
+                events, delta = _Events(tuple(before.silo_events(facts.name))), before.problem.budget.delta(facts.n)
                 account = (records_of(cell.data), dealt, facts.name)
                 charges.setdefault(account, []).append(_Charged(facts.n, events, delta, shared=True))
         if home is not None:
@@ -200,8 +217,7 @@ def _charges(
         units[records_of(cell.data)] = unit_of(cell.person)
         budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
         if id(plan) not in in_full:  # cells that differ in their seed share a plan
-            worst = {facts.name: tuple(plan.charged_events(facts.name)) for facts in plan.problem.silos}
-            in_full[id(plan)] = plan, worst
+            in_full[id(plan)] = plan, _in_full(plan)
         full = in_full[id(plan)][1]
         spent = full if home is None or (silos is None and planned) else _spent(home, plan, run, silos, full)
         for silo, events in spent.items():
@@ -211,13 +227,20 @@ def _charges(
     return ({} if planned and not any_begun else charges), units, refused
 
 
+def _in_full(plan: Plan) -> dict[str, _Events]:
+    """All releases of the plan by silo; silos of one kind share them."""
+    kinds = {plan.kind_of(name): name for name in plan.problem.sizes}
+    of_kind = {kind: _Events(tuple(plan.charged_events(name))) for kind, name in kinds.items()}
+    return {name: of_kind[plan.kind_of(name)] for name in plan.problem.sizes}
+
+
 def _spent(
     home: Home,
     plan: Plan,
     run: str,
     silos: Sequence[SiloResult] | None,
-    in_full: dict[str, tuple[GaussianRelease, ...]],
-) -> dict[str, tuple[GaussianRelease, ...]]:
+    in_full: dict[str, _Events],
+) -> dict[str, _Events]:
     """Releases of a begun run by silo: its receipts if it has ended (`silos`), else `in_full`."""
     rounds = {silo.silo: silo.releases for silo in silos or ()}
     # A silo that answered in every round released all of the plan.
@@ -230,5 +253,6 @@ def _spent(
         by_silo[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
     # Fewer receipts than releases: the file is incomplete, and the silo counts as if it answered in every round.
     return {
-        name: tuple(events) if len(events) == rounds.get(name) else in_full[name] for name, events in by_silo.items()
+        name: _Events(tuple(events)) if len(events) == rounds.get(name) else in_full[name]
+        for name, events in by_silo.items()
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json, to_json
 
 import fedcore
 from fedcore import __version__
@@ -34,8 +36,20 @@ def canonical(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
 
     Paths are names of their resolved places (`fedcore.paths`), relative to `anchor`; None: to the current home.
     """
+    found = _canonical_without_paths(to_json(config, exclude=_EXECUTION, inf_nan_mode="constants"))
+    if found is not None:
+        return found
     values = config.model_dump(mode="json", exclude=_EXECUTION)
     return canonical_json({"schema": SCHEMA, **named_places(values, anchor)})
+
+
+# A report asks a dozen times for each of a thousand cells.
+@lru_cache(maxsize=4096)
+def _canonical_without_paths(config: bytes) -> str | None:
+    """`canonical` of a config's JSON; None for a config with paths, whose names change with links and homes."""
+    values = from_json(config)
+    same = with_paths(values, path_keys(ExperimentConfig), lambda path: f"{path}/") == values
+    return canonical_json({"schema": SCHEMA, **values}) if same else None
 
 
 def placeless(values: Any) -> str:

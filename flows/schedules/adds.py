@@ -68,9 +68,7 @@ def admission_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
     if config.privacy.cap is None:
         return []
     rule = config.privacy.cap.rule
-    of_silos = [
-        (config.privacy.cap.of(n), plan.charge(silo)) for silo, n in plan.problem.sizes.items()
-    ]
+    of_silos = [(config.privacy.cap.of(n), plan.charge(silo)) for silo, n in plan.problem.sizes.items()]
     fit = min(_fit([cap], [charge]) for cap, charge in of_silos)
     text = f"cap: epsilon {in_full(config.privacy.cap.epsilon)} over all runs of a silo ({rule}) takes "
     text += f"{_counted(fit, 'run')} of this plan where there was none before"
