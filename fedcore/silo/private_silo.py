@@ -157,9 +157,10 @@ class PrivateSilo:
             if run.key == key and run.plan.problem.facts[self.name].held == held:
                 return run.X, run.y, run.weights
         # The split depends on row indices only, never on contents or labels; a person moves with all of its places.
-        order = rows_of(self._keys.order(key, self.name, self.n, held), self._records.places)
-        weights = self._records.weights
-        return self._finite[order], self._records.y[order], None if weights is None else weights[order]
+        places = self._keys.order(key, self.name, self.n, held)
+        order = rows_of(places, self._records.places)
+        X, y, weights = self._finite[order], self._records.y[order], self._records.weights
+        return X, y, None if weights is None else weights[order]
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to that of its releases; it gets no new answer."""

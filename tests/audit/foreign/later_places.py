@@ -94,7 +94,7 @@ BUGS: tuple[Bug, ...] = (
         "sampling: which shard a record is in depends on the labels of the others",
         "shards",
         edit(
-            SILO + "approve",
+            SILO + "_in_order_of",
             (
                 "order = rows_of(places, self._records.places)",
                 "order = rows_of(places[np.argsort(self._records.y[places], kind='stable')], self._records.places)",

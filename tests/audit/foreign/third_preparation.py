@@ -59,7 +59,7 @@ BUGS: tuple[Bug, ...] = (
         "the order of a run is sorted by label, so another label of one record moves others between shards",
         "disjoint blocks",
         edit(
-            f"{_SILO}.approve",
+            f"{_SILO}._in_order_of",
             (
                 "order = rows_of(places, self._records.places)",
                 "order = rows_of(places, self._records.places)\n"
@@ -72,7 +72,7 @@ BUGS: tuple[Bug, ...] = (
         "records of zeros are put behind the others, so one that becomes zero moves all others to other shards",
         "shards",
         edit(
-            f"{_SILO}.approve",
+            f"{_SILO}._in_order_of",
             (
                 "order = rows_of(places, self._records.places)",
                 "order = rows_of(places, self._records.places)\n"

@@ -23,7 +23,7 @@ BUGS: tuple[Bug, ...] = (
         edit(f"{_VIEW}._drawn_sample", (_STREAM, "sample_stream(self._run.named, context)")),
         edit(
             "fedcore.silo.private_silo:PrivateSilo.approve",
-            ("_keys.order(key,", "_keys.order(digest(run.encode(), plan.digest.encode()),"),
+            ("_in_order_of(key,", "_in_order_of(digest(run.encode(), plan.digest.encode()),"),
         ),
     ),
     bug(
