@@ -11,6 +11,8 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from fedcore.messages import Query
+from fedcore.silo.columns import members
+from tasks.workers import places
 from tasks.workers.holder import Holder
 
 now = time.perf_counter
@@ -26,51 +28,35 @@ class Visit(NamedTuple):
     ledger: float
 
 
-class TimedLedger:
-    """A ledger whose `find` and `commit`, the calls of a round, are timed."""
-
-    def __init__(self, ledger: Any, site: TimedHolder) -> None:
-        self._ledger, self._site = ledger, site
-        self._find, self._commit = ledger.find, ledger.commit
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
-
-    def find(self, run: str, phase: int, round: int) -> Any:
-        began = now()
-        try:
-            return self._find(run, phase, round)
-        finally:
-            self._site.ledger += now() - began
-
-    def commit(self, run: str, row: Any) -> None:
-        began = now()
-        try:
-            self._commit(run, row)
-        finally:
-            self._site.ledger += now() - began
-
-
 class TimedHolder(Holder):
-    """The production holder with a record of its `Visit`s."""
+    """The production holder with a record of its site's `Visit`s."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.ledger = 0.0
         self._visits: list[Visit] = []
-        for silo in self._site._silos.values():
-            silo.ledger = TimedLedger(silo.ledger, self)
+        self._answer = self._site.answer
+        # Calls of a batch reach the site, not the holder.
+        vars(self._site)["answer"] = self._timed_answer
+        self._commits = Stopwatch()
+        vars(members)["commit_round"] = self._commits.timed("commit", members.commit_round)
 
-    def answer(self, query: bytes) -> bytes:
+    def _timed_answer(self, query: bytes, lease: int = 0) -> bytes:
         received = now()
-        self.ledger = 0.0
-        releases = super().answer(query)
+        releases = self._answer(query, lease)
         answered, parsed = now(), Query.from_bytes(query)
-        self._visits.append(Visit(parsed.phase, parsed.round, received, answered, self.ledger))
+        ledger = self._commits.within("commit", received, answered)
+        self._visits.append(Visit(parsed.phase, parsed.round, received, answered, ledger))
+        self._commits.calls["commit"].clear()
         return releases
 
     def visits(self) -> list[Visit]:
         return self._visits
+
+
+def timed_holder(spec: bytes, driver: str, run: str, lease: int) -> Holder:
+    """`tasks.workers.places.held` with a `TimedHolder`, at the worker that runs this function."""
+    vars(places)["Holder"] = TimedHolder
+    return places.held(spec, driver, run, lease)
 
 
 class Stopwatch:

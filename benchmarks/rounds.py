@@ -139,6 +139,7 @@ def _server(folder: Path) -> Iterator[str]:
 
     home = Home(folder / "prefect-home")
     os.environ.update(prefect_environment(home))
+    os.environ["PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL"] = "WARNING"  # tables and nothing else
     with prefect_server(home) as url:
         yield url
 

@@ -20,20 +20,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks import workload
-from benchmarks.clocks import Stopwatch, TimedHolder, Visit, now, put_clocks
+from benchmarks.clocks import Stopwatch, TimedHolder, Visit, now, put_clocks, timed_holder
 from benchmarks.variants import run_stack
+from tasks.workers import places
 
 PARTS = ("computation", "waiting", "transport", "ledger", "tracking", "orchestration", "checkpoint", "server")
 
 
 def split_round(silos: int, rounds: int, warm_up: int, home: Path, url: str, checkpoint: Any) -> dict[str, Any]:
     """Means over `rounds` rounds in a row (ms) after `warm_up` rounds, with the wall clock's median."""
-    import tasks.workers.places
-
     watch, walls, sites = Stopwatch(), [], {}
 
     def prepared(training: Any) -> None:
-        sites["places"] = training.backend._places
+        sites["calls"], sites["places"] = training.backend._at, training.backend._places
         put_clocks(training, watch)
 
     def serve(step: Any) -> None:
@@ -41,13 +40,15 @@ def split_round(silos: int, rounds: int, warm_up: int, home: Path, url: str, che
             began = now()
             step()
             walls.append((began, now()))
-        sites["visits"] = [place.actor.visits().result() for place in sites["places"]]
+        calls = sites["calls"]
+        sites["visits"] = [calls.result(place, calls.start(place, "visits", ())) for place in sites["places"]]
 
-    production, tasks.workers.places.Holder = tasks.workers.places.Holder, TimedHolder
+    production = places.held, places.Holder
+    places.held, vars(places)["Holder"] = timed_holder, TimedHolder
     try:
         run_stack(serve, home, workload.config(silos, warm_up + rounds, checkpoint), url, prepared)
     finally:
-        tasks.workers.places.Holder = production
+        places.held, vars(places)["Holder"] = production
     rows = [_parts(wall, visits, watch) for wall, *visits in zip(walls, *sites["visits"], strict=True)][warm_up:]
     wall_clock = [row["wall"] * 1e3 for row in rows]
     means = {part: statistics.fmean(row[part] for row in rows) * 1e3 for part in (*PARTS, "remainder")}
