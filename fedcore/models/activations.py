@@ -71,9 +71,12 @@ class Softplus:
         For z, dz > 0 that cancels, and the same is taken of -z by h(z) = z + h(-z). As e^-h = 1 - s, the slope's change
         follows. It takes four transcendental functions, as many as h twice.
         """
-        up = z > 0.0
-        turned = up & (dz > 0.0)
-        # In place where possible: a new page of memory costs as much as the numbers in it.
+        # In place where possible: a new page of memory costs as much as the numbers in it. Bits choose in place of
+        # branches, which take three times as long where a processor cannot predict them.
+        down = z.view(np.int64) >> 63  # -1 for a negative number, else 0
+        kept = dz.view(np.int64) >> 63
+        kept |= down  # 0 where turned, else -1
+        signs = kept << 63
         small = np.abs(z)
         np.negative(small, out=small)
         np.exp(small, out=small)
@@ -82,23 +85,25 @@ class Softplus:
         near = small + 1.0
         np.divide(1.0, near, out=near)
         small *= near  # now the smaller one of s and 1 - s, and `near` the larger
-        slope = np.where(up, near, small)
-        part = np.where(up ^ turned, near, small)  # 1 - s where turned, else s
-        sign = np.multiply(turned, 2.0)
-        sign -= 1.0
-        power = sign * dz
+        apart = near.view(np.int64) ^ small.view(np.int64)
+        slope = ((apart & down) ^ near.view(np.int64)).view(np.float64)
+        apart &= kept ^ down
+        part = (apart ^ small.view(np.int64)).view(np.float64)  # 1 - s where turned, else s
+        power = (dz.view(np.int64) ^ signs).view(np.float64)
         beyond = power > FARTHEST
         np.minimum(power, FARTHEST, out=power)
         grown = np.expm1(power, out=power)
         part *= grown
         change = np.log1p(part)
         np.negative(change, out=change)
-        change += np.multiply(turned, dz)
+        np.invert(kept, out=kept)
+        kept &= dz.view(np.int64)
+        change += kept.view(np.float64)
         part += 1.0
         grown *= near
         grown *= small
-        grown *= sign
         grown /= part
+        grown.view(np.int64)[...] ^= signs
         if beyond.any():  # nothing cancels there, and no training reaches it
             np.copyto(change, h - self.values(z - dz), where=beyond)
             np.copyto(grown, slope - self.slope(z - dz), where=beyond)

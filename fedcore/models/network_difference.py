@@ -60,14 +60,16 @@ def clipped_difference_sum(
     # A warning, which a filter may turn into an exception, would reveal a record.
     with np.errstate(all="ignore"):
         (W1, W2), (_, V2), (D1, D2) = (network.layers(each, features) for each in (w, before, w - before))
-        z1, dz1 = X @ W1.T, X @ D1.T
-        h, k = np.ones((len(X), network.hidden + 1)), np.zeros((len(X), network.hidden + 1))
+        z1, dz1 = (W1 @ X.T).T, (D1 @ X.T).T
+        h, k = np.ones((network.hidden + 1, len(X))).T, np.zeros((network.hidden + 1, len(X))).T
         h[:, :-1], slope, k[:, :-1], bent = network.units.moved(z1, dz1)
         z2, dz2 = (W2 @ h.T).T, (D2 @ h.T + V2 @ k.T).T
         a, b = network.residual_change(z2, dz2, y), network.residual(z2 - dz2, y)
-        inner = a @ W2[:, :-1] + b @ D2[:, :-1]
+        inner = (W2[:, :-1].T @ a.T).T
+        inner += (D2[:, :-1].T @ b.T).T
         inner *= slope
-        inner += b @ V2[:, :-1] * bent
+        bent *= (V2[:, :-1].T @ b.T).T
+        inner += bent
 
         terms = network.outputs + network.hidden
         norm, size = _outer_norms(a, h, b, k, (terms + 16) * _UNIT)
@@ -89,13 +91,16 @@ def clipped_difference_sum(
 def _outer_norms(a: Matrix, h: Matrix, b: Matrix, k: Matrix, unit: float) -> tuple[Vector, Vector]:
     """Norm of each record's a h' + b k' (n,), and its size |a| |h| + |b| |k| (n,).
 
-    The norm is never below the true one nor that of the computed sum; rounding is at most `unit` of the size. Let b = c
-    a + p, with p orthogonal to a. The sum is then (h + c k)' + p k', whose squares add up without a difference. Where
-    `a` is so short that its square has lost digits, the size stands for the norm, as its upper bound.
+    The norm is never below the true one nor that of the computed sum; rounding is at most `unit` of the size. With one
+    output the entries are added themselves. Else let b = c a + p, with p orthogonal to a. The sum is then
+    (h + c k)' + p k', whose squares add up without a difference. Where `a` is so short that its square has lost digits,
+    the size stands for the norm, as its upper bound.
     """
-    length = norms_of(a)
+    length, other, moved = norms_of(a), norms_of(b), norms_of(k)
+    size = length * norms_of(h) + other * moved
+    if a.shape[1] == 1:
+        return norms_of(a * h + b * k) + unit * size, size
     along = np.einsum("ij,ij->i", a, b) / length**2
     across = b - along[:, None] * a
-    size = length * norms_of(h) + norms_of(b) * norms_of(k)
-    norm = np.hypot(length * norms_of(h + along[:, None] * k), norms_of(across) * norms_of(k))
+    norm = np.hypot(length * norms_of(h + along[:, None] * k), norms_of(across) * moved)
     return np.where(length < SHORT, size, norm) + unit * size, size

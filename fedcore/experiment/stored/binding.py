@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info
 
 from fedcore import __version__
 
-ARITHMETIC = 3
+ARITHMETIC = 4
 """Version of the computations of methods, silos and mechanisms: formulas, order of sums, addresses and keys of draws.
 
 Raise it with every change in a bit of any method's result. `tests/contract/test_golden_bits.py` fails if bits change

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -139,7 +139,7 @@ class Gradient:
             if shifts is None and fixed and self._steady(w, len(chosen), len(rows)):
                 weights = None if shard.weights is None else shard.weights.take(rows)
                 X, y = shard.X.take(rows, axis=0), shard.y.take(rows)
-                shard, bounds = replace(shard, X=X, y=y, weights=weights), bounds.take(rows)
+                shard, bounds = shard.of_rows(X, y, weights), bounds.take(rows)
             else:
                 of_chosen = np.zeros_like(bounds)
                 of_chosen[rows] = bounds[rows]

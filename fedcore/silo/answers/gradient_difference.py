@@ -8,7 +8,7 @@ is public. A step of length zero is answered with zeros, and charged like any ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -66,13 +66,13 @@ class GradientDifference:
     def sum(self, phase: Phase, shard: Shard, chosen: np.ndarray | None, draw: Draw, *arrays: Vector) -> Vector:
         """The sum; records that are not `chosen` stay in their places at weight 0 (`Gradient.clipped_sum`)."""
         w, before, length = step_of(self.reach, *arrays)
-        weights, bound = shard.weights, phase.question.clip * length
+        bound = phase.question.clip * length
         if chosen is not None:
             counted = np.zeros(len(shard.y))
             rows = shard.rows(chosen)
-            counted[rows] = 1.0 if weights is None else weights[rows]
-            weights = counted
-        return replace(shard, weights=weights).summed(
+            counted[rows] = 1.0 if shard.weights is None else shard.weights[rows]
+            shard = shard.of_rows(shard.X, shard.y, counted)
+        return shard.summed(
             lambda part, _: self.model.clipped_difference_sum(w, before, part.X, part.y, bound, part.weights)
         )
 

@@ -67,7 +67,7 @@ BUGS: tuple[Bug, ...] = (
         edit(
             "fedcore.models.network_difference:_outer_norms",
             (
-                "norm = np.hypot(length * norms_of(h + along[:, None] * k), norms_of(across) * norms_of(k))",
+                "norm = np.hypot(length * norms_of(h + along[:, None] * k), norms_of(across) * moved)",
                 "norm = length * norms_of(h + along[:, None] * k)",
             ),
         ),
