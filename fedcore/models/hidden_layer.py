@@ -108,7 +108,7 @@ class HiddenLayer(LossTraits):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             h = self._hidden(W1, X)
             delta2 = self.residual((W2 @ h.T).T, y)
-            delta1 = delta2 @ W2[:, :-1]
+            delta1 = (W2[:, :-1].T @ delta2.T).T
             self.units.chain(delta1, h[:, :-1])
             norms = np.hypot(norms_of(delta2) * norms_of(h), norms_of(delta1) * norms_of(X))
             scale = factors(norms, bounds, weights)
@@ -156,6 +156,6 @@ class HiddenLayer(LossTraits):
 
     def _hidden(self, W1: Matrix, X: Matrix) -> Matrix:
         """(h, 1) of each record (n, hidden + 1)."""
-        h = np.ones((len(X), self.hidden + 1))
-        h[:, :-1] = self.units.values(X @ W1.T)
+        h = np.ones((self.hidden + 1, len(X))).T
+        h[:, :-1] = self.units.values((W1 @ X.T).T)
         return h
