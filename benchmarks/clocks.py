@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from fedcore.messages import Query
 from fedcore.silo.columns import members
@@ -55,8 +56,8 @@ class TimedHolder(Holder):
 
 def timed_holder(spec: bytes, driver: str, run: str, lease: int) -> Holder:
     """`tasks.workers.places.held` with a `TimedHolder`, at the worker that runs this function."""
-    vars(places)["Holder"] = TimedHolder
-    return places.held(spec, driver, run, lease)
+    with patch.object(places, "Holder", TimedHolder):
+        return places.held(spec, driver, run, lease)
 
 
 class Stopwatch:

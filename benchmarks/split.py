@@ -16,6 +16,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -43,12 +44,8 @@ def split_round(silos: int, rounds: int, warm_up: int, home: Path, url: str, che
         calls = sites["calls"]
         sites["visits"] = [calls.result(place, calls.start(place, "visits", ())) for place in sites["places"]]
 
-    production = places.held, places.Holder
-    places.held, vars(places)["Holder"] = timed_holder, TimedHolder
-    try:
+    with patch.multiple(places, held=timed_holder, Holder=TimedHolder):
         run_stack(serve, home, workload.config(silos, warm_up + rounds, checkpoint), url, prepared)
-    finally:
-        places.held, vars(places)["Holder"] = production
     rows = [_parts(wall, visits, watch) for wall, *visits in zip(walls, *sites["visits"], strict=True)][warm_up:]
     wall_clock = [row["wall"] * 1e3 for row in rows]
     means = {part: statistics.fmean(row[part] for row in rows) * 1e3 for part in (*PARTS, "remainder")}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -122,10 +123,13 @@ def run_stack(
         if training.phase is not None:
             raise RuntimeError(f"round {training.phase}.{training.round} was planned and not asked for")
 
-    flows.flow_runs.phase_task = phase_task
     place = Home(home).make()
     served = Home(Path(os.environ["PREFECT_HOME"]).parent)  # `benchmarks.rounds` has one server for all
-    with prefect_settings(served, url), Session.of_driver(place) as session:
+    with (
+        patch.object(flows.flow_runs, "phase_task", phase_task),
+        prefect_settings(served, url),
+        Session.of_driver(place) as session,
+    ):
         flows.flow_runs.run_flow(**{field: getattr(config, field) for field in type(config).model_fields})
 
 
