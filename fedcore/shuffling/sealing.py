@@ -1,24 +1,17 @@
-"""Answers sealed to a run's server: HPKE (RFC 9180, base mode) with X25519, HKDF-SHA-256 and ChaCha20-Poly1305.
+"""Answers sealed to a run's server (`fedcore.identity.sealing`).
 
 A carrier of a sealed answer cannot read it, and all answers of a round have one length. The `info` of the key schedule
 is the digest of the question, which covers run, plan, phase, round and arrays. So a sealed answer opens only as an
-answer to that question. It does not identify who sealed it: base mode has no sender.
+answer to that question. It does not identify who sealed it.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from fedcore.arrays import Vector
+from fedcore.identity.sealing import KEY_BYTES, OVERHEAD, SealingKey, seal_bytes
 from fedcore.randomness import derive
-
-KEY_BYTES = 32
-OVERHEAD = 32 + 16
-"""Bytes that sealing adds: an encapsulated key, and a tag."""
-_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 class ServerKey:
@@ -28,13 +21,13 @@ class ServerKey:
         if type(private) is not bytes or len(private) != KEY_BYTES:
             raise ValueError(f"a server's key has {KEY_BYTES} bytes")
         self.private = private
-        self._key = X25519PrivateKey.from_private_bytes(private)
-        self.public = self._key.public_key().public_bytes_raw()
+        self._key = SealingKey(private)
+        self.public = self._key.public
 
     @classmethod
     def new(cls) -> ServerKey:
         """A new pair from the operating system's randomness."""
-        return cls(X25519PrivateKey.generate().private_bytes_raw())
+        return cls(SealingKey.new().private)
 
     @property
     def owner(self) -> str:
@@ -47,8 +40,8 @@ class ServerKey:
     def unsealed(self, sealed: bytes, query_digest: bytes, length: int) -> Vector:
         """The answer of `length` numbers to this question. Raises ValueError for bytes that were not sealed as such."""
         try:
-            payload = _SUITE.decrypt(sealed, self._key, info=_info(query_digest))
-        except (InvalidTag, ValueError):
+            payload = self._key.opened(sealed, _info(query_digest))
+        except ValueError:
             payload = b""
         if len(payload) != 8 * length or length < 1:
             raise ValueError("it was not sealed to this key as an answer to this question")
@@ -61,11 +54,10 @@ def seal(public: bytes, query_digest: bytes, payload: Vector) -> bytes:
     Raises ValueError for an invalid key.
     """
     try:
-        key = X25519PublicKey.from_public_bytes(public)
-        return bytes(_SUITE.encrypt(payload.tobytes(), key, info=_info(query_digest)))
-    except (ValueError, TypeError):  # of the wrong length, or a point of small order
-        fault = "this is no public key of a server"
-    raise ValueError(fault)
+        return seal_bytes(public, _info(query_digest), payload.tobytes())
+    except ValueError:
+        pass
+    raise ValueError("this is no public key of a server")
 
 
 def sealed_length(length: int) -> int:
