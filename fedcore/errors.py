@@ -53,3 +53,23 @@ class ShufflerError(SiloError):
 
     def __str__(self) -> str:
         return f"shuffler: {self.sentence}"
+
+
+class RelayError(RuntimeError):
+    """A relay refused a call or did not answer. `code` is from a fixed list of its own."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        sentence = "".join(each if each.isprintable() else "?" for each in sentence[:LONGEST_SENTENCE])
+        super().__init__(code, sentence)
+        self.code, self.sentence = code, sentence
+
+    def __str__(self) -> str:
+        return f"relay: {self.sentence}"
+
+
+class Refused(Exception):
+    """Refusal of a call by a service that carries messages, with one public sentence. `code`: from its fixed list."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(code, sentence)
+        self.code, self.sentence = code, sentence

@@ -56,8 +56,8 @@ from flows.sweep_files import (
     sweep_outcome,
 )
 from flows.terminal.progress import RunsProgress
+from tasks.proxies import leave_out_unusable_proxies
 from tasks.run_file import read_meta
-from tasks.shuffling.proxies import leave_out_unusable_proxies
 
 if TYPE_CHECKING:
     from flows.driver.session import Session

@@ -46,7 +46,7 @@ _HEADING = TypeAdapter(
 
 @dataclass(frozen=True)
 class Heading:
-    """What a carrier reads: federation (64 hex), sender, receiver, run (empty: of no run), and sequence.
+    """The part that a carrier reads: federation (64 hex), sender, receiver, run (empty: none), and sequence.
 
     `sequence`: grows with each envelope of a sender to a receiver about a run (`fedcore.identity.sequences`).
     """
@@ -68,13 +68,13 @@ class Heading:
         try:
             if len(data) > LARGEST_HEADING:
                 raise ValueError
-            form, *fields = _HEADING.validate_json(data)
+            form, federation, sender, receiver, run, sequence = _HEADING.validate_json(data)
         except ValueError:
             _refuse_other_form(data)
             raise ValueError("an envelope's heading has other fields, or a value of it is out of bounds") from None
         if form != FORM:
             _refuse_other_form(data)
-        found = cls(*fields)
+        found = cls(federation, sender, receiver, run, sequence)
         if found.to_bytes() != data or not found.run.isprintable():
             raise ValueError("an envelope's heading has one form, and this is another")
         return found
@@ -93,7 +93,7 @@ class Envelope:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Envelope:
-        """The envelope that `to_bytes` wrote; nobody's signature is checked. Raises ValueError for other bytes."""
+        """The envelope that `to_bytes` wrote; its signature is not checked. Raises ValueError for other bytes."""
         if type(data) is not bytes:
             raise ValueError("an envelope is bytes")
         if len(data) > LARGEST_HEADING + 1 + SIGNATURE_BYTES + OVERHEAD + LARGEST_BODY:

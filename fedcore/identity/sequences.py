@@ -1,7 +1,8 @@
 """Sequence numbers of envelopes: a receiver takes each number of a sender and run once, and only growing ones.
 
 A number is the microseconds since 1970, or the last number and one if that is larger. So it needs no counter on disk at
-the sender, and one that was taken long ago is never taken again.
+the sender, and one that was taken long ago is never taken again. An envelope counts as taken when it is answered. If
+the receiver dies before, the carrier hands out the same envelope again; it alone is taken a second time.
 """
 
 from __future__ import annotations
@@ -47,32 +48,44 @@ class Sequences:
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS newest (sender TEXT NOT NULL, run TEXT NOT NULL, "
-                "sequence INTEGER NOT NULL, PRIMARY KEY (sender, run)) WITHOUT ROWID"
+                "sequence INTEGER NOT NULL, digest BLOB NOT NULL, answered INTEGER NOT NULL, "
+                "PRIMARY KEY (sender, run)) WITHOUT ROWID"
             )
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"{path}: the numbers of received envelopes cannot be kept ({error})") from None
 
-    def take(self, heading: Heading, now: datetime) -> None:
-        """Takes an envelope's number, on disk on return; before anything is done that the envelope asks for.
+    def take(self, heading: Heading, digest: bytes, now: datetime) -> None:
+        """Takes the number of an envelope with this digest, on disk on return.
 
-        Raises ValueError for one that is not larger than the newest, or from the future; InputError if the disk fails.
+        Called before anything is done that the envelope asks for. Raises ValueError for a number that is not larger
+        than the newest, or from the future; InputError if the disk fails.
         """
-        ahead = heading.sequence - int((now + MOST_AHEAD).timestamp() * _MICROSECONDS)
-        if ahead > 0:
+        if heading.sequence > int((now + MOST_AHEAD).timestamp() * _MICROSECONDS):
             raise ValueError(
                 f"an envelope of {heading.sender} is from more than a day ahead of this clock; set the clocks right"
             )
-        try:
-            taken = self._db.execute(
-                "INSERT INTO newest VALUES (?, ?, ?) ON CONFLICT (sender, run) DO UPDATE "
-                "SET sequence = excluded.sequence WHERE excluded.sequence > newest.sequence",
-                (heading.sender, heading.run, heading.sequence),
-            ).rowcount
-        except sqlite3.Error as error:
-            raise InputError(f"{self.path}: the numbers of received envelopes cannot be kept ({error})") from None
+        values = (heading.sender, heading.run, heading.sequence, digest)
+        taken = self._changed(
+            "INSERT INTO newest VALUES (?, ?, ?, ?, 0) ON CONFLICT (sender, run) DO UPDATE "
+            "SET sequence = excluded.sequence, digest = excluded.digest, answered = 0 "
+            "WHERE excluded.sequence > newest.sequence OR (excluded.sequence = newest.sequence "
+            "AND excluded.digest = newest.digest AND newest.answered = 0)",
+            *values,
+        )
         if taken != 1:
             about = f" about run {heading.run}" if heading.run else ""
             raise ValueError(f"an envelope of {heading.sender}{about} came before, or before one that was sent earlier")
+
+    def answered(self, heading: Heading) -> None:
+        """Notes that the envelope's answer is on its way: it is never taken again. Raises InputError."""
+        sql = "UPDATE newest SET answered = 1 WHERE sender = ? AND run = ? AND sequence = ?"
+        self._changed(sql, heading.sender, heading.run, heading.sequence)
+
+    def _changed(self, sql: str, *values: str | int | bytes) -> int:
+        try:
+            return self._db.execute(sql, values).rowcount
+        except sqlite3.Error as error:
+            raise InputError(f"{self.path}: the numbers of received envelopes cannot be kept ({error})") from None
 
     def close(self) -> None:
         self._db.close()

@@ -15,8 +15,7 @@ from pydantic_core import from_json
 from fedcore.arrays import canonical_json
 from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
-from fedcore.identity.keys import SIGNATURE_BYTES, Identity, PublicIdentity
-from fedcore.identity.sealing import KEY_BYTES
+from fedcore.identity.keys import Identity, PublicIdentity
 
 FORM = 1
 """Version of signed files."""
@@ -24,14 +23,9 @@ LARGEST_FILE = 2**20
 _PREFIX = b"fedcore signed file\0"
 
 
-def _hex_of(size: int) -> Any:
-    return Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * size}}}$")]
-
-
-_FILE = TypeAdapter(
-    tuple[str, int, dict[str, Any], _hex_of(KEY_BYTES), _hex_of(KEY_BYTES), _hex_of(SIGNATURE_BYTES)],
-    config=ConfigDict(strict=True),
-)
+_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+_FILE = TypeAdapter(tuple[str, int, dict[str, Any], _Key, _Key, _Signature], config=ConfigDict(strict=True))
 _KEYS = "fedcore", "form", "content", "signing_key", "sealing_key", "signature"
 
 
@@ -49,22 +43,27 @@ def read_signed(kind: str, path: Path) -> tuple[dict[str, Any], PublicIdentity]:
         text = read_within(path, LARGEST_FILE)
     except OSError as error:
         raise InputError(f"{path}: it cannot be read ({error.strerror})") from None
+    return signed_content(kind, text, str(path))
+
+
+def signed_content(kind: str, text: bytes, where: str) -> tuple[dict[str, Any], PublicIdentity]:
+    """As `read_signed`, of the text of a file at `where`, at most `LARGEST_FILE` bytes."""
     try:
         values = from_json(text)
         if type(values) is not dict or set(values) != set(_KEYS):
             raise ValueError
         found, form, content, signing, sealing, signature = _FILE.validate_python(tuple(values[key] for key in _KEYS))
     except ValueError:
-        raise InputError(f"{path}: it is no signed file of fedcore, or was cut on its way") from None
+        raise InputError(f"{where}: it is no signed file of fedcore, or was cut on its way") from None
     if found != kind:
-        raise InputError(f"{path}: it is no {kind}, but holds {found[:40]!r}")
+        raise InputError(f"{where}: it is no {kind}, but holds {found[:40]!r}")
     if form != FORM:
-        raise InputError(f"{path}: it is a {kind} of form {form}, and this installation reads form {FORM}")
+        raise InputError(f"{where}: it is a {kind} of form {form}, and this installation reads form {FORM}")
     signer = PublicIdentity(bytes.fromhex(signing), bytes.fromhex(sealing))
     try:
         signer.check_signature(
             bytes.fromhex(signature), _PREFIX + canonical_json([kind, form, content, signing, sealing]).encode()
         )
     except ValueError:
-        raise InputError(f"{path}: the {kind} was changed after it was signed; ask its maker for the file") from None
+        raise InputError(f"{where}: the {kind} was changed after it was signed; ask its maker for the file") from None
     return content, signer

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fedcore.errors import Refused
 from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import Address, Envelope, Opening, Request, SealedBatch
 
@@ -32,14 +33,6 @@ MOST_WAITING = 2**30
 
 ABANDONED = 600.0
 """Seconds after its deadline for which an uncollected round holds its messages."""
-
-
-class Refused(Exception):
-    """A shuffler's refusal, with one public sentence. `code`: from the fixed list below."""
-
-    def __init__(self, code: str, sentence: str) -> None:
-        super().__init__(code, sentence)
-        self.code, self.sentence = code, sentence
 
 
 FORM, LATE, UNKNOWN, FEW, OTHER, FULL, FAILED = "form", "late", "unknown", "few", "other", "full", "failed"

@@ -115,6 +115,10 @@ class Site:
                 self.forget_run(agreement.run)
         return list(self.silos)
 
+    def has(self, run: str) -> bool:
+        """Checks whether the run is approved here, and not forgotten."""
+        return run in self._approved
+
     @alone
     def restore(self, run: str, receipts: bytes, lease: int = 0) -> None:
         """Gives memory ledgers the receipts that the driver stored; durable ledgers ignore them."""

@@ -166,7 +166,7 @@ def _prefect() -> Iterator[SyncPrefectClient]:
     from fedcore.home import Home
     from flows.services.environment import prefect_environment, prefect_settings
     from flows.services.up_file import active_services, status
-    from tasks.shuffling.proxies import leave_out_unusable_proxies
+    from tasks.proxies import leave_out_unusable_proxies
 
     home = Home.current()
     api = (active_services(home) or {}).get("prefect")

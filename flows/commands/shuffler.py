@@ -30,8 +30,9 @@ def shuffler(
 ) -> None:
     """Permute sealed messages for runs whose `shuffler.address` names this process, until Ctrl-C."""
     from fedcore.home import Home
-    from flows.services.shuffler import listening, reaches_others, serve
-    from flows.services.shuffler_secret import shuffler_secret
+    from flows.carriers.http import listening, reaches_others
+    from flows.carriers.shuffler import serve
+    from flows.carriers.shuffler_secret import shuffler_secret
 
     if (certificate is None) != (private_key is None):
         raise InputError("--certificate and --private-key are given together, or not at all")

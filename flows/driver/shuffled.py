@@ -10,8 +10,8 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.home import Home
 from fedcore.planning.shuffle import Shuffle
 from fedcore.shuffling.forms import Route
-from flows.services.own_shuffler import OwnShuffler
-from flows.services.shuffler_secret import shuffler_secret
+from flows.carriers.own_shuffler import OwnShuffler
+from flows.carriers.shuffler_secret import shuffler_secret
 from tasks.shuffling.backend import SendingSites, Shuffled, stored_key
 from tasks.shuffling.calls import Mailbox, check_listening
 

@@ -18,7 +18,7 @@ from fedcore.home import Home
 from fedcore.process.import_path import safe_environment
 from flows.services.listener import held
 from flows.services.secret import auth_string
-from tasks.shuffling.proxies import with_usable_proxies
+from tasks.proxies import with_usable_proxies
 
 
 def prefect_environment(home: Home) -> dict[str, str]:

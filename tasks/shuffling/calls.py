@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import ssl
 import time
-from functools import cache
-from typing import Any
-from urllib.parse import urlsplit
 
 from fedcore.errors import InputError, ShufflerError
 from fedcore.shuffling.forms import Opening, Request, SealedBatch
 from fedcore.shuffling.shuffler import LATE, SILENT
-from tasks.shuffling.proxies import leave_out_unusable_proxies, unusable_proxy
+from tasks.outgoing import CONNECT, OCTETS, client_of
 
-CONNECT = 5.0
-"""Seconds within which a connection is made."""
-BODY = "application/octet-stream"
-"""Content type of every message; a browser sends it across origins only after a preflight request."""
-SLOW = 60.0
-"""Seconds without an answer after which a call to the shuffler fails."""
+KEY = "shuffler.address"
+"""Key of a config that names a shuffler."""
 PAUSE = 0.1
 """Seconds between two attempts to reach it."""
-OWN = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine, which is called without a proxy."""
-
-
-@cache
-def _client(address: str) -> Any:
-    """The HTTP client of an address, one per process, with persistent connections.
-
-    Raises InputError if the environment names an unusable proxy for the address: to bypass it would expose the call
-    to the network.
-    """
-    import httpx
-
-    direct = urlsplit(address).hostname in OWN
-    if not direct and (variable := unusable_proxy(address)) is not None:
-        raise InputError(
-            f"shuffler.address = {address}: {variable} names a proxy that cannot be used (none of http:// or https://):"
-            " give another, or list the shuffler's host in NO_PROXY"
-        )
-    if not direct:
-        leave_out_unusable_proxies()
-    # The machine's own certificates, and those of SSL_CERT_FILE: an institution may have its own authority.
-    known = ssl.create_default_context() if urlsplit(address).scheme == "https" else True
-    timeout = httpx.Timeout(SLOW, connect=CONNECT)
-    return httpx.Client(base_url=address, timeout=timeout, trust_env=not direct, verify=known)
 
 
 def carry(address: str, envelope: bytes, patience: float, secret: str = "") -> None:
@@ -93,7 +60,7 @@ def check_listening(address: str, secret: str = "") -> None:
     """Raises InputError unless a shuffler at this address accepts this secret."""
     import httpx
 
-    refused, client = False, _client(address)
+    refused, client = False, client_of(address, KEY)
     try:
         found = client.get("/health", timeout=CONNECT, headers=_known(secret))
         if found.status_code == 200 and found.json().get("service") == "fedcore shuffler":
@@ -123,10 +90,10 @@ def _post(address: str, path: str, body: bytes, patience: float, secret: str) ->
     """The shuffler's answer. Raises ShufflerError, with its code, if it refuses or is not reached within `patience`."""
     import httpx
 
-    headers, until = {"Content-Type": BODY, **_known(secret)}, time.monotonic() + patience
+    headers, until = {"Content-Type": OCTETS, **_known(secret)}, time.monotonic() + patience
     while True:
         try:
-            answer = _client(address).post(f"/{path}", content=body, headers=headers)
+            answer = client_of(address, KEY).post(f"/{path}", content=body, headers=headers)
             break
         except httpx.HTTPError:
             if time.monotonic() >= until:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.shuffler import Shuffler
-from flows.services.shuffler import serve
+from flows.carriers.shuffler import serve
 
 
 def plant(step: str, count: int) -> None:

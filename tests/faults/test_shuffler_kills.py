@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from fedcore.errors import InputError
-from flows.services.shuffler import listening
+from flows.carriers.http import listening
 from tasks.shuffling.calls import check_listening
 from tests.faults.federation import Federation
 from tests.faults.planted_shuffled_driver import STEPS as DRIVER
@@ -146,7 +146,7 @@ def test_a_runs_own_shuffler_is_started_again(tmp_path, undisturbed):
         while len(killed) < 2 and time.monotonic() < until:
             for child in psutil.Process().children():
                 with contextlib.suppress(psutil.Error):
-                    if "flows.services.shuffler" in child.cmdline() and child.pid not in killed:
+                    if "flows.carriers.shuffler" in child.cmdline() and child.pid not in killed:
                         time.sleep(0.5 * len(killed))
                         os.kill(child.pid, signal.SIGKILL)
                         killed.append(child.pid)
@@ -181,7 +181,7 @@ def shufflers(home: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if "flows.services.shuffler" in process.cmdline() and any(str(home) in word for word in process.cmdline()):
+            if "flows.carriers.shuffler" in process.cmdline() and any(str(home) in word for word in process.cmdline()):
                 found.append(process)
     return found
 

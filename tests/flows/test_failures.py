@@ -94,7 +94,7 @@ def test_a_full_device_is_a_sentence(tmp_path, arguments):
 
 def test_an_exit_of_a_service_is_70_and_its_traceback_in_its_log(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "flows.services.shuffler", str(tmp_path), "no-number", "2", "1", "1"],
+        [sys.executable, "-P", "-m", "flows.carriers.shuffler", str(tmp_path), "no-number", "2", "1", "1"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -29,10 +29,11 @@ from cryptography.x509.oid import NameOID
 from fedcore.errors import InputError, ShufflerError
 from fedcore.home import Home
 from fedcore.shuffling.forms import LARGEST_OPENING, Envelope, Opening, Request
+from flows.carriers.http import listening
+from flows.carriers.own_shuffler import OwnShuffler
+from flows.carriers.shuffler import serve
+from flows.carriers.shuffler_secret import shuffler_secret
 from flows.services.leases import ProcessId
-from flows.services.own_shuffler import OwnShuffler
-from flows.services.shuffler import listening, serve
-from flows.services.shuffler_secret import shuffler_secret
 from tasks.shuffling.calls import Mailbox, carry, check_listening
 from tests.faults.federation import Federation
 from tests.faults.mutations import bent_bytes
@@ -311,17 +312,17 @@ def test_the_command_serves_https_and_holds_its_folder(tmp_path, monkeypatch):
         assert address.startswith("https://127.0.0.1:")
         with pytest.raises(InputError, match="nobody answers there"):  # no authority of this machine signed it
             check_listening(address)
-        from tasks.shuffling import calls
+        from tasks import outgoing
 
-        calls._client.cache_clear()
+        outgoing.client_of.cache_clear()
         monkeypatch.setenv("SSL_CERT_FILE", str(mine))
         a_round(address, "https")
         with pytest.raises(ShufflerError, match="fewer than 3"):
             Mailbox(address, HANGS).open(Opening(at(run="two"), NAMES[:2], 2, 9.0, LENGTH, QUESTION, KEY, OWNER))
         with command(tmp_path / "home") as (_, second):
             _, err = second.communicate(timeout=HANGS)
-            assert second.returncode == 75 and "another shuffler keeps its batches there" in " ".join(err.split())
-        calls._client.cache_clear()
+            assert second.returncode == 75 and "another shuffler keeps its files there" in " ".join(err.split())
+        outgoing.client_of.cache_clear()
 
 
 def private(path: Path, text: str) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms.mbsgd import Mbsgd
 from fedcore.data.records import Records
-from fedcore.errors import ShufflerError
+from fedcore.errors import Refused, ShufflerError
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext
 from fedcore.ledger.memory import MemoryLedger
@@ -24,7 +24,7 @@ from fedcore.randomness import driver_key
 from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import Opening, Request, Route, SealedBatch
 from fedcore.shuffling.sealing import ServerKey
-from fedcore.shuffling.shuffler import LATE, Refused, Shuffler
+from fedcore.shuffling.shuffler import LATE, Shuffler
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SeededKeys
 from fedcore.silo.private_silo import PrivateSilo

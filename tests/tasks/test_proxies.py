@@ -7,8 +7,9 @@ import os
 import pytest
 
 from fedcore.errors import InputError
+from tasks import outgoing
+from tasks.proxies import LEFT_OUT, leave_out_unusable_proxies, unusable_proxy, with_usable_proxies
 from tasks.shuffling import calls
-from tasks.shuffling.proxies import LEFT_OUT, leave_out_unusable_proxies, unusable_proxy, with_usable_proxies
 
 UNUSABLE = [
     "socks5://127.0.0.1:1",
@@ -25,11 +26,11 @@ def clean(monkeypatch):
     for name in [*os.environ]:
         if name.lower().endswith("_proxy") or name == LEFT_OUT:
             monkeypatch.delenv(name)
-    calls._client.cache_clear()
+    outgoing.client_of.cache_clear()
     yield
     for name in ("ALL_PROXY", LEFT_OUT):
         os.environ.pop(name, None)
-    calls._client.cache_clear()
+    outgoing.client_of.cache_clear()
 
 
 @pytest.mark.parametrize("proxy", UNUSABLE)

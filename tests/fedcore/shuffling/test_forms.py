@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from fedcore.errors import InputError
+from fedcore.errors import InputError, Refused
 from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import Envelope, Opening, Request, Route, SealedBatch, check_address
-from fedcore.shuffling.shuffler import Refused, Shuffler
+from fedcore.shuffling.shuffler import Shuffler
 from tests.faults.mutations import ODD, bent_bytes
 from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OWNER, QUESTION, at, sealed
 

@@ -10,8 +10,9 @@ from collections import Counter
 import pytest
 from scipy.stats import chi2
 
+from fedcore.errors import Refused
 from fedcore.shuffling.forms import Envelope
-from fedcore.shuffling.shuffler import ABANDONED, MOST_RUNS, MOST_WAITING, Refused
+from fedcore.shuffling.shuffler import ABANDONED, MOST_RUNS, MOST_WAITING
 from tests.fedcore.shuffling.rounds import (
     KEY,
     LENGTH,

@@ -16,9 +16,9 @@ from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.ledger.anchor import write_new
 from fedcore.process.private_files import make_private
+from flows.carriers.http import listening
 from flows.services.environment import child_environment
 from flows.services.leases import ProcessId, end, spawn
-from flows.services.shuffler import listening
 
 POLL = 0.2
 
@@ -76,7 +76,7 @@ class OwnShuffler:
         me, descriptor = ProcessId.of(os.getpid()), self._socket.fileno()
         arguments = [str(self._folder), str(descriptor), str(self._least), str(me.pid), me.start]
         return spawn(
-            [sys.executable, "-P", "-m", "flows.services.shuffler", *arguments],
+            [sys.executable, "-P", "-m", "flows.carriers.shuffler", *arguments],
             log=self._folder / "shuffler.log",
             environment=child_environment(self._home),
             pass_fds=[descriptor],

@@ -1,0 +1,1 @@
+"""A relay between the parties of a federation: it stores sealed envelopes until their receivers have taken them."""

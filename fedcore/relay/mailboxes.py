@@ -1,0 +1,123 @@
+"""The envelopes that wait at a relay, on disk, by receiver and in the order in which they came."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from fedcore.errors import InputError
+from fedcore.identity.envelope import Envelope
+from fedcore.process.private_files import make_private
+
+_SCHEMA = """
+BEGIN;
+CREATE TABLE IF NOT EXISTS waiting (place INTEGER PRIMARY KEY AUTOINCREMENT, receiver TEXT NOT NULL,
+    run TEXT NOT NULL, digest BLOB NOT NULL UNIQUE, sender TEXT NOT NULL, size INTEGER NOT NULL, came REAL NOT NULL,
+    envelope BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS by_receiver ON waiting (receiver, run, place);
+CREATE INDEX IF NOT EXISTS by_sender ON waiting (sender, size);
+CREATE TABLE IF NOT EXISTS newest (sender TEXT NOT NULL, receiver TEXT NOT NULL, run TEXT NOT NULL,
+    sequence INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (sender, receiver, run)) WITHOUT ROWID;
+COMMIT;
+"""
+
+
+class Held(NamedTuple):
+    """Envelopes of one sender that wait: their number, and their bytes."""
+
+    envelopes: int
+    size: int
+
+
+class Mailboxes:
+    """The database at `path`, for one caller at a time. Methods raise sqlite3.Error if it cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file. Raises InputError if that fails."""
+        try:
+            make_private(path.parent)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.executescript(_SCHEMA)
+        except (sqlite3.Error, OSError) as error:
+            raise InputError(f"the relay's envelopes {path} cannot be opened: {error}") from None
+
+    def newest(self, envelope: Envelope) -> tuple[int, bytes] | None:
+        """Sequence and digest of the newest envelope of this sender to this receiver about this run; None: none yet."""
+        heading = envelope.heading
+        sql = "SELECT sequence, digest FROM newest WHERE sender = ? AND receiver = ? AND run = ?"
+        found = self._db.execute(sql, (heading.sender, heading.receiver, heading.run)).fetchone()
+        return None if found is None else (int(found[0]), bytes(found[1]))
+
+    def put(self, envelope: Envelope, data: bytes, now: float) -> None:
+        """Stores an envelope and its number in one transaction, on disk on return."""
+        heading, digest = envelope.heading, envelope.digest
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            columns = "receiver, run, digest, sender, size, came, envelope"
+            self._db.execute(
+                f"INSERT INTO waiting ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (heading.receiver, heading.run, digest, heading.sender, len(data), now, data),
+            )
+            self._db.execute(
+                "INSERT OR REPLACE INTO newest VALUES (?, ?, ?, ?, ?)",
+                (heading.sender, heading.receiver, heading.run, heading.sequence, digest),
+            )
+            self._db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # SQLite has rolled back by itself when the disk is full
+                self._db.execute("ROLLBACK")
+            raise
+
+    def held(self, sender: str) -> Held:
+        """Number and bytes of the envelopes of this sender that wait, for all receivers."""
+        sql = "SELECT COUNT(*), COALESCE(SUM(size), 0) FROM waiting WHERE sender = ?"
+        return Held(*self._db.execute(sql, (sender,)).fetchone())
+
+    def of(self, receiver: str, most: int, run: str | None) -> list[bytes]:
+        """The oldest envelopes of this receiver, together at most `most` bytes, but at least one if one waits.
+
+        `run`: about which they are; None: any.
+        """
+        about, values = ("", (receiver,)) if run is None else (" AND run = ?", (receiver, run))
+        sql = f"SELECT place, size FROM waiting WHERE receiver = ?{about} ORDER BY place LIMIT 1000"
+        places: list[int] = []
+        total = 0
+        for place, size in self._db.execute(sql, values).fetchall():
+            if places and total + size > most:
+                break
+            places.append(place)
+            total += size
+        read = "SELECT envelope FROM waiting WHERE place = ?"
+        return [bytes(self._db.execute(read, (place,)).fetchone()[0]) for place in places]
+
+    def remove(self, receiver: str, digests: Iterable[bytes]) -> int:
+        """Deletes envelopes of this receiver; returns how many of them were there."""
+        sql = "DELETE FROM waiting WHERE receiver = ? AND digest = ?"
+        return sum(self._db.execute(sql, (receiver, digest)).rowcount for digest in digests)
+
+    def remove_before(self, came: float) -> int:
+        """Deletes envelopes that came before this time; returns their number."""
+        return self._db.execute("DELETE FROM waiting WHERE came < ?", (came,)).rowcount
+
+    def remove_others(self, parties: Iterable[str]) -> int:
+        """Deletes envelopes of senders and receivers that are none of these; returns their number."""
+        known = set(parties)
+        rows = self._db.execute("SELECT DISTINCT sender, receiver FROM waiting").fetchall()
+        sql = "DELETE FROM waiting WHERE sender = ? AND receiver = ?"
+        return sum(self._db.execute(sql, pair).rowcount for pair in rows if not known.issuperset(pair))
+
+    def waiting(self, receiver: str) -> int:
+        """Number of envelopes that wait for this receiver."""
+        return int(self._db.execute("SELECT COUNT(*) FROM waiting WHERE receiver = ?", (receiver,)).fetchone()[0])
+
+    def count(self) -> int:
+        """Number of envelopes that wait."""
+        return int(self._db.execute("SELECT COUNT(*) FROM waiting").fetchone()[0])
+
+    def close(self) -> None:
+        self._db.close()

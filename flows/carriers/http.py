@@ -1,0 +1,146 @@
+"""The HTTP code that a shuffler and a relay share: bounded bodies, refusals, the socket, and the server's life."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from filelock import FileLock, Timeout
+
+from fedcore.errors import BusyError, InputError, Refused
+from flows.services.door import Door
+from flows.services.leases import ProcessId
+
+PATIENCE = 30.0
+"""Seconds for a body to arrive."""
+POLL = 0.2
+TAKE_OVER = 10.0
+"""Seconds to wait for a folder that another process holds: it may be about to end."""
+OCTETS = "application/octet-stream"
+
+
+async def body_of(request: Request, most: int) -> bytes | None:
+    """The request's body; None above `most` bytes. Raises TimeoutError if it is late or the sender disconnects."""
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    return None
+                parts.append(part)
+    except Exception as error:  # from the connection: the content is not read yet
+        raise TimeoutError from error
+    return b"".join(parts)
+
+
+async def answered(request: Request, most: int, act: Callable[[bytes], bytes]) -> Response:
+    """The response to a body of at most `most` bytes, by `act` in a thread, which may raise `Refused`."""
+    try:
+        body = await body_of(request, most)
+        if body is None:
+            return refusal(413, "long", f"it takes messages of at most {most} bytes")
+        found = await run_in_threadpool(act, body)
+    except Refused as error:
+        return refusal(409, error.code, error.sentence)
+    except TimeoutError:
+        return refusal(408, "form", f"a message has {PATIENCE:g} s to arrive")
+    return Response(found, media_type=OCTETS, status_code=200 if found else 204)
+
+
+def refusal(status: int, code: str, sentence: str) -> Response:
+    """A refusal as JSON, with its sentence made printable."""
+    printable = "".join(each if each.isprintable() else "?" for each in sentence[:600])
+    return JSONResponse({"code": code, "sentence": printable}, status)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A listening socket at this address. Raises InputError if the address cannot be used."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(512)
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--host {host} --port {port}: it cannot listen there ({error})") from None
+    return found
+
+
+def reaches_others(listening: socket.socket) -> bool:
+    """True if the socket listens beyond loopback."""
+    found = ip_address(listening.getsockname()[0].partition("%")[0])
+    return not (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
+
+def check_certificate(certificate: tuple[Path, Path]) -> None:
+    """Raises InputError unless the files are a certificate and its key."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*certificate)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"--certificate {certificate[0]}, --private-key {certificate[1]}: {error}") from None
+
+
+def serve(
+    app: Door,
+    socket: socket.socket,
+    certificate: tuple[Path, Path] | None = None,
+    until: ProcessId | None = None,
+    ready: Callable[[], None] | None = None,
+) -> None:
+    """Serves until SIGTERM or the end of `until`; first calls `ready`.
+
+    `certificate`: files of a certificate and its private key, which `check_certificate` has seen; without them the
+    service uses HTTP.
+    """
+    import uvicorn
+
+    options: dict[str, Any] = {}
+    if certificate is not None:
+        options = {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
+    if ready is not None:
+        ready()
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=75,
+            limit_concurrency=4096,
+            proxy_headers=False,
+            **options,
+        )
+    )
+    if until is not None:
+        threading.Thread(target=_end_with, args=(until, server), daemon=True).start()
+    server.run(sockets=[socket])
+
+
+def locked(folder: Path, what: str) -> FileLock:
+    """The lock of a service's folder, which is made. `what`: the service. Raises InputError or BusyError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(folder / "lock")
+        lock.acquire(timeout=TAKE_OVER)
+    except Timeout:
+        raise BusyError(f"{folder}: another {what} keeps its files there; end it, or name another folder") from None
+    except OSError as error:
+        raise InputError(f"--home {folder}: it cannot be written ({error.strerror})") from None
+    return lock
+
+
+def _end_with(process: ProcessId, server: Any) -> None:
+    while process.alive():
+        time.sleep(POLL)
+    server.should_exit = True

@@ -1,0 +1,43 @@
+"""HTTP clients of the services that carry messages: proxies and certificates as the machine has them."""
+
+from __future__ import annotations
+
+import ssl
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from fedcore.errors import InputError
+from tasks.proxies import leave_out_unusable_proxies, unusable_proxy
+
+CONNECT = 5.0
+"""Seconds within which a connection is made."""
+SLOW = 60.0
+"""Seconds without an answer after which a call fails."""
+OCTETS = "application/octet-stream"
+"""Content type of every message; a browser sends it across origins only after a preflight request."""
+OWN = ("127.0.0.1", "localhost", "::1")
+"""Names of this machine, which is called without a proxy."""
+
+
+@cache
+def client_of(address: str, key: str) -> Any:
+    """The HTTP client of an address, one per process, with persistent connections. `key`: that names the address.
+
+    Raises InputError if the environment names an unusable proxy for the address: to bypass it would expose the call
+    to the network.
+    """
+    import httpx
+
+    direct = urlsplit(address).hostname in OWN
+    if not direct and (variable := unusable_proxy(address)) is not None:
+        raise InputError(
+            f"{key} = {address}: {variable} names a proxy that cannot be used (none of http:// or https://):"
+            " give another, or list the host in NO_PROXY"
+        )
+    if not direct:
+        leave_out_unusable_proxies()
+    # The machine's own certificates, and those of SSL_CERT_FILE: an institution may have its own authority.
+    known = ssl.create_default_context() if urlsplit(address).scheme == "https" else True
+    timeout = httpx.Timeout(SLOW, connect=CONNECT)
+    return httpx.Client(base_url=address, timeout=timeout, trust_env=not direct, verify=known)

@@ -1,0 +1,1 @@
+"""Clients of a relay: a party's HTTP calls, which dial out alone."""

@@ -1,0 +1,168 @@
+"""A party's client of a relay: it leaves envelopes there, and asks for those that wait.
+
+Every call dials out. A session opens by itself, and again when the relay has forgotten it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from fedcore.errors import RelayError
+from fedcore.identity.envelope import Envelope
+from fedcore.identity.keys import Identity
+from fedcore.relay.relay import CHALLENGE_BYTES, UNKNOWN, Seen, acknowledgement, claim
+from tasks.outgoing import OCTETS, client_of
+
+KEY = "relay"
+"""Key, in an invitation and a config, that names a relay."""
+SESSION = "fedcore-session"
+"""Header with the token of a session."""
+MOST = 2**30
+"""Bytes of a response at most: a relay is not trusted."""
+MOST_ENVELOPES = 2**12
+SILENT = "silent"
+"""Code of the error about a relay that does not answer."""
+FIRST, LONGEST = 0.5, 60.0
+"""Seconds of the first pause after a failure, and of the longest."""
+
+_STRICT = ConfigDict(strict=True)
+_SIZES = TypeAdapter(
+    Annotated[list[Annotated[int, Field(ge=1, le=MOST)]], Field(max_length=MOST_ENVELOPES)], config=_STRICT
+)
+_SEEN = TypeAdapter(dict[str, tuple[float | None, int]], config=ConfigDict())
+_REFUSAL = TypeAdapter(tuple[Annotated[str, Field(max_length=40)], Annotated[str, Field(max_length=600)]])
+
+
+class Backoff:
+    """Pauses after failures: each twice as long as the last, up to a minute, times a random number from 1/2 to 1.
+
+    So parties that lost a relay together do not come back together.
+    """
+
+    def __init__(self, source: random.Random | None = None) -> None:
+        self._source = source or random.SystemRandom()
+        self._failures = 0
+
+    def next(self) -> float:
+        """Seconds of the next pause."""
+        longest = min(LONGEST, FIRST * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        return longest * self._source.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """A call succeeded: the next pause is the shortest again."""
+        self._failures = 0
+
+
+class RelayClient:
+    """The calls of the party `name` to the relay at `address`; every method may raise RelayError."""
+
+    def __init__(self, address: str, federation: str, name: str, identity: Identity) -> None:
+        self.address = address
+        self._federation, self._name, self._identity = federation, name, identity
+        self._token: str | None = None
+
+    def deposit(self, envelope: bytes) -> None:
+        """Leaves an envelope; the same one again changes nothing."""
+        self._call("envelope", envelope)
+
+    def collect(self, run: str = "") -> list[bytes]:
+        """Envelopes that wait; waits for one as long as the relay lets it, and may find none.
+
+        `run`: about which they are; empty: any.
+        """
+        data = self._call("collect", run.encode())
+        if not data:
+            return []
+        head, _, rest = data.partition(b"\n")
+        try:
+            sizes = _SIZES.validate_json(head)
+            if sum(sizes) != len(rest):
+                raise ValueError
+        except ValueError:
+            raise RelayError("answer", f"{self.address} sent something else than envelopes") from None
+        found, at = [], 0
+        for size in sizes:
+            found.append(rest[at : at + size])
+            at += size
+        return found
+
+    def taken(self, envelopes: list[bytes]) -> None:
+        """Acknowledges envelopes, which the relay then deletes."""
+        digests = []
+        for each in envelopes:
+            try:
+                digests.append(Envelope.from_bytes(each).digest)
+            except ValueError:
+                continue  # the relay made it up
+        if digests:
+            self._call("taken", acknowledgement(self._identity, self._federation, self._name, digests))
+
+    def renew(self, members: bytes) -> None:
+        """Gives the relay a new list of members, which the coordinator has signed."""
+        self._post("members", members, {})
+
+    def seen(self) -> dict[str, Seen]:
+        """Each party as the coordinator sees it."""
+        data = self._call("seen", b"")
+        try:
+            return {name: Seen(*each) for name, each in _SEEN.validate_json(data).items()}
+        except ValueError:
+            raise RelayError("answer", f"{self.address} sent something else than a list of parties") from None
+
+    def _call(self, path: str, body: bytes) -> bytes:
+        """The answer within a session, which is opened if there is none or the relay knows it no more."""
+        for attempt in range(2):
+            if self._token is None:
+                self._token = self._opened()
+            try:
+                return self._post(path, body, {SESSION: self._token})
+            except RelayError as error:
+                if error.code != UNKNOWN or attempt:
+                    raise
+                self._token = None
+        raise RuntimeError("unreachable")
+
+    def _opened(self) -> str:
+        challenge = self._post("challenge", b"", {})
+        if len(challenge) != CHALLENGE_BYTES:
+            raise RelayError("answer", f"{self.address} sent something else than a challenge")
+        token = self._post("session", claim(self._identity, self._federation, self._name, challenge), {})
+        if len(token) > 100 or not token.isalnum():
+            raise RelayError("answer", f"{self.address} sent something else than a session")
+        return token.decode()
+
+    def _post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
+        import httpx
+
+        try:
+            with client_of(self.address, KEY).stream(
+                "POST",
+                f"/{path}",
+                content=body,
+                headers={"Content-Type": OCTETS, "Accept-Encoding": "identity", **headers},
+            ) as answer:
+                data = self._read(answer)
+        except httpx.HTTPError as error:
+            raise RelayError(SILENT, f"none answers at {self.address} ({type(error).__name__})") from None
+        if answer.status_code in (200, 204):
+            return data
+        try:
+            values = json.loads(data)
+            code, sentence = _REFUSAL.validate_python((values["code"], values["sentence"]))
+        except (ValueError, KeyError, TypeError):
+            raise RelayError("answer", f"{self.address} answered with status {answer.status_code}") from None
+        raise RelayError(code, f"{self.address}: {sentence}")
+
+    def _read(self, answer: Any) -> bytes:
+        parts, size = [], 0
+        for part in answer.iter_raw():
+            size += len(part)
+            if size > MOST:
+                raise RelayError("answer", f"{self.address} sends more than {MOST} bytes at once")
+            parts.append(part)
+        return b"".join(parts)

@@ -1,0 +1,188 @@
+"""The relay's HTTP service: real connections, long polls, a new list, and callers that are no parties."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fedcore.errors import BusyError, InputError, RelayError
+from fedcore.identity.keys import Identity
+from fedcore.relay.members import COORDINATOR
+from fedcore.relay.relay import Quotas
+from flows.carriers.http import listening
+from flows.carriers.relay import serve, store_list
+from flows.services.leases import ProcessId
+from tasks.relay.client import Backoff, RelayClient
+from tests.fedcore.relay.conftest import HEART, PARTIES, STRANGER, envelope, listed
+from tests.patience import HANGS
+
+pytestmark = pytest.mark.slow
+CHIEF = PARTIES[COORDINATOR]
+
+
+@contextlib.contextmanager
+def served(folder, **options) -> Iterator[str]:
+    """Address of a relay of this folder, which ends with the process that it is served for."""
+    reason = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    found = listening("127.0.0.1", 0)
+    options |= {"until": ProcessId.of(reason.pid)}
+    thread = threading.Thread(target=serve, args=(folder, found, CHIEF.public, HEART), kwargs=options)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{found.getsockname()[1]}"
+    finally:
+        reason.communicate()
+        thread.join()
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("relay")
+    store_list(folder, listed().text(CHIEF).encode())
+    with served(folder, quotas=Quotas(one=2**20)) as found:
+        yield found
+
+
+def client(address: str, name: str, identity: Identity | None = None) -> RelayClient:
+    return RelayClient(address, HEART, name, identity or PARTIES[name])
+
+
+def test_an_envelope_crosses_and_is_deleted_once_it_is_there(address):
+    sender, receiver = client(address, COORDINATOR), client(address, "cleveland")
+    sent = [envelope(COORDINATOR, "cleveland", at, run="crosses") for at in (1, 2)]
+    for each in sent:
+        sender.deposit(each)
+    assert receiver.collect() == sent
+    receiver.taken(sent[:1])
+    assert receiver.collect() == sent[1:]
+    other = envelope(COORDINATOR, "cleveland", 1, run="another")
+    sender.deposit(other)
+    assert receiver.collect("another") == [other] and receiver.collect("crosses") == sent[1:]
+    receiver.taken([other, *sent, b"made up"])
+
+
+def test_a_poll_that_waits_is_answered_when_an_envelope_comes(address):
+    receiver, found = client(address, "zurich"), []
+
+    def poll() -> None:
+        found.extend(receiver.collect())
+        found.append(time.monotonic())
+
+    waiting = threading.Thread(target=poll)
+    waiting.start()
+    time.sleep(1.0)
+    assert not found
+    data, sent_at = envelope(COORDINATOR, "zurich", 1, run="waits"), time.monotonic()
+    client(address, COORDINATOR).deposit(data)
+    waiting.join(HANGS)
+    assert found[0] == data and found[1] - sent_at < 5.0  # a poll lasts 25 s
+    receiver.taken([data])
+
+
+def test_who_is_no_party_gets_and_leaves_nothing(address):
+    for name, identity in (("zurich", STRANGER), ("geneva", STRANGER)):
+        with pytest.raises(RelayError) as found:
+            client(address, name, identity).collect()
+        assert found.value.code == "unknown"
+    with pytest.raises(RelayError, match="envelope that of coordinator"):
+        client(address, "zurich").deposit(envelope(COORDINATOR, "cleveland", 9))
+    with pytest.raises(RelayError, match="only the coordinator sees"):
+        client(address, "zurich").seen()
+    with pytest.raises(RelayError, match="messages of at most"):
+        client(address, COORDINATOR).deposit(b"x" * (2**20 + 1))
+
+
+def raw(address: str, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=HANGS)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, {"Content-Type": "application/octet-stream"} | headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+@pytest.mark.parametrize("path", ["/session", "/envelope", "/collect", "/taken", "/members", "/seen"])
+def test_arbitrary_bytes_are_refused_by_a_sentence(address, path):
+    for body in (b"", b"[]", b"\0" * 5000, b"{" * 1000):
+        status, data = raw(address, "POST", path, body)
+        assert status in (409, 413) and set(json.loads(data)) == {"code", "sentence"}
+
+
+def test_a_web_page_does_not_reach_it(address):
+    assert raw(address, "GET", "/healthz")[0] == 200
+    assert raw(address, "POST", "/challenge", Host="evil.example")[0] == 403
+    assert raw(address, "POST", "/challenge", b"x", **{"Content-Type": "text/plain"})[0] == 415
+    assert raw(address, "POST", "/challenge", Origin="https://evil.example")[0] == 403
+
+
+def test_a_session_that_the_relay_forgot_opens_again(tmp_path):
+    store_list(tmp_path, listed().text(CHIEF).encode())
+    data = envelope(COORDINATOR, "zurich", 1)
+    with served(tmp_path) as first:
+        sender = client(first, COORDINATOR)
+        sender.deposit(data)
+    with pytest.raises(RelayError, match="none answers"):
+        sender.deposit(data)
+    with served(tmp_path) as second:
+        receiver = client(second, "zurich")
+        receiver._token = "f" * 64
+        assert receiver.collect() == [data]
+
+
+def test_the_coordinator_renews_the_list_and_the_relay_remembers_it(tmp_path):
+    geneva = Identity.new()
+    with served(tmp_path) as found:  # a new relay, which knows the coordinator alone
+        with pytest.raises(RelayError, match="zurich is not on the coordinator's list 0"):
+            client(found, "zurich").collect()
+        client(found, COORDINATOR).renew(listed().text(CHIEF).encode())
+        with pytest.raises(RelayError):
+            client(found, "geneva", geneva).taken([envelope(COORDINATOR, "zurich", 1)])
+        with pytest.raises(RelayError, match="signed by"):
+            stranger = listed(2, **{COORDINATOR: STRANGER})
+            client(found, "zurich").renew(stranger.text(STRANGER).encode())
+        client(found, COORDINATOR).renew(listed(2, geneva=geneva).text(CHIEF).encode())
+        assert set(client(found, COORDINATOR).seen()) == {*PARTIES, "geneva"}
+        client(found, COORDINATOR).renew(listed(1).text(CHIEF).encode())  # an older one changes nothing
+    with served(tmp_path) as found:
+        assert set(client(found, COORDINATOR).seen()) == {*PARTIES, "geneva"}
+
+
+def test_a_folder_has_one_relay_and_a_list_of_its_coordinator(tmp_path, monkeypatch):
+    with listening("127.0.0.1", 0) as free:
+        store_list(tmp_path, listed(1, **{COORDINATOR: STRANGER}).text(STRANGER).encode())
+        with pytest.raises(InputError, match="signed by"):
+            serve(tmp_path, free, CHIEF.public, HEART)
+        store_list(tmp_path, listed().text(CHIEF).encode())
+        monkeypatch.setattr("flows.carriers.http.TAKE_OVER", 0.2)
+        with served(tmp_path) as found:
+            raw(found, "GET", "/healthz")
+            with pytest.raises(BusyError, match="another relay keeps its files there"):
+                serve(tmp_path, free, CHIEF.public, HEART)
+
+
+def test_pauses_grow_to_a_minute_and_differ():
+    class Half:
+        def uniform(self, low: float, high: float) -> float:
+            return (low + high) / 2
+
+    backoff = Backoff(Half())
+    assert [backoff.next() for _ in range(9)] == [0.375, 0.75, 1.5, 3.0, 6.0, 12.0, 24.0, 45.0, 45.0]
+    backoff.reset()
+    assert backoff.next() == 0.375
+    assert len({Backoff().next() for _ in range(10)}) > 1
+
+
+def test_what_a_relay_makes_up_is_no_envelope(address, monkeypatch):
+    caller = client(address, "zurich")
+    for answer in (b"[5]\nabc", b"[]x", b"no\n", b"[-1]\n", b"[1.5]\nx", b"[" + b"1," * 5000 + b"1]\n"):
+        monkeypatch.setattr(caller, "_call", lambda path, body, answer=answer: answer)
+        with pytest.raises(RelayError, match="something else than envelopes"):
+            caller.collect()
