@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,4 +41,6 @@ def client_of(address: str, key: str) -> Any:
     # The machine's own certificates, and those of SSL_CERT_FILE: an institution may have its own authority.
     known = ssl.create_default_context() if urlsplit(address).scheme == "https" else True
     timeout = httpx.Timeout(SLOW, connect=CONNECT)
-    return httpx.Client(base_url=address, timeout=timeout, trust_env=not direct, verify=known)
+    # Kept cookies would grow with every answer of a hostile service or proxy, and come back in every request.
+    none = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    return httpx.Client(base_url=address, timeout=timeout, trust_env=not direct, verify=known, cookies=none)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -112,7 +113,7 @@ class Envelope:
         sealed = seal_bytes(receiver.sealing, _info(heading, sender.public), body)
         return cls(heading, sender.sign(_signed_text(heading, sealed)), sealed)
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the envelope (32 bytes), by which an answer names its question and a receiver what it has."""
         return hashlib.sha256(self.to_bytes()).digest()

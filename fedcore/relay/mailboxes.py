@@ -19,6 +19,7 @@ CREATE TABLE IF NOT EXISTS waiting (place INTEGER PRIMARY KEY AUTOINCREMENT, rec
     envelope BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS by_receiver ON waiting (receiver, run, place);
 CREATE INDEX IF NOT EXISTS by_sender ON waiting (sender, size);
+CREATE INDEX IF NOT EXISTS by_time ON waiting (came);
 CREATE TABLE IF NOT EXISTS newest (sender TEXT NOT NULL, receiver TEXT NOT NULL, run TEXT NOT NULL,
     sequence INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (sender, receiver, run)) WITHOUT ROWID;
 COMMIT;
@@ -58,6 +59,11 @@ class Mailboxes:
         heading, digest = envelope.heading, envelope.digest
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            # A sender has one call about a run outstanding, and receivers take growing numbers: older ones are void.
+            self._db.execute(
+                "DELETE FROM waiting WHERE receiver = ? AND run = ? AND sender = ?",
+                (heading.receiver, heading.run, heading.sender),
+            )
             columns = "receiver, run, digest, sender, size, came, envelope"
             self._db.execute(
                 f"INSERT INTO waiting ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -51,16 +51,24 @@ class SiloService:
 
         def act() -> bytes:
             call = rebuilt(self._name, "call", Call.from_bytes, received.body)
-            called.append(f"{call.operation} of run {call.run}")
             if call.run != heading.run:
                 raise SiloError(self._name, "call", "the call is about another run than its envelope")
+            called.append(f"{call.operation} of run {call.run}")
             return with_public_errors(self._name, self._called, call)
 
         found = Answer.of(received.digest, act)
-        back = Heading(heading.federation, self._name, COORDINATOR, heading.run, heading.sequence)
-        envelope = Envelope.made(back, self._identity, self._coordinator, found.to_bytes()).to_bytes()
         refused = None if found.refusal is None else found.refusal[2]
-        return Answered(called[0] if called else "no call", refused, envelope, received)
+        return Answered(called[0] if called else "no call", refused, self._sealed(received, found), received)
+
+    def refusal(self, answered: Answered, sentence: str) -> Answered:
+        """A refusal in place of an answer that cannot be delivered. The silo's ledger has its bytes."""
+        found = Answer(answered.received.digest, refusal=(self._name, "size", sentence))
+        return answered._replace(refused=sentence, envelope=self._sealed(answered.received, found))
+
+    def _sealed(self, received: Received, answer: Answer) -> bytes:
+        heading = received.heading
+        back = Heading(heading.federation, self._name, COORDINATOR, heading.run, heading.sequence)
+        return Envelope.made(back, self._identity, self._coordinator, answer.to_bytes()).to_bytes()
 
     def sent(self, answered: Answered) -> None:
         """Notes that an answer is on its way: its question is refused from now on. Raises InputError."""
@@ -82,6 +90,7 @@ class SiloService:
             site.send(call.parts[0], lease)
         elif call.operation == "close_run":
             site.close_run(run, lease)
+            site.forget_run(run)  # a site holds a bounded number of runs open
         else:
             site.leases.check(run, lease)  # a driver that returns from a pause must not end a newer one's run
             site.forget_run(run)

@@ -21,8 +21,8 @@ from fedcore.errors import BusyError, InputError, Refused
 from flows.services.door import Door
 from flows.services.leases import ProcessId
 
-PATIENCE = 30.0
-"""Seconds for a body to arrive."""
+PATIENCE, RATE = 30.0, 2**14
+"""Seconds for a body to arrive, and bytes in each further second: a slow line is none that has stopped."""
 POLL = 0.2
 TAKE_OVER = 10.0
 """Seconds to wait for a folder that another process holds: it may be about to end."""
@@ -33,9 +33,11 @@ async def body_of(request: Request, most: int) -> bytes | None:
     """The request's body; None above `most` bytes. Raises TimeoutError if it is late or the sender disconnects."""
     parts, size = [], 0
     try:
-        async with asyncio.timeout(PATIENCE):
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(PATIENCE) as limit:
             async for part in request.stream():
                 size += len(part)
+                limit.reschedule(began + PATIENCE + size / RATE)
                 if size > most:
                     return None
                 parts.append(part)
@@ -54,7 +56,7 @@ async def answered(request: Request, most: int, act: Callable[[bytes], bytes]) -
     except Refused as error:
         return refusal(409, error.code, error.sentence)
     except TimeoutError:
-        return refusal(408, "form", f"a message has {PATIENCE:g} s to arrive")
+        return refusal(408, "slow", f"a message has {PATIENCE:g} s to arrive, and a second for each {RATE} bytes")
     return Response(found, media_type=OCTETS, status_code=200 if found else 204)
 
 

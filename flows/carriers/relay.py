@@ -21,7 +21,8 @@ from fedcore.identity.signed_file import LARGEST_FILE
 from fedcore.ledger.anchor import sync_folder, write_new
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
-from fedcore.relay.relay import LARGEST_ACKNOWLEDGEMENT, LARGEST_CLAIM, Quotas, Relay
+from fedcore.relay.relay import FULL, LARGEST_ACKNOWLEDGEMENT, Quotas, Relay
+from fedcore.relay.sessions import LARGEST_CLAIM
 from flows.carriers import http
 from flows.carriers.http import OCTETS, answered, body_of, refusal
 from flows.services.door import Door, allowed_hosts
@@ -32,6 +33,8 @@ WAIT = 25.0
 """Most seconds that a request for envelopes waits: proxies and load balancers end quiet connections after a minute."""
 PORTION = 2**24
 """Bytes of the envelopes of one response, unless the first is longer."""
+MOST_POLLS = 256
+"""Requests of one party that wait at a time: each run of a coordinator has one."""
 LARGEST_NAME = 2**10
 LIST = "members.json"
 
@@ -59,7 +62,10 @@ class Arrivals:
     async def found(self, receiver: str, look: Callable[[], list[bytes]], seconds: float) -> list[bytes]:
         """The envelopes that `look` finds, at once or after an arrival within `seconds`."""
         event = asyncio.Event()
-        self._waiting.setdefault(receiver, set()).add(event)
+        waiting = self._waiting.setdefault(receiver, set())
+        if len(waiting) >= MOST_POLLS:
+            raise Refused(FULL, f"{MOST_POLLS} requests of {receiver} wait already")
+        waiting.add(event)
         try:
             until = asyncio.get_running_loop().time() + seconds
             while True:
@@ -74,7 +80,6 @@ class Arrivals:
                 except TimeoutError:
                     return []
         finally:
-            waiting = self._waiting[receiver]
             waiting.discard(event)
             if not waiting:
                 del self._waiting[receiver]
@@ -128,7 +133,7 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
         except Refused as error:
             return refusal(409, error.code, error.sentence)
         except (TimeoutError, UnicodeDecodeError):
-            return refusal(408, "form", "a run's name did not arrive")
+            return refusal(408, "slow", "a run's name did not arrive")
         if not found:
             return Response(status_code=204)
         sizes = json.dumps([len(each) for each in found]).encode()
@@ -147,6 +152,10 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
             renew(body)
             return b""
 
+        try:
+            relay.check_coordinator(token(request))
+        except Refused as error:
+            return refusal(409, error.code, error.sentence)
         return await answered(request, LARGEST_FILE, renewed)
 
     @app.post("/seen")
@@ -194,8 +203,7 @@ def serve(
                 found = Members.of_text(text, "the list", coordinator, federation)
             except InputError as error:
                 raise Refused("form", str(error)) from None
-            if relay.serve(found):
-                store_list(folder, text)
+            relay.serve(found, lambda: store_list(folder, text))
 
         app = application(relay, arrivals, renew)
         hosts = allowed_hosts(socket.getsockname()[1], (gethostname(), getfqdn(), *names))

@@ -5,25 +5,26 @@ Every call dials out. A session opens by itself, and again when the relay has fo
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic_core import from_json
 
 from fedcore.errors import RelayError
 from fedcore.identity.envelope import Envelope
 from fedcore.identity.keys import Identity
-from fedcore.relay.relay import CHALLENGE_BYTES, UNKNOWN, Seen, acknowledgement, claim
+from fedcore.relay.relay import Seen, acknowledgement
+from fedcore.relay.sessions import CHALLENGE_BYTES, UNKNOWN, claim
 from tasks.outgoing import OCTETS, client_of
 
 KEY = "relay"
 """Key, in an invitation and a config, that names a relay."""
 SESSION = "fedcore-session"
 """Header with the token of a session."""
-MOST = 2**30
-"""Bytes of a response at most: a relay is not trusted."""
-MOST_ENVELOPES = 2**12
+MOST, MOST_TOLD, MOST_REFUSED = 2**27, 2**20, 2**12
+"""Bytes of envelopes in a response, of any other response, and of a refusal: a relay is not trusted."""
+MOST_ENVELOPES, LARGEST_SIZES = 2**12, 2**16
 SILENT = "silent"
 """Code of the error about a relay that does not answer."""
 FIRST, LONGEST = 0.5, 60.0
@@ -78,7 +79,8 @@ class RelayClient:
         data = self._call("collect", run.encode())
         if not data:
             return []
-        head, _, rest = data.partition(b"\n")
+        head, _, rest = data[:LARGEST_SIZES].partition(b"\n")
+        rest = data[len(head) + 1 :]
         try:
             sizes = _SIZES.validate_json(head)
             if sum(sizes) != len(rest):
@@ -104,7 +106,7 @@ class RelayClient:
 
     def renew(self, members: bytes) -> None:
         """Gives the relay a new list of members, which the coordinator has signed."""
-        self._post("members", members, {})
+        self._call("members", members)
 
     def seen(self) -> dict[str, Seen]:
         """Each party as the coordinator sees it."""
@@ -117,9 +119,9 @@ class RelayClient:
     def _call(self, path: str, body: bytes) -> bytes:
         """The answer within a session, which is opened if there is none or the relay knows it no more."""
         for attempt in range(2):
-            if self._token is None:
-                self._token = self._opened()
             try:
+                if self._token is None:
+                    self._token = self._opened()
                 return self._post(path, body, {SESSION: self._token})
             except RelayError as error:
                 if error.code != UNKNOWN or attempt:
@@ -146,23 +148,24 @@ class RelayClient:
                 content=body,
                 headers={"Content-Type": OCTETS, "Accept-Encoding": "identity", **headers},
             ) as answer:
-                data = self._read(answer)
+                most = MOST if path == "collect" else MOST_TOLD
+                data = self._read(answer, most if answer.status_code == 200 else MOST_REFUSED)
         except httpx.HTTPError as error:
             raise RelayError(SILENT, f"none answers at {self.address} ({type(error).__name__})") from None
         if answer.status_code in (200, 204):
             return data
         try:
-            values = json.loads(data)
+            values = from_json(data)
             code, sentence = _REFUSAL.validate_python((values["code"], values["sentence"]))
         except (ValueError, KeyError, TypeError):
             raise RelayError("answer", f"{self.address} answered with status {answer.status_code}") from None
         raise RelayError(code, f"{self.address}: {sentence}")
 
-    def _read(self, answer: Any) -> bytes:
+    def _read(self, answer: Any, most: int) -> bytes:
         parts, size = [], 0
         for part in answer.iter_raw():
             size += len(part)
-            if size > MOST:
-                raise RelayError("answer", f"{self.address} sends more than {MOST} bytes at once")
+            if size > most:
+                raise RelayError("answer", f"{self.address} sends more than {most} bytes at once")
             parts.append(part)
         return b"".join(parts)

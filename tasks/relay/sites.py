@@ -6,6 +6,7 @@ The relay is not trusted. An answer counts if its silo signed it, sealed it to t
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,18 +21,21 @@ from fedcore.identity.sequences import Numbers
 from fedcore.messages import Query, Receipt, Releases
 from fedcore.planning.plan import Plan
 from fedcore.relay.members import COORDINATOR
-from fedcore.relay.relay import FULL, UNKNOWN
+from fedcore.relay.relay import LONG, OTHER
+from fedcore.relay.sessions import FORM, UNKNOWN
 from fedcore.remote.forms import UNOPENED, Answer, Call, Operation, accounts_of
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
-from tasks.relay.client import Backoff
+from tasks.relay.client import SILENT, Backoff
 
 AGAIN = 60.0
 """Seconds after which an unanswered call is sent again, since the relay may have lost it; then twice as many."""
 MOST_OPENED = 3
 """Times that a silo's service may start anew while it is asked once."""
-LASTING = (UNKNOWN, FULL, "form", "other")
+LASTING = (UNKNOWN, LONG, FORM, OTHER)
 """Refusals of a relay that another attempt does not change."""
+SHORT = 1.0
+"""Seconds below which a call without an answer is followed by a pause: a relay lets it wait for longer."""
 
 
 class Post(Protocol):
@@ -130,8 +134,11 @@ class RemoteSites:
         if self._ended:
             return
         for name in self.silos:
-            with contextlib.suppress(RelayError, ValueError):
+            try:
                 self._send(name, _Waiting([self._call("forget_run")]))
+            except RelayError as error:
+                if error.code == SILENT:  # the others would wait as long in vain
+                    break
 
     def _call(self, operation: Operation, *parts: bytes) -> Call:
         return Call(operation, self._agreement.run, self._lease, parts)
@@ -146,9 +153,11 @@ class RemoteSites:
         until = None if self._deadline is None else time.monotonic() + self._deadline
         backoff = Backoff()
         while waiting:
-            if until is not None and time.monotonic() >= until:
+            began = time.monotonic()
+            if until is not None and began >= until:
                 late = ", ".join(waiting)
                 raise SiloError(late, "deadline", f"no answer within {self._deadline:g} s")
+            name = next(iter(waiting))
             try:
                 for name, each in waiting.items():
                     if time.monotonic() >= each.again:
@@ -157,20 +166,33 @@ class RemoteSites:
                 came = self._post.collect(self._agreement.run)
             except RelayError as error:
                 if error.code in LASTING:
-                    raise SiloError(next(iter(waiting)), "relay", str(error)) from None
-                time.sleep(backoff.next())
+                    raise SiloError(name, "relay", str(error)) from None
+                self._pause(backoff, until)
                 continue
-            backoff.reset()
-            for data in came:
-                if (found := self._answer(data, waiting)) is not None:
-                    name, answer = found
-                    if not self._goes_on(waiting[name], answer):
-                        del waiting[name]
-                        answers[name] = answer.value
-            with contextlib.suppress(RelayError):  # it hands them out again, and they answer nothing then
-                self._post.taken(came)
+            before = len(answers)
+            self._take(came, waiting, answers)
+            if len(answers) > before:
+                backoff.reset()
+            elif time.monotonic() - began < SHORT:
+                self._pause(backoff, until)
         self._waits(())
         return {name: answers[name] for name in calls}
+
+    def _take(self, came: list[bytes], waiting: dict[str, _Waiting], answers: dict[str, bytes]) -> None:
+        """Moves silos that have answered from `waiting` to `answers`. Raises the SiloError of a refusal."""
+        for data in came:
+            if (found := self._answer(data, waiting)) is not None:
+                name, answer = found
+                if not self._goes_on(waiting[name], answer):
+                    del waiting[name]
+                    answers[name] = answer.value
+        with contextlib.suppress(RelayError):  # it hands them out again, and they answer nothing then
+            self._post.taken(came)
+
+    @staticmethod
+    def _pause(backoff: Backoff, until: float | None) -> None:
+        left = math.inf if until is None else max(0.0, until - time.monotonic())
+        time.sleep(min(backoff.next(), left))
 
     def _send(self, name: str, waiting: _Waiting) -> None:
         sequence = self._numbers[name].next()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import http.server
 import json
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from fedcore.relay.relay import Quotas
 from flows.carriers.http import listening
 from flows.carriers.relay import serve, store_list
 from flows.services.leases import ProcessId
-from tasks.relay.client import Backoff, RelayClient
+from tasks import outgoing
+from tasks.relay.client import KEY, Backoff, RelayClient
 from tests.fedcore.relay.conftest import HEART, PARTIES, STRANGER, envelope, listed
 from tests.patience import HANGS
 
@@ -58,7 +60,7 @@ def client(address: str, name: str, identity: Identity | None = None) -> RelayCl
 
 def test_an_envelope_crosses_and_is_deleted_once_it_is_there(address):
     sender, receiver = client(address, COORDINATOR), client(address, "cleveland")
-    sent = [envelope(COORDINATOR, "cleveland", at, run="crosses") for at in (1, 2)]
+    sent = [envelope(COORDINATOR, "cleveland", 1, run=run) for run in ("crosses", "over")]
     for each in sent:
         sender.deposit(each)
     assert receiver.collect() == sent
@@ -66,7 +68,7 @@ def test_an_envelope_crosses_and_is_deleted_once_it_is_there(address):
     assert receiver.collect() == sent[1:]
     other = envelope(COORDINATOR, "cleveland", 1, run="another")
     sender.deposit(other)
-    assert receiver.collect("another") == [other] and receiver.collect("crosses") == sent[1:]
+    assert receiver.collect("another") == [other] and receiver.collect("over") == sent[1:]
     receiver.taken([other, *sent, b"made up"])
 
 
@@ -95,7 +97,7 @@ def test_who_is_no_party_gets_and_leaves_nothing(address):
         assert found.value.code == "unknown"
     with pytest.raises(RelayError, match="envelope that of coordinator"):
         client(address, "zurich").deposit(envelope(COORDINATOR, "cleveland", 9))
-    with pytest.raises(RelayError, match="only the coordinator sees"):
+    with pytest.raises(RelayError, match="only the coordinator"):
         client(address, "zurich").seen()
     with pytest.raises(RelayError, match="messages of at most"):
         client(address, COORDINATOR).deposit(b"x" * (2**20 + 1))
@@ -147,7 +149,9 @@ def test_the_coordinator_renews_the_list_and_the_relay_remembers_it(tmp_path):
             client(found, "geneva", geneva).taken([envelope(COORDINATOR, "zurich", 1)])
         with pytest.raises(RelayError, match="signed by"):
             stranger = listed(2, **{COORDINATOR: STRANGER})
-            client(found, "zurich").renew(stranger.text(STRANGER).encode())
+            client(found, COORDINATOR).renew(stranger.text(STRANGER).encode())
+        with pytest.raises(RelayError, match="only the coordinator"):
+            client(found, "zurich").renew(listed(2, geneva=geneva).text(CHIEF).encode())
         client(found, COORDINATOR).renew(listed(2, geneva=geneva).text(CHIEF).encode())
         assert set(client(found, COORDINATOR).seen()) == {*PARTIES, "geneva"}
         client(found, COORDINATOR).renew(listed(1).text(CHIEF).encode())  # an older one changes nothing
@@ -186,3 +190,58 @@ def test_what_a_relay_makes_up_is_no_envelope(address, monkeypatch):
         monkeypatch.setattr(caller, "_call", lambda path, body, answer=answer: answer)
         with pytest.raises(RelayError, match="something else than envelopes"):
             caller.collect()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (500, b"[" * 200_000, {}),
+        (409, b'{"code": 5, "sentence": []}', {}),
+        (403, b"<html>a captive portal</html>", {}),
+        (200, b"[" + b"1," * 100_000 + b"1]\n", {}),
+        (200, b"x" * 100, {"Content-Encoding": "gzip"}),
+    ],
+)
+def test_no_response_of_a_hostile_relay_is_more_than_an_error(status, body, headers):
+    with hostile(status, body, headers) as address:
+        for call in (
+            lambda caller: caller.collect(),
+            lambda caller: caller.seen(),
+            lambda caller: caller.deposit(b"x"),
+        ):
+            caller = client(address, "zurich")
+            caller._token = "f" * 64
+            with contextlib.suppress(RelayError):
+                call(caller)
+
+
+def test_a_hostile_relay_leaves_no_cookie_in_the_client():
+    with hostile(204, b"", {"Set-Cookie": "a=" + "x" * 3000}) as address:
+        caller = client(address, "zurich")
+        caller._token = "f" * 64
+        for _ in range(3):
+            caller.collect()
+        assert not outgoing.client_of(address, KEY).cookies
+
+
+@contextlib.contextmanager
+def hostile(status: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
+    """Address of a server that gives every caller this response."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()

@@ -8,7 +8,8 @@ from fedcore.identity.envelope import Envelope, Heading
 from fedcore.identity.keys import Identity
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
-from fedcore.relay.relay import Quotas, Relay, claim
+from fedcore.relay.relay import Quotas, Relay
+from fedcore.relay.sessions import claim
 
 HEART = "ab" * 32
 PARTIES = {name: Identity.new() for name in (COORDINATOR, "cleveland", "zurich")}

@@ -12,18 +12,14 @@ from fedcore.identity.envelope import Envelope
 from fedcore.identity.keys import Identity
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR
-from fedcore.relay.relay import (
+from fedcore.relay.relay import FAILED, FULL, LONG, OLD, OTHER, Relay, acknowledgement
+from fedcore.relay.sessions import (
     CHALLENGED,
-    FAILED,
     FORM,
-    FULL,
     MOST_CHALLENGES,
     MOST_SESSIONS,
-    OLD,
     OPEN,
-    OTHER,
     UNKNOWN,
-    acknowledgement,
     claim,
 )
 from tests.fedcore.relay.conftest import HEART, PARTIES, STRANGER, Place, envelope, listed
@@ -44,7 +40,7 @@ def taken(place, name, *envelopes, signer=None):
 
 
 def test_an_envelope_waits_until_its_receiver_says_that_it_has_it(place):
-    first, second = envelope(COORDINATOR, "cleveland", 1), envelope(COORDINATOR, "cleveland", 2)
+    first, second = (envelope(COORDINATOR, "cleveland", 1, run=run) for run in ("one", "two"))
     sender = place.token(COORDINATOR)
     place.relay.deposit(sender, first)
     place.relay.deposit(sender, second)
@@ -68,7 +64,7 @@ def test_it_keeps_envelopes_over_its_own_death(place):
 
 
 def test_a_portion_holds_at_least_one_envelope(place):
-    all_of_them = [envelope(COORDINATOR, "cleveland", at, b"x" * 1000) for at in (1, 2, 3)]
+    all_of_them = [envelope(COORDINATOR, "cleveland", 1, b"x" * 1000, run=f"run-{at}") for at in (1, 2, 3)]
     for each in all_of_them:
         place.relay.deposit(place.token(COORDINATOR), each)
     silo = place.token("cleveland")
@@ -142,6 +138,7 @@ def test_a_replayed_envelope_is_refused_and_a_repeated_one_is_stored_once(place)
     place.relay.deposit(token, first)  # the sender did not get the answer
     assert place.relay.waiting() == 1
     place.relay.deposit(token, second)
+    assert place.relay.collect(place.token("zurich"), MOST) == [second], "a later call replaces the one before it"
     refused(OLD, lambda: place.relay.deposit(token, first))
     taken(place, "zurich", first, second)
     refused(OLD, lambda: place.relay.deposit(token, first))
@@ -164,10 +161,10 @@ def test_quotas_bound_what_waits_of_one_sender(tmp_path):
     place = Place(tmp_path, envelopes=2, size=10 * size, one=size + 10, days=1.0)
     token = place.token(COORDINATOR)
     assert "longer than the" in refused(
-        FULL, lambda: place.relay.deposit(token, envelope(COORDINATOR, "zurich", 1, b"x" * 100))
+        LONG, lambda: place.relay.deposit(token, envelope(COORDINATOR, "zurich", 1, b"x" * 100))
     )
-    for at in (1, 2):
-        place.relay.deposit(token, envelope(COORDINATOR, "zurich", at))
+    for run in ("one", "two"):
+        place.relay.deposit(token, envelope(COORDINATOR, "zurich", 1, run=run))
     assert "2 envelopes of coordinator wait" in refused(
         FULL, lambda: place.relay.deposit(token, envelope(COORDINATOR, "zurich", 3))
     )
@@ -178,7 +175,7 @@ def test_quotas_bound_what_waits_of_one_sender(tmp_path):
     place.boxes.close()
     place = Place(tmp_path / "small", envelopes=9, size=int(1.5 * size))
     place.relay.deposit(place.token(COORDINATOR), envelope(COORDINATOR, "zurich", 1))
-    refused(FULL, lambda: place.relay.deposit(place.token(COORDINATOR), envelope(COORDINATOR, "zurich", 2)))
+    refused(FULL, lambda: place.relay.deposit(place.token(COORDINATOR), envelope(COORDINATOR, "zurich", 2, run="two")))
     place.boxes.close()
 
 
@@ -188,7 +185,8 @@ def test_a_newer_list_ends_what_a_removed_party_has(place):
     tokens = {name: place.token(name) for name in PARTIES}
     without = listed(2)
     del without.keys["zurich"]  # a plain dict here
-    assert not place.relay.serve(listed(1)) and place.relay.serve(without) and not place.relay.serve(without)
+    assert not place.relay.serve(listed(0)) and place.relay.serve(without) and place.relay.serve(without)
+    assert not place.relay.serve(listed(1)) and not place.relay.serve(listed(2)), "one number has one list"
     refused(UNKNOWN, lambda: place.relay.collect(tokens["zurich"], MOST))
     refused(UNKNOWN, lambda: place.token("zurich"))
     refused(UNKNOWN, lambda: place.relay.deposit(tokens[COORDINATOR], envelope(COORDINATOR, "zurich", 2)))
@@ -240,3 +238,38 @@ def test_a_folder_that_is_none_is_an_error_of_the_operator(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"envelopes .* cannot be opened"):
         Mailboxes(tmp_path / "file" / "envelopes.sqlite")
+
+
+def test_a_list_that_cannot_be_stored_is_not_served(place):
+    """Else the relay would serve a removed party again when it starts anew."""
+
+    def full() -> None:
+        raise InputError("no space left")
+
+    zurich = place.token("zurich")
+    without = listed(2)
+    del without.keys["zurich"]
+    refused(FAILED, lambda: place.relay.serve(without, full))
+    assert place.relay.collect(zurich, MOST) == []
+    stored = []
+    assert place.relay.serve(without, lambda: stored.append(1)) and stored
+    refused(UNKNOWN, lambda: place.relay.collect(zurich, MOST))
+
+
+def test_a_relay_that_starts_with_a_newer_list_drops_what_waits_for_a_removed_party(place):
+    place.relay.deposit(place.token(COORDINATOR), envelope(COORDINATOR, "zurich", 1))
+    without = listed(2)
+    del without.keys["zurich"]
+    assert Relay(place.boxes, without, clock=lambda: place.now).waiting() == 0
+
+
+def test_parties_write_to_the_coordinator_and_not_to_each_other_nor_from_the_future(place):
+    zurich, coordinator = place.token("zurich"), place.token(COORDINATOR)
+    assert "write to the coordinator" in refused(
+        OTHER, lambda: place.relay.deposit(zurich, envelope("zurich", "cleveland", 1))
+    )
+    refused(OTHER, lambda: place.relay.deposit(coordinator, envelope(COORDINATOR, COORDINATOR, 1)))
+    late = int((place.now + 2 * 86400) * 1e6)
+    assert "set the clocks right" in refused(
+        OTHER, lambda: place.relay.deposit(coordinator, envelope(COORDINATOR, "zurich", late))
+    )

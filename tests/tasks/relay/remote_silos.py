@@ -27,7 +27,8 @@ from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import driver_key
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
-from fedcore.relay.relay import Relay, acknowledgement, claim
+from fedcore.relay.relay import Relay, acknowledgement
+from fedcore.relay.sessions import claim
 from fedcore.remote.service import SiloService
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.keys import SecretKeys
