@@ -96,6 +96,12 @@ class Home:
     failures = _Part("failures")
     """Logs of unforeseen exceptions of commands."""
     services = _Part("services")
+    federations = _Part("federations")
+    """Federations whose coordinator is here: keys, cards, and the list of members."""
+    memberships = _Part("memberships")
+    """Silos of this machine that joined a federation: keys, schema, and the relay's address."""
+    relay = _Part("relay")
+    """Default folders of `fedcore relay`, one for each federation."""
     shuffler = _Part("shuffler")
     """Default folder of `fedcore shuffler`."""
     reproductions = _Part("reproductions")

@@ -22,7 +22,7 @@ from fedcore.experiment.statistics_run import check, check_all
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.confirm import not_begun, refuse_unless
-from flows.driver.preconditions import check_cluster, check_policies, check_shufflers
+from flows.driver.preconditions import check_cluster, check_federations, check_policies, check_shufflers
 from flows.driver.signals import stopped_by
 from flows.ladders import check_looks, tried_cells
 from flows.launch_notices import (
@@ -103,6 +103,7 @@ def launch_run(
         refuse_if_driven(home, run)
         check_cluster([config])
         check_shufflers([config])
+        check_federations(home, [config])
         check_policies(home, [config])
         check(config, home.silos)  # last: it writes simulated silos
     with (
@@ -134,6 +135,7 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
                 make_plan(cell)
             check_cluster(cells)
             check_shufflers(cells)
+            check_federations(home, cells)
             check_policies(home, cells)
             check_all(cells, home.silos)
         save_sweep_folder(home, config)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fedcore.data.federations.federation_data import FederationData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, MnistData
@@ -31,4 +32,4 @@ GeneratedData = (
 )
 """Silos generated from a seed, or from public data."""
 
-DataConfig = Annotated[GeneratedData | FilesData, Field(discriminator="source")]
+DataConfig = Annotated[GeneratedData | FilesData | FederationData, Field(discriminator="source")]

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedcore.arrays import digest, plain_json
+from fedcore.arrays import canonical_json, digest, plain_json
 from fedcore.data import generated, layout
 from fedcore.data.constants.pca import Projection
 from fedcore.data.constants.scaling import ReleasedScaling, Scales
 from fedcore.data.data_config import DataConfig, GeneratedData
+from fedcore.data.federations.federation_data import FederationData
+from fedcore.data.federations.joined import joined, name_of, sources_of
 from fedcore.data.file_sources import file_sources, public_source
 from fedcore.data.inspection import check_contents, inspected
 from fedcore.data.records import Records
@@ -69,11 +71,17 @@ def facts(
 ) -> tuple[tuple[SiloFacts, ...], int]:
     """Public facts of the silos in order, and features of a prepared record, bias included.
 
-    `sizes`: silos' sizes in an ended run, which replace the present ones. Writes nothing. Of a user's files it reads
+    `sizes`: silos' sizes in an ended run, which replace the present ones. Writes nothing. Of a federation it reads
+    the silos' cards, of a user's files it reads
     the columns' names and the number of rows, and the column of persons where these are the unit; of images the labels.
     Raises InputError for the faults of `prepare` that these show.
     """
     bias = int(model.bias)
+    if data.source == "federation":
+        if sizes is not None:  # of an ended run, whose silos may have left
+            return tuple(SiloFacts(name, n) for name, n in sizes.items()), len(data.feature_names) + bias
+        cards = joined(data, model)
+        return tuple(SiloFacts(card.name, card.records) for card in cards), len(data.feature_names) + bias
     if data.source == "files":
         features = len(data.feature_names) + bias
         if sizes is not None and all(silo.name in sizes for silo in data.silos):  # their files may be gone
@@ -93,6 +101,8 @@ def prepare(
     listed), a file named twice, a test file that does not fit, and a folder that cannot be written.
     """
     root = silo_root.absolute()
+    if data.source == "federation":
+        return _prepare_federation(data, model)
     if data.source == "files":
         return _prepare_files(data, model, root, released)
     return _prepare_generated(data, model, seed, root, released)
@@ -103,9 +113,10 @@ def check_test(data: DataConfig, model: ModelConfig) -> list[str]:
 
     Returns doubts about a file that can be used, for instance columns in which no cell fits.
     """
-    if data.source != "files" or data.test is None:
+    if not isinstance(data, FilesData | FederationData) or data.test is None:
         return []
-    source = public_source(file_sources(data, model)[0], data.test, "data.test")
+    first = file_sources(data, model)[0] if data.source == "files" else sources_of(joined(data, model))[0]
+    source = public_source(first, data.test, "data.test")
     _open_test(source)
     return [f"data.test: file {source.path}: {sentence}" for sentence in inspected(source).doubts]
 
@@ -115,6 +126,8 @@ def records_of(data: DataConfig) -> str:
 
     Raises InputError for public files that cannot be used.
     """
+    if data.source == "federation":
+        return canonical_json([data.source, data.federation, data.silos, data.person])
     if data.source != "files" and (found := generated.fingerprint(data)) is not None:
         fraction = data.public_fraction if data.source == "mnist" else None
         # The folder is left out: copies of its files are the same records, with the same accounts.
@@ -129,7 +142,7 @@ def records_of(data: DataConfig) -> str:
 
 def is_seeded(data: DataConfig) -> bool:
     """True for sources whose records depend on the seed."""
-    return data.source not in ("hospitals", "files")
+    return data.source not in ("hospitals", "files", "federation")
 
 
 def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:
@@ -200,6 +213,21 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path, released: Re
         divide_by=data.divide_by,
         projection=None,
         test=test,
+    )
+
+
+def _prepare_federation(data: FederationData, model: ModelConfig) -> Dataset:
+    cards = joined(data, model)
+    sources = sources_of(cards)
+    return Dataset(
+        name=name_of(cards),
+        sources=sources,
+        facts=tuple(SiloFacts(card.name, card.records) for card in cards),
+        dim=sources[0].dim,
+        feature_names=data.column_names,
+        divide_by=data.divide_by,
+        projection=None,
+        test=None if data.test is None else _open_test(public_source(sources[0], data.test, "data.test")),
     )
 
 

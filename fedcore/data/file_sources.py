@@ -8,6 +8,7 @@ from dataclasses import replace
 from fedcore.data.constants.public_scales import scaled
 from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling, expected
 from fedcore.data.constants.whitening import Whitening
+from fedcore.data.federations.preparation import Preparation
 from fedcore.data.schema import Schema
 from fedcore.data.silo_file import SiloSource, format_of
 from fedcore.data.tabular import FilesData, Tabular
@@ -45,26 +46,12 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
             "one of them another name"
         )
     described, whitening = schema_beforehand(data)
+    preparation = Preparation.of(data, model)
     return tuple(
-        SiloSource(
-            name=silo.name,
-            path=os.path.abspath(silo.path),
-            format=format_of(os.path.abspath(silo.path), f"data.silos, {silo.name!r}"),
-            features=data.column_names,
-            label=data.label,
-            classes=data.classes,
-            bias=model.bias,
-            feature_bound=model.feature_bound,
-            divide_by=data.divide_by,
-            version="",
-            class_ids=model.class_ids,
-            labels=model.loss.labels,
-            normalise=model.normalise,
+        replace(
+            preparation.source(silo.name, os.path.abspath(silo.path), key=f"data.silos, {silo.name!r}"),
             schema=described,
             whitening=whitening,
-            label_range=data.label_range,
-            person=data.person,
-            person_rows=data.person_rows,
         )
         for silo in data.silos
     )

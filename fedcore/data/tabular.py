@@ -84,18 +84,14 @@ class SiloFile(Section):
     """CSV (.csv) or Parquet (.parquet) file; relative paths start at the working folder."""
 
 
-class FilesData(Tabular):
-    """A user's own silos: one CSV or Parquet file per silo, with the same columns."""
+class OwnTable(Tabular):
+    """A user's own table, at each of several silos: the columns, and the map from a row's cells to a record."""
 
-    source: Literal["files"] = "files"
-    silos: tuple[SiloFile, ...] = Field(min_length=1)
     label: str
     """Name of the label column."""
     classes: tuple[str | int, ...] | None = Field((0, 1), min_length=2)
     """The values of the label. The first of two becomes -1, the second +1; more than two need the softmax loss. Null
     for a real-valued label."""
-    test: LocalPath | None = None
-    """A public file with the same columns that no silo holds; without it no test error is reported."""
     person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
     """Name of the column with each row's person. The guarantee then covers each person with all of its rows, and counts
     of records are counts of persons. Null: the guarantee covers each row."""
@@ -103,19 +99,12 @@ class FilesData(Tabular):
     """With `person`: number of a person's first rows that count; m such rows weigh 1/m each."""
     divide_by: Factor = Field(1.0, gt=0)
     """With features that are only named: public constant that divides all of them."""
-    scaling: Scaling | None = None
-    """Source of centres and scales of numbers. Null: the schema gives ranges. Public: a public file. Released: means
-    and squares (with `whiten` second moments), which silos release with noise and a charge before training."""
     label_range: tuple[Real, Real] | None = None
     """Public range of a real-valued label, which is clipped to it and mapped to -1 to 1 for training; errors are in the
     label's own units. Null: labels stay unchanged."""
 
     @model_validator(mode="after")
-    def _names_are_distinct(self) -> FilesData:
-        names = [silo.name for silo in self.silos]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"silo name {name!r} is used twice")
+    def _columns_are_distinct(self) -> OwnTable:
         if self.label in self.column_names:
             raise ValueError(f"data.label {self.label!r} is also one of data.features; a column has one role")
         if self.person is not None and self.person in (self.label, *self.column_names):
@@ -131,20 +120,9 @@ class FilesData(Tabular):
         return self
 
     @model_validator(mode="after")
-    def _constants_have_a_meaning(self) -> FilesData:
+    def _constants_fit_the_columns(self) -> OwnTable:
         if self.described is not None and self.divide_by != 1.0:
             raise ValueError("data.divide_by has no meaning with a schema of data.features, which scales: leave it out")
-        if self.described is None and self.scaling is not None:
-            raise ValueError("data.scaling needs a schema of data.features, with the ranges to scale within")
-        ranged = len(with_range(self.described or ()))
-        if isinstance(self.scaling, ReleasedScaling) and not ranged:
-            raise ValueError(
-                "data.scaling.constants = released needs a column of data.features with a range; none has one"
-            )
-        if self.scaling is not None and self.scaling.whiten and not 2 <= ranged <= MOST_COLUMNS:
-            raise ValueError(
-                f"data.scaling.whiten is for 2 to {MOST_COLUMNS} columns of data.features with a range; it has {ranged}"
-            )
         if self.label_range is not None:
             low, high = self.label_range
             if self.classes is not None:
@@ -157,3 +135,38 @@ class FilesData(Tabular):
     def label_values(self) -> tuple[str | int, ...] | None:
         """The classes, in the order of their numbers; None for a real-valued label."""
         return self.classes
+
+
+class FilesData(OwnTable):
+    """A user's own silos: one CSV or Parquet file per silo, with the same columns."""
+
+    source: Literal["files"] = "files"
+    silos: tuple[SiloFile, ...] = Field(min_length=1)
+    test: LocalPath | None = None
+    """A public file with the same columns that no silo holds; without it no test error is reported."""
+    scaling: Scaling | None = None
+    """Source of centres and scales of numbers. Null: the schema gives ranges. Public: a public file. Released: means
+    and squares (with `whiten` second moments), which silos release with noise and a charge before training."""
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> FilesData:
+        names = [silo.name for silo in self.silos]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"silo name {name!r} is used twice")
+        return self
+
+    @model_validator(mode="after")
+    def _scaling_has_a_meaning(self) -> FilesData:
+        if self.described is None and self.scaling is not None:
+            raise ValueError("data.scaling needs a schema of data.features, with the ranges to scale within")
+        ranged = len(with_range(self.described or ()))
+        if isinstance(self.scaling, ReleasedScaling) and not ranged:
+            raise ValueError(
+                "data.scaling.constants = released needs a column of data.features with a range; none has one"
+            )
+        if self.scaling is not None and self.scaling.whiten and not 2 <= ranged <= MOST_COLUMNS:
+            raise ValueError(
+                f"data.scaling.whiten is for 2 to {MOST_COLUMNS} columns of data.features with a range; it has {ranged}"
+            )
+        return self

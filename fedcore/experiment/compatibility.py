@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fedcore.algorithms import AlgorithmConfig, with_trait
 from fedcore.data.data_config import DataConfig
+from fedcore.data.federations.federation_data import FederationData
 from fedcore.data.sources.images import ImageData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.tables.split import TablesData
 from fedcore.data.sources.teacher import TeacherData
-from fedcore.data.tabular import FilesData
+from fedcore.data.tabular import OwnTable
 from fedcore.losses import LOSSES, REALS
 from fedcore.models.model_config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
@@ -179,10 +180,34 @@ def check_labels(data: DataConfig, model: ModelConfig) -> None:
         )
 
 
+def check_federation(data: DataConfig, privacy: PrivacyConfig, backend: str, released: str | None) -> None:
+    """Raises ValueError unless silos of a federation are asked by their services, with guarded noise, and alone."""
+    if not isinstance(data, FederationData):
+        if backend == "federation":
+            raise ValueError(
+                f"cluster.backend = federation asks silos' own services, and data.source = {data.source} has none"
+            )
+        return
+    if backend != "federation":
+        raise ValueError(
+            f"cluster.backend = {backend}, but silos of data.source = federation guard real records and answer by "
+            "their own services only: leave it out"
+        )
+    if privacy.noise != "guarded":
+        raise ValueError("data.source = federation needs privacy.noise = guarded and privacy.ledger = sqlite")
+    if privacy.trust == "shuffler":
+        raise ValueError("privacy.trust = shuffler is not supported with data.source = federation yet: choose silos")
+    if released is not None:
+        raise ValueError(
+            f"{released} = released is a release before training, not supported with data.source = federation yet: "
+            "give public constants"
+        )
+
+
 def _check_counts(data: DataConfig, model: ModelConfig) -> None:
     """Raises ValueError unless the label is an integer column of a file."""
     name, takes = model.loss.name, model.loss.labels.name
-    if not isinstance(data, FilesData):
+    if not isinstance(data, OwnTable):
         raise ValueError(f"loss {name!r} takes {takes}, and data.source = {data.source!r} has none: use files")
     if data.label_values is not None:
         raise ValueError(f"loss {name!r} takes {takes}, and data.classes codes classes: set data.classes = null")

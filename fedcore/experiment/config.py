@@ -21,9 +21,10 @@ from fedcore.data.data_config import DataConfig
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData
-from fedcore.data.tabular import FilesData
+from fedcore.data.tabular import FilesData, OwnTable
 from fedcore.experiment.compatibility import (
     check_aggregated,
+    check_federation,
     check_labels,
     check_linear,
     check_loss,
@@ -55,7 +56,8 @@ class TlsConfig(Section):
 class ClusterConfig(Section):
     """The backend that runs the silos' computations."""
 
-    backend: Literal["dask", "in-process"] = "dask"
+    backend: Literal["dask", "in-process", "federation"] = "dask"
+    """federation: the silos' own services, of data.source = federation alone, whose default it is."""
     workers: Count = Field(2, ge=1, le=256)
     """Dask workers of a local cluster; silos are placed on them by name."""
     address: str | None = None
@@ -122,13 +124,13 @@ class ExperimentConfig(Section):
     def simulation_metrics(self) -> bool:
         """True if unprotected quantities of the silos are logged."""
         chosen = self.tracking.simulation_metrics
-        guarded = self.privacy.noise == "guarded" or isinstance(self.data, FilesData)
+        guarded = self.privacy.noise == "guarded" or isinstance(self.data, OwnTable)
         return not guarded if chosen is None else chosen
 
     @property
     def person(self) -> str | None:
         """The column of persons that the guarantee protects; None: it protects records."""
-        return self.data.person if isinstance(self.data, FilesData) else None
+        return self.data.person if isinstance(self.data, OwnTable) else None
 
     @property
     def unprotected_constants(self) -> str | None:
@@ -267,7 +269,7 @@ class ExperimentConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_kinds(cls, values: Any) -> Any:
-        """Fills in the digits as source of `data`, logistic as name of `loss`, and the section of a shuffler."""
+        """Fills in the digits as source of `data`, logistic as `loss`, a federation's backend, and a shuffler."""
         if not isinstance(values, dict):
             return values
         values = dict(values)
@@ -275,11 +277,22 @@ class ExperimentConfig(Section):
             values["data"] = {"source": "digits", **values["data"]}
         if isinstance(values.get("model"), dict) and isinstance(values["model"].get("loss"), dict):
             values["model"] = {**values["model"], "loss": {"name": "logistic", **values["model"]["loss"]}}
+        if isinstance(values.get("data"), dict) and values["data"]["source"] == "federation":
+            cluster = values.get("cluster") or {}
+            if isinstance(cluster, dict):
+                values["cluster"] = {"backend": "federation", **cluster}
         privacy = values.get("privacy")
         trust = privacy.get("trust") if isinstance(privacy, dict) else getattr(privacy, "trust", None)
         if trust == "shuffler" and values.get("shuffler") is None:
             values["shuffler"] = {}
         return values
+
+    @model_validator(mode="after")
+    def _federation_fits(self) -> ExperimentConfig:
+        check_federation(
+            self.data, self.privacy, self.cluster.backend, None if self.released is None else self.released.key
+        )
+        return self
 
     @model_validator(mode="after")
     def _method_fits(self) -> ExperimentConfig:

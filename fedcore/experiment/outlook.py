@@ -12,7 +12,7 @@ from fedcore.data.constants.whitening import longest_prepared
 from fedcore.data.dataset import check_test
 from fedcore.data.file_sources import schema_of
 from fedcore.data.records import common_scale
-from fedcore.data.tabular import FilesData, Tabular
+from fedcore.data.tabular import OwnTable, Tabular
 from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
@@ -148,7 +148,7 @@ def persons_facts(config: ExperimentConfig) -> dict[str, Any] | None:
     data = config.data
     return (
         None
-        if not isinstance(data, FilesData) or data.person is None
+        if not isinstance(data, OwnTable) or data.person is None
         else {"column": data.person, "rows": data.person_rows}
     )
 

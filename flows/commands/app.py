@@ -30,6 +30,9 @@ from flows.commands.advise import advise
 from flows.commands.arguments import errors
 from flows.commands.audit import audit
 from flows.commands.conf import app as conf
+from flows.commands.federations.federation import app as federation
+from flows.commands.federations.relay import relay
+from flows.commands.federations.silo import app as silo
 from flows.commands.machine import down, password, up
 from flows.commands.noise.privacy import app as privacy
 from flows.commands.plan import plan
@@ -50,7 +53,7 @@ app = typer.Typer(
     help="Private federated learning without a trusted server: every vector that leaves a silo is differentially "
     "private for each of its records. Start with `fedcore plan conf/experiment/digits.yaml`, then `fedcore run` it.",
 )
-for _group in (privacy, budget, policy, conf, schedule):
+for _group in (privacy, budget, policy, conf, schedule, federation, silo):
     app.add_typer(_group)
 for _command in (
     init,
@@ -66,6 +69,7 @@ for _command in (
     report,
     algorithms,
     shuffler,
+    relay,
     up,
     down,
     password,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedcore.data.federations.federation_data import FederationData
 from fedcore.experiment import experiment
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
@@ -34,6 +35,15 @@ def check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
         check_shuffler(cell)
 
 
+def check_federations(home: Home, cells: Sequence[ExperimentConfig]) -> None:
+    """Raises InputError if a config names a federation that is not here, or whose relay does not serve."""
+    named = {cell.data.federation: cell for cell in cells if isinstance(cell.data, FederationData)}
+    for cell in named.values():
+        from flows.driver.federated import check_federation
+
+        check_federation(cell, home)
+
+
 def check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
     """Raises InputError if a silo lacks a needed policy, or has one and would be opened unguarded.
 
@@ -41,6 +51,8 @@ def check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
     """
     kinds = {cell.model_dump_json(include={"data", "model", "seed", "privacy"}): cell for cell in cells}
     for cell in kinds.values():
+        if cell.cluster.backend == "federation":
+            continue
         here = cell.cluster.address is None and not active_services(home)
         if cell.cluster.backend == "in-process" or here:
             experiment.check_policies(cell)

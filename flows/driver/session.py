@@ -142,6 +142,10 @@ class Session:
 
             sites = partial(self._sending, experiment, lease, first)
             return shuffled(experiment, shuffle, self.home, sites)
+        if config.backend == "federation":
+            from flows.driver.federated import federated
+
+            return federated(experiment, self.home, lease, Terminal(stderr=True).print_plain)
         if config.backend == "in-process":
             return experiment.in_process(ledgers, log, self._sites if shared else None, lease=lease)
         from tasks.workers.sites import DaskSites

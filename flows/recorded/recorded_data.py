@@ -6,6 +6,8 @@ from typing import Literal
 
 from fedcore.data.constants.scaling import PublicScaling
 from fedcore.data.dataset import constants_digest
+from fedcore.data.federations.federation_data import FederationData
+from fedcore.data.federations.joined import joined, name_of
 from fedcore.data.file_sources import file_sources
 from fedcore.data.generated import public_data_set
 from fedcore.data.tabular import FilesData
@@ -45,6 +47,9 @@ def changed(meta: dict[str, str], config: ExperimentConfig) -> str | None:
 
     Raises InputError, SiloError for files that cannot be read.
     """
+    if isinstance(config.data, FederationData):
+        name = name_of(joined(config.data, config.model))
+        return "the silos of its federation, or their data" if meta.get("silos", name) != name else None
     if not isinstance(config.data, FilesData):
         digest = public_data_set(config.data, config.seed)
         return "what its public files hold" if digest is not None and meta.get("silos", digest) != digest else None

@@ -14,6 +14,7 @@ import numpy as np
 from fedcore.arrays import Matrix
 from fedcore.data import columns
 from fedcore.data.cells import Refusal, numbers_or_nan
+from fedcore.data.federations.federation_data import FederationData
 from fedcore.data.silo_file import format_of
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
@@ -27,7 +28,12 @@ def differing_sizes(data: Any) -> str | None:
 
     Raises InputError for a test file that cannot be read.
     """
-    if not isinstance(data, FilesData) or data.test is None or data.described is not None or len(data.features) < 2:
+    if (
+        not isinstance(data, FilesData | FederationData)
+        or data.test is None
+        or data.described is not None
+        or len(data.features) < 2
+    ):
         return None
     sizes = [_size(column) for column in public_columns(data.test, data.column_names).T]
     known = [place for place, size in enumerate(sizes) if size > 0]

@@ -1,0 +1,139 @@
+"""A silo's membership of a federation, as its own machine holds it: keys, invitation, schema, and the way to its data.
+
+The ledger, its anchor and the policy are where every guarded silo of this home has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter
+
+from fedcore import __version__
+from fedcore.bounded_file import read_within
+from fedcore.configfile.reading import read_yaml, validated
+from fedcore.data.federations.card import Card
+from fedcore.data.federations.preparation import Preparation
+from fedcore.data.layout import register_file
+from fedcore.data.silo_file import SiloSource, count_records
+from fedcore.errors import InputError
+from fedcore.home import Home
+from fedcore.identity.inbox import Inbox, Questions
+from fedcore.identity.invitation import Invitation
+from fedcore.identity.keys import Identity
+from fedcore.identity.sequences import Sequences
+from fedcore.ledger.anchor import write_new
+from fedcore.process.private_files import make_private
+from fedcore.remote.service import SiloService
+from fedcore.silo.agreement import FORM
+from fedcore.silo.opening import SiteSpec, open_site
+from fedcore.silo.policies.policy_in_force import Clock, utc_now
+
+KEYS, INVITATION, SCHEMA, DATA, NUMBERS = "silo.keys", "invitation.json", "schema.yaml", "data.json", "numbers.sqlite"
+_DATA = TypeAdapter(tuple[str], config=ConfigDict(strict=True))
+LARGEST_DATA = 2**13
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The membership in `folder` of the silo `name`. Methods raise InputError for files that cannot be used."""
+
+    folder: Path
+    name: str
+    identity: Identity
+    invitation: Invitation
+    data: str
+
+    @classmethod
+    def new(cls, home: Home, name: str, invitation: Path, data: Path, schema: str) -> Membership:
+        """Makes keys for a new membership. `data`: the silo's table; `schema`: YAML of its `Preparation`.
+
+        Its caller has had the coordinator's fingerprint confirmed. Raises InputError.
+        """
+        joined, path = Invitation.read(invitation), os.path.abspath(data)
+        folder = home.memberships / name
+        if (folder / KEYS).exists():
+            raise InputError(f"{folder}: silo {name} has joined a federation already; its keys stay as they are")
+        identity = Identity.new()
+        try:
+            make_private(folder)
+            for file, text in (
+                (INVITATION, invitation.read_bytes()),
+                (SCHEMA, schema.encode()),
+                (DATA, json.dumps([path]).encode()),
+            ):
+                write_new(folder / file, text)
+        except OSError as error:
+            raise InputError(f"{folder}: it cannot be written ({error.strerror})") from None
+        found = cls(folder, name, identity, joined, path)
+        found.source(home)
+        identity.store(folder / KEYS)  # last: without keys there is no membership
+        return found
+
+    @classmethod
+    def of(cls, home: Home, name: str | None) -> Membership:
+        """The membership of this silo; None: of the only one here. Raises InputError if there is none."""
+        names = sorted(path.parent.name for path in home.memberships.glob(f"*/{KEYS}"))
+        if name is None and len(names) != 1:
+            listed = f"name one of {', '.join(names)}" if names else "`fedcore silo init` makes one"
+            raise InputError(f"{len(names)} silos of {home.memberships} have joined a federation: {listed}")
+        name = names[0] if name is None else name
+        if name not in names:
+            raise InputError(
+                f"no silo {name} in {home.memberships} has joined a federation; `fedcore silo init` makes one"
+            )
+        folder = home.memberships / name
+        try:
+            (data,) = _DATA.validate_json(read_within(folder / DATA, LARGEST_DATA))
+        except OSError as error:
+            raise InputError(f"{folder / DATA}: it cannot be read ({error.strerror})") from None
+        except ValueError:
+            raise InputError(f"{folder / DATA}: it is a list with one path, the silo's table") from None
+        return cls(folder, name, Identity.stored(folder / KEYS), Invitation.read(folder / INVITATION), data)
+
+    @property
+    def preparation(self) -> Preparation:
+        """The silo's columns, from its schema file."""
+        path = self.folder / SCHEMA
+        return validated(Preparation, read_yaml(path, ()), str(path))
+
+    def source(self, home: Home) -> SiloSource:
+        """The source of the silo's records, with the version of its data."""
+        version = register_file(home.silos.absolute(), self.name, self.data)
+        return self.preparation.source(self.name, self.data, version, str(self.folder / DATA))
+
+    def card(self, home: Home) -> Card:
+        """The silo's public facts. Raises SiloError for a table that does not fit the schema."""
+        source = self.source(home)
+        return Card(
+            self.invitation.federation,
+            self.name,
+            count_records(source),
+            source.version,
+            self.preparation,
+            __version__,
+            FORM,
+            self.identity.public,
+        )
+
+    @contextmanager
+    def service(self, home: Home, clock: Clock = utc_now) -> Iterator[SiloService]:
+        """The silo's service, with its records open. Raises SiloError, as `open_site` does."""
+        spec = SiteSpec((self.source(home),), 0, "sqlite", home.ledger_folders, guarded=True)
+        sequences = Sequences(self.folder / NUMBERS)
+        try:
+            site = open_site(spec, clock)
+            try:
+                inbox = Inbox(self.name, self.invitation.federation, self.identity)
+                questions = Questions(inbox, sequences, lambda: datetime.now(UTC))
+                yield SiloService(site, self.name, questions, self.identity, self.invitation.coordinator)
+            finally:
+                site.close()
+        finally:
+            sequences.close()
