@@ -72,7 +72,7 @@ def facts(
     """Public facts of the silos in order, and features of a prepared record, bias included.
 
     `sizes`: silos' sizes in an ended run, which replace the present ones. Writes nothing. Of a federation it reads
-    the silos' cards, of a user's files it reads
+    the silos' cards. Of a user's files it reads
     the columns' names and the number of rows, and the column of persons where these are the unit; of images the labels.
     Raises InputError for the faults of `prepare` that these show.
     """

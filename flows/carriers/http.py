@@ -72,6 +72,9 @@ def listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it. asyncio sets it for sockets made with this protocol's number only, and a small answer
+        # would wait for 40 ms.
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found.bind((host, port))
         found.listen(512)
     except (OSError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Backend of a run over a federation: the relay, the silos' keys, and what a person sees while silos are away."""
+"""Backend of a run over a federation: the relay, the silos' keys, and the report of silos that are away."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import Home
 from fedcore.identity.inbox import Inbox
-from fedcore.relay.federation import Federation
 from fedcore.relay.members import COORDINATOR
 from tasks.relay.client import RelayClient
+from tasks.relay.federation import Federation
 from tasks.relay.sites import RemoteSites
 
 SAID = 20.0
@@ -61,7 +61,7 @@ def federated(experiment: Experiment, home: Home, lease: int, say: Callable[[str
 
 
 class Waited:
-    """Says for whom a run waits, once they have been waited for a while, and that it goes on."""
+    """Reports the silos that a run has waited for a while, and that it goes on."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock

@@ -1,1 +1,1 @@
-"""Silos that are services elsewhere: their cards, which say what planning needs, and the map of their records."""
+"""Silos that are services elsewhere: their cards, with the facts that planning needs, and the map of their records."""

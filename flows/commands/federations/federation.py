@@ -24,7 +24,7 @@ def init(
     """Make the federation NAME: its keys, and an invitation for silos and for `fedcore relay`."""
     from fedcore.errors import InputError
     from fedcore.home import Home
-    from fedcore.relay.federation import Federation
+    from tasks.relay.federation import Federation
 
     path = output or Path(f"{name}.invitation")
     if path.exists():
@@ -37,25 +37,24 @@ def init(
 
 @app.command()
 def add(
-    name: Name,
     card: Annotated[Path, typer.Argument(help="a silo's card, which `fedcore silo init` wrote")],
     fingerprint: Annotated[str | None, typer.Option(help="the silo's, as its operator reads it to you")] = None,
 ) -> None:
-    """Take the silo of CARD into the federation NAME, after its fingerprint was compared."""
+    """Take the silo of CARD into the federation that it names, after its fingerprint was compared."""
     from fedcore.bounded_file import read_within
     from fedcore.data.federations.card import card_of_text
     from fedcore.errors import InputError
     from fedcore.home import Home
     from fedcore.identity.signed_file import LARGEST_FILE
-    from fedcore.relay.federation import Federation
     from flows.commands.federations.fingerprints import confirm
+    from tasks.relay.federation import Federation
 
-    found = Federation.of(Home.current(), name)
     try:
         text = read_within(card, LARGEST_FILE)
     except OSError as error:
         raise InputError(f"{card}: it cannot be read ({error.strerror})") from None
     facts = card_of_text(text, str(card))
+    found = Federation.of_id(Home.current(), facts.federation)
     found.check(facts)
     preparation = facts.preparation
     unit = "records" if preparation.person is None else f"persons (column {preparation.person!r})"
@@ -64,7 +63,7 @@ def add(
     confirm(facts.keys, f"silo {facts.name}", fingerprint)
     found.add(facts, text)
     _tell_relay(found)
-    console.print_plain(f"{facts.name} has joined {name}")
+    console.print_plain(f"{facts.name} has joined {found.invitation.name}")
 
 
 @app.command()
@@ -73,7 +72,7 @@ def remove(
 ) -> None:
     """Remove SILO from the federation NAME; the relay ends its session and deletes what waits for it."""
     from fedcore.home import Home
-    from fedcore.relay.federation import Federation
+    from tasks.relay.federation import Federation
 
     found = Federation.of(Home.current(), name)
     found.remove(silo)
@@ -86,9 +85,9 @@ def list_(name: Name, as_json: AsJson = False) -> None:
     """List the silos of the federation NAME: facts, keys, and when each last asked the relay for work."""
     from fedcore.errors import RelayError
     from fedcore.home import Home
-    from fedcore.relay.federation import Federation
     from fedcore.relay.relay import Seen
     from flows.driver.federated import relay_of
+    from tasks.relay.federation import Federation
 
     found = Federation.of(Home.current(), name)
     seen: dict[str, Seen] = {}
@@ -123,7 +122,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
             f"{row['silo']}: {row['records']} records, fedcore {row['fedcore']}, {ago}{waiting}, {row['fingerprint']}"
         )
     if not rows:
-        console.print_plain(f"no silo has joined; `fedcore federation add {name} FILE` takes a card")
+        console.print_plain("no silo has joined; `fedcore federation add FILE` takes a card")
 
 
 def _tell_relay(federation: Any) -> None:

@@ -143,7 +143,7 @@ WRONG = {
     "model.ridge=.inf": ["model.ridge = inf", "finite"],
     "model.feature_bound=.inf": ["model.feature_bound = inf", "finite"],
     "participation.silos_per_round=0": ["participation.silos_per_round = 0", "greater than or equal to 1"],
-    "cluster.backend=ray": ["cluster.backend = 'ray'", "'dask' or 'in-process'"],
+    "cluster.backend=ray": ["cluster.backend = 'ray'", "'dask', 'in-process' or 'federation'"],
     "privacy.trust=shuffler": ["privacy.trust = shuffler needs privacy.ledger = sqlite"],
     "privacy={epsilon: 1, trust: shuffler, ledger: sqlite, calibration: paper}": ["privacy.calibration = paper"],
     "privacy={trust: shuffler, ledger: sqlite}": ["privacy.epsilon is missing"],

@@ -17,7 +17,11 @@ from fedcore.hyperparameters import Section
 from fedcore.limits import MOST_CELLS
 from fedcore.silo.agreement import OBJECTIVES
 
-VALUES_OF_A_COLUMN = {("Column", "categories"), ("Column", "missing"), ("FilesData", "classes")}
+VALUES_OF_A_COLUMN = {
+    ("Column", "categories"),
+    ("Column", "missing"),
+    *((kind, "classes") for kind in ("OwnTable", "FilesData", "FederationData", "Preparation")),
+}
 """Fields with values of a file's cells: their numbers are no counts."""
 LARGE = 2**64
 

@@ -165,7 +165,7 @@ def test_an_experiment_without_anything_to_vary_is_no_sweep(tmp_path):
     [
         ("algorithm.name=mbsdg", "algorithm.name = 'mbsdg' is not known; did you mean mbsgd?"),
         ("cluster.backend=in-proces", "cluster.backend = 'in-proces' is not known; did you mean in-process?"),
-        ("cluster.backend=xyz", "cluster.backend = 'xyz' is not known; there are 'dask' or 'in-process'"),
+        ("cluster.backend=xyz", "cluster.backend = 'xyz' is not known; there are 'dask', 'in-process' or 'federation'"),
         ("seed=1,x", "seed = 'x': it should be a whole number"),
     ],
 )

@@ -64,6 +64,15 @@ class Federation:
             raise InputError(f"{folder}: its invitation is of another federation than its keys")
         return cls(folder, identity, invitation)
 
+    @classmethod
+    def of_id(cls, home: Home, federation: str) -> Federation:
+        """The federation with this id (64 hex). Raises InputError if its coordinator is not here."""
+        for path in sorted(home.federations.glob(f"*/{KEYS}")):
+            found = cls.of(home, path.parent.name)
+            if found.invitation.federation == federation:
+                return found
+        raise InputError(f"no federation with id {federation[:12]} has its coordinator in {home.federations}")
+
     @property
     def members(self) -> Members:
         """The newest list of members."""
