@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("fedcore", "tasks", "flows")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SILO = [Requirement(line) for line in PROJECT["dependencies"]]
+SERVICE = [Requirement(line) for line in PROJECT["optional-dependencies"]["silo"]]
 WORKFLOW = [Requirement(line) for line in PROJECT["optional-dependencies"]["workflow"]]
 PLAIN = SILO + WORKFLOW
 DEV = [
@@ -95,6 +96,11 @@ def test_the_science_imports_only_what_a_silo_installs():
     assert names.isdisjoint(reached(SILO))
 
 
+def test_a_silos_service_installs_no_engine_and_what_it_shares_has_one_bound():
+    assert [str(each) for each in SERVICE if str(each) not in map(str, WORKFLOW)] == []
+    assert {"prefect", "dask", "distributed", "mlflow", "fastapi", "uvicorn"}.isdisjoint(reached(SILO + SERVICE))
+
+
 def test_tests_and_benchmarks_import_only_what_an_install_with_dev_brings_by_name():
     own = {*PRODUCT, "studies", "tests", "benchmarks", "extension", "prose"} | {
         path.stem for path in (ROOT / "tests").glob("*/*.py")
@@ -105,7 +111,8 @@ def test_tests_and_benchmarks_import_only_what_an_install_with_dev_brings_by_nam
 def test_a_plain_dependency_that_is_not_imported_has_a_reason_beside_it():
     used = {canonicalize_name(name) for module in imported(PRODUCT) for name in brought_by().get(module, [])}
     lines = re.findall(r'^  "(.*)",(.*)$', (ROOT / "pyproject.toml").read_text().partition("\ndocs = [")[0], re.M)
-    assert [line for line, _ in lines] == PROJECT["dependencies"] + PROJECT["optional-dependencies"]["workflow"]
+    extras = PROJECT["optional-dependencies"]
+    assert [line for line, _ in lines] == PROJECT["dependencies"] + extras["silo"] + extras["workflow"]
     without = [line for line, comment in lines if "#" not in comment]
     assert [line for line in without if canonicalize_name(Requirement(line).name) not in used] == []
 

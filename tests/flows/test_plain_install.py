@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.data.federations.card import read_card
+from fedcore.identity.invitation import Invitation
+from fedcore.identity.keys import Identity
 from tests.patience import HANGS
 
 pytestmark = [pytest.mark.minutes, pytest.mark.slow]
@@ -32,10 +35,15 @@ QUIET = ("cluster.backend=in-process", "tracking.mlflow=false")
 ENGINES = ("repetition=1",)  # uses Dask and MLflow; the backend is not part of a run's id
 
 
+OTHERS = ("PYTHONPATH", "VIRTUAL_ENV", "FEDCORE_POLICIES")
+"""Variables of these tests that an installation of a user's would not have."""
+
+
 def call(*command: object, folder: Path, code: int = 0) -> str:
     """Standard output of the command, or standard error if it is expected to fail."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    environment = inherited | {"FEDCORE_HOME": str(folder / "home"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    inherited = {name: value for name, value in os.environ.items() if name not in OTHERS}
+    own = {"FEDCORE_HOME": str(folder / "home"), "FEDCORE_REGISTER": str(folder / "register")}
+    environment = inherited | own | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     environment |= {"PIP_RETRIES": "10", "PIP_DEFAULT_TIMEOUT": "60"}
     done = subprocess.run(
         [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=3 * HANGS
@@ -82,6 +90,23 @@ def test_what_is_installed_fits_together_and_is_pinned(installed):
     assert len(frozen) > 100 and sorted(set(frozen) - set(pinned)) == []
     where = call(python, "-c", "import fedcore; print(fedcore.__file__)", folder=installed)
     assert Path(where.strip()).is_relative_to(installed / "env")
+
+
+def test_a_hospital_installs_no_engine_and_writes_its_card(tmp_path):
+    folder = environment(tmp_path, "[silo]")
+    frozen = call(folder / "env/bin/python", "-m", "pip", "freeze", folder=folder).lower()
+    assert not any(f"{name}==" in frozen for name in ("prefect", "dask", "distributed", "mlflow", "fastapi"))
+    coordinator = Identity.new()
+    invitation = Invitation.new("heart", "http://127.0.0.1:1", coordinator.public)
+    (folder / "heart.invitation").write_text(invitation.text(coordinator))
+    (folder / "records.csv").write_text("age,disease\n" + "".join(f"{30 + i},{i % 2}\n" for i in range(40)))
+    (folder / "schema.yaml").write_text("features: {age: {range: [20, 90]}}\nlabel: disease\n")
+    files = ("--invitation", "heart.invitation", "--data", "records.csv", "--schema", "schema.yaml")
+    fedcore(folder, "silo", "init", "cleveland", *files, "--fingerprint", coordinator.public.fingerprint)
+    fedcore(folder, "silo", "card")
+    made = read_card(folder / "cleveland.card")
+    assert (made.name, made.records, made.federation) == ("cleveland", 40, invitation.federation)
+    assert "[workflow]" in fedcore(folder, "run", "heart.yaml", code=2)
 
 
 def test_help_is_shown(installed):

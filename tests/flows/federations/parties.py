@@ -49,8 +49,9 @@ class Party:
 
     @property
     def environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "FEDCORE_POLICIES"}
         own = {"FEDCORE_HOME": str(self.folder / "home"), "FEDCORE_REGISTER": str(self.folder / "register")}
-        return {**os.environ, **own, "COLUMNS": "200"}
+        return {**inherited, **own, "COLUMNS": "200"}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         with open(self.folder / f"{arguments[0]}.log", "a") as log:
