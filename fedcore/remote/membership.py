@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,14 +23,17 @@ from fedcore.data.federations.card import Card
 from fedcore.data.federations.preparation import Preparation
 from fedcore.data.layout import register_file
 from fedcore.data.silo_file import SiloSource, count_records
-from fedcore.errors import InputError
+from fedcore.errors import InputError, SiloError
 from fedcore.home import Home
+from fedcore.identity.envelope import LONGEST_PARTY, PARTY
 from fedcore.identity.inbox import Inbox, Questions
 from fedcore.identity.invitation import Invitation
 from fedcore.identity.keys import Identity
 from fedcore.identity.sequences import Sequences
 from fedcore.ledger.anchor import write_new
+from fedcore.ledger.operator.register import Register
 from fedcore.process.private_files import make_private
+from fedcore.relay.members import COORDINATOR
 from fedcore.remote.service import SiloService
 from fedcore.silo.agreement import FORM
 from fedcore.silo.opening import SiteSpec, open_site
@@ -57,6 +61,11 @@ class Membership:
         Its caller has had the coordinator's fingerprint confirmed. Raises InputError.
         """
         joined, path = Invitation.read(invitation), os.path.abspath(data)
+        if re.match(PARTY, name) is None or name == COORDINATOR:
+            raise InputError(
+                f"{name!r} is no name of a silo: take 1 to {LONGEST_PARTY} letters, digits and ._-, the first one a "
+                f"letter or digit, and another word than {COORDINATOR}"
+            )
         folder = home.memberships / name
         if (folder / KEYS).exists():
             raise InputError(f"{folder}: silo {name} has joined a federation already; its keys stay as they are")
@@ -72,7 +81,10 @@ class Membership:
         except OSError as error:
             raise InputError(f"{folder}: it cannot be written ({error.strerror})") from None
         found = cls(folder, name, identity, joined, path)
-        found.source(home)
+        try:
+            count_records(found.source(home))
+        except SiloError as error:
+            raise InputError(str(error)) from None
         identity.store(folder / KEYS)  # last: without keys there is no membership
         return found
 
@@ -124,7 +136,12 @@ class Membership:
 
     @contextmanager
     def service(self, home: Home, clock: Clock = utc_now) -> Iterator[SiloService]:
-        """The silo's service, with its records open. Raises SiloError, as `open_site` does."""
+        """The silo's service, with its records open. Raises SiloError, as `open_site` does.
+
+        Raises InputError for a silo without an account.
+        """
+        if Register.current(self.name).accounts.find(self.name) is None:
+            raise InputError(f"silo {self.name} has no account yet: `fedcore silo card {self.name}` makes it one")
         spec = SiteSpec((self.source(home),), 0, "sqlite", home.ledger_folders, guarded=True)
         sequences = Sequences(self.folder / NUMBERS)
         try:

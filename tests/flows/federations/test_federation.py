@@ -103,6 +103,33 @@ def test_joining_refuses_what_was_changed_on_its_way(heart, tmp_path):
     assert "its relay does not serve" in said and "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"),
+    [
+        ("../x", "records.csv", "is no name of a silo"),
+        ("coordinator", "records.csv", "is no name of a silo"),
+        ("first", "none.csv", "does not exist"),
+        ("first", "records.txt", "must end in .parquet or .csv"),
+    ],
+)
+def test_a_mistake_of_joining_is_one_sentence_and_leaves_no_keys(heart, name, data, sentence):
+    party = heart.silos["cleveland"]
+    (party.folder / "records.csv").write_text("age,disease\n30,0\n40,1\n")
+    (party.folder / "records.txt").write_text("age,disease\n30,0\n40,1\n")
+    files = ("--invitation", heart.invitation, "--data", data, "--fingerprint", heart.fingerprint)
+    said = party.run("silo", "init", name, *files, code=2)
+    assert sentence in said and "Traceback" not in said and len(said.splitlines()) == 1
+    assert not list(party.folder.rglob("silo.keys"))
+
+
+def test_a_silo_without_an_account_is_not_served(heart):
+    party = heart.silos["cleveland"]
+    (party.folder / "records.csv").write_text("age,disease\n30,0\n40,1\n")
+    files = ("--invitation", heart.invitation, "--data", "records.csv", "--fingerprint", heart.fingerprint)
+    party.run("silo", "init", "cleveland", *files)
+    assert "`fedcore silo card cleveland` makes it one" in party.run("silo", "serve", code=2)
+
+
 def test_a_removed_silo_is_served_no_more_and_a_run_names_it(heart):
     heart.carry()
     for name in heart.names:
