@@ -22,17 +22,15 @@ from fedcore.ledger.anchor import sync_folder, write_new
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
 from fedcore.relay.relay import FULL, LARGEST_ACKNOWLEDGEMENT, Quotas, Relay
-from fedcore.relay.sessions import LARGEST_CLAIM
+from fedcore.relay.sessions import FORM, LARGEST_CLAIM
 from flows.carriers import http
 from flows.carriers.http import OCTETS, answered, body_of, refusal
 from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId
-from tasks.relay.client import SESSION
+from tasks.relay.client import LARGEST_SIZES, PORTION, SESSION, joined, parted
 
 WAIT = 25.0
 """Most seconds that a request for envelopes waits: proxies and load balancers end quiet connections after a minute."""
-PORTION = 2**24
-"""Bytes of the envelopes of one response, unless the first is longer."""
 MOST_POLLS = 256
 """Requests of one party that wait at a time: each run of a coordinator has one."""
 LARGEST_NAME = 2**10
@@ -122,13 +120,33 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
             return refusal(409, error.code, error.sentence)
         return await answered(request, relay.quotas.one, deposit)
 
+    @app.post("/envelopes")
+    async def envelopes(request: Request) -> Response:
+        def deposit(body: bytes) -> bytes:
+            try:
+                found = parted(body)
+            except ValueError:
+                raise Refused(FORM, "envelopes come with a line of their sizes") from None
+            for each in found:
+                relay.deposit(token(request), each)
+            return b""
+
+        try:
+            relay.name(token(request))
+        except Refused as error:
+            return refusal(409, error.code, error.sentence)
+        return await answered(request, LARGEST_SIZES + max(PORTION, relay.quotas.one), deposit)
+
     @app.post("/collect")
     async def collect(request: Request) -> Response:
         try:
-            name, body = relay.name(token(request)), await body_of(request, LARGEST_NAME)
+            name, body = relay.name(token(request)), await body_of(request, LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT)
             if body is None:
-                return refusal(413, "long", f"a run's name has at most {LARGEST_NAME} bytes")
-            run = body.decode() or None
+                return refusal(413, "long", "a call for envelopes names a run, and acknowledges what was taken")
+            about, _, taken_before = body.partition(b"\n")
+            run = about.decode() or None
+            if taken_before:
+                await run_in_threadpool(relay.acknowledge, token(request), taken_before)
             found = await arrivals.found(name, lambda: relay.collect(token(request), PORTION, run), wait)
         except Refused as error:
             return refusal(409, error.code, error.sentence)
@@ -136,8 +154,7 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
             return refusal(408, "slow", "a run's name did not arrive")
         if not found:
             return Response(status_code=204)
-        sizes = json.dumps([len(each) for each in found]).encode()
-        return Response(b"".join([sizes, b"\n", *found]), media_type=OCTETS)
+        return Response(joined(found), media_type=OCTETS)
 
     @app.post("/taken")
     async def taken(request: Request) -> Response:

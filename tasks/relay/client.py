@@ -5,7 +5,10 @@ Every call dials out. A session opens by itself, and again when the relay has fo
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -25,6 +28,9 @@ SESSION = "fedcore-session"
 MOST, MOST_TOLD, MOST_REFUSED = 2**27, 2**20, 2**12
 """Bytes of envelopes in a response, of any other response, and of a refusal: a relay is not trusted."""
 MOST_ENVELOPES, LARGEST_SIZES = 2**12, 2**16
+MOST_TAKEN = 2**9
+PORTION = 2**24
+"""Bytes of the envelopes of one call, unless the first is longer."""
 SILENT = "silent"
 """Code of the error about a relay that does not answer."""
 FIRST, LONGEST = 0.5, 60.0
@@ -36,6 +42,35 @@ _SIZES = TypeAdapter(
 )
 _SEEN = TypeAdapter(dict[str, tuple[float | None, int]], config=ConfigDict())
 _REFUSAL = TypeAdapter(tuple[Annotated[str, Field(max_length=40)], Annotated[str, Field(max_length=600)]])
+
+
+def joined(envelopes: list[bytes]) -> bytes:
+    """Envelopes as one body: a line with their sizes, then their bytes."""
+    return b"".join([json.dumps([len(each) for each in envelopes]).encode(), b"\n", *envelopes])
+
+
+def parted(data: bytes) -> list[bytes]:
+    """The envelopes of a body that `joined` made. Raises ValueError for other bytes."""
+    head, _, _ = data[:LARGEST_SIZES].partition(b"\n")
+    sizes, at = _SIZES.validate_json(head), len(head) + 1
+    if sum(sizes) != len(data) - at:
+        raise ValueError("the sizes of envelopes are not those of the bytes")
+    found = []
+    for size in sizes:
+        found.append(data[at : at + size])
+        at += size
+    return found
+
+
+def _portions(envelopes: list[bytes]) -> Iterator[list[bytes]]:
+    part: list[bytes] = []
+    for each in envelopes:
+        if part and (sum(map(len, part)) + len(each) > PORTION or len(part) >= MOST_ENVELOPES):
+            yield part
+            part = []
+        part.append(each)
+    if part:
+        yield part
 
 
 class Backoff:
@@ -66,43 +101,49 @@ class RelayClient:
         self.address = address
         self._federation, self._name, self._identity = federation, name, identity
         self._token: str | None = None
+        self._taken: list[bytes] = []
 
     def deposit(self, envelope: bytes) -> None:
         """Leaves an envelope; the same one again changes nothing."""
         self._call("envelope", envelope)
 
+    def deposit_all(self, envelopes: list[bytes]) -> None:
+        """Leaves envelopes in as few calls as their sizes allow. If it fails, some of them may be there."""
+        for part in _portions(envelopes):
+            self._call("envelopes", joined(part))
+
     def collect(self, run: str = "") -> list[bytes]:
         """Envelopes that wait; waits for one as long as the relay lets it, and may find none.
 
-        `run`: about which they are; empty: any.
+        `run`: about which they are; empty: any. Acknowledges what was taken before.
         """
-        data = self._call("collect", run.encode())
+        data = self._call("collect", run.encode() + b"\n" + self._acknowledgement())
+        self._taken = []
         if not data:
             return []
-        head, _, rest = data[:LARGEST_SIZES].partition(b"\n")
-        rest = data[len(head) + 1 :]
         try:
-            sizes = _SIZES.validate_json(head)
-            if sum(sizes) != len(rest):
-                raise ValueError
+            return parted(data)
         except ValueError:
             raise RelayError("answer", f"{self.address} sent something else than envelopes") from None
-        found, at = [], 0
-        for size in sizes:
-            found.append(rest[at : at + size])
-            at += size
-        return found
 
     def taken(self, envelopes: list[bytes]) -> None:
-        """Acknowledges envelopes, which the relay then deletes."""
-        digests = []
+        """Acknowledges envelopes, with the next call of `collect` or `flush`; the relay then deletes them."""
         for each in envelopes:
-            try:
-                digests.append(Envelope.from_bytes(each).digest)
-            except ValueError:
-                continue  # the relay made it up
-        if digests:
-            self._call("taken", acknowledgement(self._identity, self._federation, self._name, digests))
+            with contextlib.suppress(ValueError):  # the relay made it up
+                self._taken.append(Envelope.from_bytes(each).digest)
+        if len(self._taken) >= MOST_TAKEN:
+            self.flush()
+
+    def flush(self) -> None:
+        """Acknowledges now what was taken."""
+        if self._taken:
+            self._call("taken", self._acknowledgement())
+            self._taken = []
+
+    def _acknowledgement(self) -> bytes:
+        if not self._taken:
+            return b""
+        return acknowledgement(self._identity, self._federation, self._name, self._taken)
 
     def renew(self, members: bytes) -> None:
         """Gives the relay a new list of members, which the coordinator has signed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -35,7 +36,7 @@ def serve(service: SiloService, post: Post, ends: threading.Event) -> None:
             for number, data in enumerate(came):
                 answered += _answer(service, post, data, number < MOST_LINES)
                 if ends.is_set():
-                    return
+                    break
             if len(came) - answered > MOST_LINES:
                 log.warning("%d envelopes were not answered", len(came) - answered)
             if answered:
@@ -46,6 +47,8 @@ def serve(service: SiloService, post: Post, ends: threading.Event) -> None:
             pause = backoff.next()
             log.warning("%s; again in %.1f s", error, pause)
             ends.wait(pause)
+    with contextlib.suppress(RelayError):
+        post.flush()
 
 
 def _answer(service: SiloService, post: Post, data: bytes, logged: bool) -> bool:

@@ -26,7 +26,7 @@ from fedcore.relay.sessions import FORM, UNKNOWN
 from fedcore.remote.forms import UNOPENED, Answer, Call, Operation, accounts_of
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
-from tasks.relay.client import SILENT, Backoff
+from tasks.relay.client import Backoff
 
 AGAIN = 60.0
 """Seconds after which an unanswered call is sent again, since the relay may have lost it; then twice as many."""
@@ -43,9 +43,13 @@ class Post(Protocol):
 
     def deposit(self, envelope: bytes) -> None: ...
 
+    def deposit_all(self, envelopes: list[bytes]) -> None: ...
+
     def collect(self, run: str = "") -> list[bytes]: ...
 
     def taken(self, envelopes: list[bytes]) -> None: ...
+
+    def flush(self) -> None: ...
 
 
 @dataclass
@@ -131,14 +135,10 @@ class RemoteSites:
 
     def close(self) -> None:
         """Lets the silos forget a run that has not ended; waits for none of them."""
-        if self._ended:
-            return
-        for name in self.silos:
-            try:
-                self._send(name, _Waiting([self._call("forget_run")]))
-            except RelayError as error:
-                if error.code == SILENT:  # the others would wait as long in vain
-                    break
+        with contextlib.suppress(RelayError):
+            if not self._ended:
+                self._send({name: _Waiting([self._call("forget_run")]) for name in self.silos})
+            self._post.flush()
 
     def _call(self, operation: Operation, *parts: bytes) -> Call:
         return Call(operation, self._agreement.run, self._lease, parts)
@@ -159,9 +159,7 @@ class RemoteSites:
                 raise SiloError(late, "deadline", f"no answer within {self._deadline:g} s")
             name = next(iter(waiting))
             try:
-                for name, each in waiting.items():
-                    if time.monotonic() >= each.again:
-                        self._send(name, each)
+                self._send({name: each for name, each in waiting.items() if time.monotonic() >= each.again})
                 self._waits(tuple(waiting))
                 came = self._post.collect(self._agreement.run)
             except RelayError as error:
@@ -194,14 +192,21 @@ class RemoteSites:
         left = math.inf if until is None else max(0.0, until - time.monotonic())
         time.sleep(min(backoff.next(), left))
 
-    def _send(self, name: str, waiting: _Waiting) -> None:
+    def _send(self, waiting: Mapping[str, _Waiting]) -> None:
+        """Leaves the last call to each of these silos. Raises RelayError."""
+        if not waiting:
+            return
+        self._post.deposit_all([self._envelope(name, each) for name, each in waiting.items()])
+        for each in waiting.values():
+            each.patience = max(AGAIN, 2 * each.patience)
+            each.again = time.monotonic() + each.patience
+
+    def _envelope(self, name: str, waiting: _Waiting) -> bytes:
         sequence = self._numbers[name].next()
         heading = Heading(self._federation, COORDINATOR, name, self._agreement.run, sequence)
         envelope = Envelope.made(heading, self._identity, self._keys[name], waiting.calls[-1].to_bytes())
         waiting.numbers[sequence] = envelope.digest
-        self._post.deposit(envelope.to_bytes())
-        waiting.patience = max(AGAIN, 2 * waiting.patience)
-        waiting.again = time.monotonic() + waiting.patience
+        return envelope.to_bytes()
 
     def _goes_on(self, waiting: _Waiting, answer: Answer) -> bool:
         """True if this answer is not yet that to the first call.

@@ -139,6 +139,25 @@ def test_a_session_that_the_relay_forgot_opens_again(tmp_path):
         assert receiver.collect() == [data]
 
 
+def test_many_envelopes_travel_in_one_call_and_what_was_taken_is_deleted_by_the_next(tmp_path):
+    with served(tmp_path) as found:
+        chief = client(found, COORDINATOR)
+        chief.renew(listed().text(CHIEF).encode())
+        sent = [envelope(COORDINATOR, name, 1) for name in ("cleveland", "zurich")]
+        chief.deposit_all(sent)
+        receiver = client(found, "cleveland")
+        assert receiver.collect() == sent[:1]
+        receiver.taken(sent[:1])
+        assert chief.seen()["cleveland"].waiting == 1  # its word comes with its next call
+        receiver.flush()
+        assert chief.seen()["cleveland"].waiting == 0 and chief.seen()["zurich"].waiting == 1
+        for wrong in (b"", b"[1]\n", b"[1, 2]\nxx", b"{}\nx", b"[1]"):
+            with pytest.raises(RelayError, match="a line of their sizes"):
+                chief._call("envelopes", wrong)
+        with pytest.raises(RelayError, match="a later envelope"):  # the first is stored again, the second refused
+            chief.deposit_all([envelope(COORDINATOR, "zurich", 2), envelope(COORDINATOR, "zurich", 1)])
+
+
 def test_the_coordinator_renews_the_list_and_the_relay_remembers_it(tmp_path):
     geneva = Identity.new()
     with served(tmp_path) as found:  # a new relay, which knows the coordinator alone
@@ -146,7 +165,9 @@ def test_the_coordinator_renews_the_list_and_the_relay_remembers_it(tmp_path):
             client(found, "zurich").collect()
         client(found, COORDINATOR).renew(listed().text(CHIEF).encode())
         with pytest.raises(RelayError):
-            client(found, "geneva", geneva).taken([envelope(COORDINATOR, "zurich", 1)])
+            stranger_there = client(found, "geneva", geneva)
+            stranger_there.taken([envelope(COORDINATOR, "zurich", 1)])
+            stranger_there.flush()
         with pytest.raises(RelayError, match="signed by"):
             stranger = listed(2, **{COORDINATOR: STRANGER})
             client(found, COORDINATOR).renew(stranger.text(STRANGER).encode())

@@ -56,6 +56,13 @@ class Direct:
     def deposit(self, envelope: bytes) -> None:
         self._said(lambda token: self.relay.deposit(token, envelope))
 
+    def deposit_all(self, envelopes: list[bytes]) -> None:
+        for each in envelopes:
+            self.deposit(each)
+
+    def flush(self) -> None:
+        """Nothing: `taken` has acknowledged at once."""
+
     def collect(self, run: str = "") -> list[bytes]:
         found = self._said(lambda token: self.relay.collect(token, 2**20, run or None))
         if not found:

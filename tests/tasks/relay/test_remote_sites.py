@@ -211,8 +211,7 @@ def test_an_answer_counts_if_its_silo_gave_it_to_this_question(federation):
     post = Direct(federation.relay, COORDINATOR)
     call = Call("accounts", "run", 1)
     waiting = {name: remote._Waiting([call]) for name in ("cleveland", "hungary")}
-    for name, each in waiting.items():
-        backend._send(name, each)
+    backend._send(waiting)
     ((number, digest),) = waiting["cleveland"].numbers.items()
 
     def sent(sender="cleveland", run="run", sequence=None, question=None, signer=None, body=None) -> bytes:
@@ -286,7 +285,7 @@ def test_a_refused_envelope_is_acknowledged_since_nothing_would_answer_it(federa
 def test_a_disk_that_fails_ends_the_loop_and_loses_no_question(federation):
     silo, post = federation.silos["cleveland"], Direct(federation.relay, "cleveland")
     backend = federation.backend()
-    backend._send("cleveland", remote._Waiting([backend._call("approve", federation.agreement.to_bytes())]))
+    backend._send({"cleveland": remote._Waiting([backend._call("approve", federation.agreement.to_bytes())])})
     silo.sequences.close()
     with pytest.raises(InputError, match="cannot be kept"):
         serve(silo.service, post, federation.ends)
