@@ -210,6 +210,14 @@ def write_new(path: Path, data: bytes) -> None:
         os.close(file)
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file by way of a partial one beside it, and replaces an older one. Raises OSError; it then stays."""
+    part = path.with_name(f"{path.name}.part")
+    write_new(part, data)
+    os.replace(part, path)
+    sync_folder(path)
+
+
 def sync_folder(path: Path) -> None:
     """Waits until the name of `path` is on disk. Raises OSError."""
     folder = os.open(path.parent, os.O_RDONLY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from fedcore.bounded_file import read_within
 from fedcore.errors import InputError, Refused
 from fedcore.identity.keys import PublicIdentity
 from fedcore.identity.signed_file import LARGEST_FILE
-from fedcore.ledger.anchor import sync_folder, write_new
+from fedcore.ledger.anchor import write_whole
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
 from fedcore.relay.relay import FULL, LARGEST_ACKNOWLEDGEMENT, Quotas, Relay
@@ -236,10 +235,7 @@ def store_list(folder: Path, text: bytes) -> None:
     """Writes the list of members that a relay of this folder serves. Raises InputError."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = folder / f"{LIST}.part"
-        write_new(part, text)
-        os.replace(part, folder / LIST)
-        sync_folder(folder / LIST)
+        write_whole(folder / LIST, text)
     except OSError as error:
         raise InputError(f"{folder}: the list of members cannot be written ({error.strerror})") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from fedcore.home import Home
 from fedcore.identity.invitation import Invitation
 from fedcore.identity.keys import Identity, PublicIdentity
 from fedcore.identity.signed_file import LARGEST_FILE
-from fedcore.ledger.anchor import sync_folder, write_new
+from fedcore.ledger.anchor import write_whole
 from fedcore.process.private_files import make_private
 from fedcore.relay.members import COORDINATOR, Members
 
@@ -146,11 +145,7 @@ class Federation:
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
     try:
-        part.unlink(missing_ok=True)
-        write_new(part, text.encode())
-        os.replace(part, path)
-        sync_folder(path)
+        write_whole(path, text.encode())
     except OSError as error:
         raise InputError(f"{path}: it cannot be written ({error.strerror})") from None

@@ -6,7 +6,6 @@ The driver stores only the fold of each batch: no single answer, no digest of on
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +14,7 @@ from fedcore.arrays import Vector
 from fedcore.bounded_file import read_within
 from fedcore.errors import InputError, ShufflerError, SiloError
 from fedcore.federation.in_process import Backend
-from fedcore.ledger.anchor import sync_folder, write_new
+from fedcore.ledger.anchor import write_whole
 from fedcore.limits import LARGEST_KEY
 from fedcore.messages import Batch, Query, Receipt, Releases
 from fedcore.planning.plan import Plan
@@ -159,10 +158,7 @@ def stored_key(path: Path) -> ServerKey:
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            write_new(part, ServerKey.new().private)
-            os.replace(part, path)
-            sync_folder(path)
+            write_whole(path, ServerKey.new().private)
         return ServerKey(read_within(path, LARGEST_KEY))
     except OSError as error:
         fault = error.strerror or "it cannot be written"
