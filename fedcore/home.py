@@ -89,6 +89,8 @@ class Home:
     """Anchors and keys of durable ledgers; the variable names another folder, best on another disk."""
     policies = _Part("policies", variable="FEDCORE_POLICIES")
     """Policies of the silos that this process opens; the variable names another folder."""
+    decisions = _Part("decisions")
+    """Decisions of the silos' operators about single runs."""
     sigmas = _Part("cache", "sigma")
     """Cache of calibrated noise; may be deleted at any time."""
     optima = _Part("cache", "optimum")

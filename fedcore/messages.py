@@ -91,6 +91,11 @@ class Query:
             return self
         return replace(self, own={name: own for name, own in self.own.items() if name in silos})
 
+    def among(self, silos: Collection[str]) -> Query:
+        """The query to those of its participants that are in `silos`; their digests stay the same."""
+        kept = tuple(name for name in self.participants if name in silos)
+        return replace(self, participants=kept, own={name: own for name, own in self.own.items() if name in kept})
+
     def to_bytes(self) -> bytes:
         """Byte form for messages and storage: a JSON line and packed arrays, own as `name@silo`."""
         return self._head() + b"\n" + self._packed

@@ -16,7 +16,7 @@ from fedcore.federation.in_process import Backend
 
 T = TypeVar("T")
 K = TypeVar("K")
-Operation = Literal["ask", "batch", "simulated", "accounts", "close_run"]
+Operation = Literal["ask", "gather", "batch", "simulated", "accounts", "close_run"]
 
 
 @dataclass

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> Statistics
         receipts += (new := releases.receipts)
         store.save(state, None, receipts=new)
     accounts = backend.accounts(run.run)
-    compare(run.plan, (receipt.silo for receipt in receipts), accounts)
+    compare(run.plan, Counter(receipt.silo for receipt in receipts), accounts)
     backend.close_run(run.run)
     result = StatisticsResult(
         run=run.run,

@@ -7,6 +7,7 @@ at most that one round, with the same keys and to the same bits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 
@@ -17,7 +18,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.held_out import evaluations
 from fedcore.experiment.patience import PatienceConfig, Verdict
 from fedcore.experiment.result import AbandonedRun, HeldOut, RunResult
-from fedcore.federation.comparison import compare, compare_shuffled
+from fedcore.federation.comparison import compare, compare_shuffled, with_missing
 from fedcore.federation.in_process import Backend
 from fedcore.federation.receipts import Receipts
 from fedcore.messages import Query, Releases
@@ -39,6 +40,8 @@ from tasks.run_store import MetricRow, RunStore
 from tasks.statement import evaluation_metrics
 from tasks.tracking.tracker import TrackedRun
 
+COUNTED = "counted"
+"""Key of the run's file: the round whose stored query names the silos that are counted."""
 Progress = Callable[[str, int, int], None]
 """Called before the first round and after each with (run, rounds done, rounds planned)."""
 
@@ -65,6 +68,7 @@ class Training:
         self._progress = progress
         self._course = experiment.context
         self._shuffled = experiment.plan.problem.trust.shuffle is not None
+        self._skips = experiment.config.participation.absent == "skip"
         self._method = self._course.method
         self._receipts = Receipts(store.receipts, None)
         self._row: MetricRow | None = None
@@ -145,7 +149,7 @@ class Training:
         self._checkpoint()
         before = self._state
         try:
-            came = yield from self._answered(query, watch)
+            query, came = yield from self._answered(query, watch)
             self._query = self._course.query(self._state)
         except DivergedError as error:
             if self._judge is None:
@@ -164,21 +168,40 @@ class Training:
         if self._judge is not None:
             self._judge.look(query, values)
 
-    def _answered(self, query: Query, watch: Stopwatch) -> Calls[int]:
-        """Sends the query, folds the answers into the state, and returns their number."""
+    def _answered(self, query: Query, watch: Stopwatch) -> Calls[tuple[Query, int]]:
+        """Sends the query, and folds the answers into the state.
+
+        Returns their number, and the query to the silos that were counted.
+        """
         if not self._shuffled:
-            releases = yield from watch.call(self.backend, "ask", query)
+            query, releases = yield from self._gathered(query, watch)
             try:
                 self._state = self._course.fold(self._state, query, releases)
             except DivergedError:
                 self._take_receipts(releases)  # the silos have released and charged them
                 raise
             self._take_receipts(releases)
-            return len(releases)
+            return query, len(releases)
         # A batch has no receipts: a digest beside a silo's name would match an answer, and undo the shuffling.
         batch = yield from watch.call(self.backend, "batch", query)
         self._state = self._course.fold_batch(self._state, query, batch)
-        return len(batch.payloads)
+        return query, len(batch.payloads)
+
+    def _gathered(self, query: Query, watch: Stopwatch) -> Calls[tuple[Query, Releases]]:
+        """Answers to the query; where silos may be skipped, those of the silos that it is then narrowed to.
+
+        Who is counted is stored before an answer is used. So a resumed round counts the same silos, and a late answer
+        is never folded in.
+        """
+        at = f"{query.phase}.{query.round}"
+        if not self._skips or self._store.meta().get(COUNTED) == at:
+            releases = yield from watch.call(self.backend, "ask", query)
+            return query, releases
+        releases = yield from watch.call(self.backend, "gather", query)
+        query = query.among(releases.silos)
+        self._store.save(self._state, query)
+        self._store.set_meta(**{COUNTED: at})
+        return query, releases
 
     def finish(self) -> RunResult:
         """Saves the last round, compares ledgers with the plan, closes the run there, and returns the result.
@@ -213,7 +236,10 @@ class Training:
                 questions = chain(questions, ((silo, query.phase, query.round) for silo in query.participants))
             compare_shuffled(self.experiment.plan, questions, came, accounts)
         else:
-            compare(self.experiment.plan, (receipt.silo for receipt in self._receipts), accounts)
+            received = Counter(receipt.silo for receipt in self._receipts)
+            asked = Counter(silo for silo, _, _ in self._course.questions_before(self._query)) if self._skips else None
+            compare(self.experiment.plan, received, accounts, asked)
+            accounts = with_missing(self.experiment.plan, received, accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)
         return accounts
 

@@ -204,6 +204,26 @@ def check_federation(data: DataConfig, privacy: PrivacyConfig, backend: str, rel
         )
 
 
+def check_absent(
+    data: DataConfig, privacy: PrivacyConfig, participation: ParticipationConfig, evaluation: EvaluationConfig | None
+) -> None:
+    """Raises ValueError if silos may be skipped where there are no services, or where the result needs all of them."""
+    if participation.absent == "wait":
+        return
+    if privacy.trust == "central":
+        raise ValueError("participation.absent = skip: an aggregator needs all silos in every round; say wait")
+    if not isinstance(data, FederationData):
+        raise ValueError(
+            f"participation.absent = skip is about the services of data.source = federation, not {data.source}: leave "
+            "it out"
+        )
+    if evaluation is not None:
+        raise ValueError(
+            "participation.absent = skip: an evaluation counts the held-out records of all silos; say wait, or leave "
+            "evaluation out"
+        )
+
+
 def _check_counts(data: DataConfig, model: ModelConfig) -> None:
     """Raises ValueError unless the label is an integer column of a file."""
     name, takes = model.loss.name, model.loss.labels.name

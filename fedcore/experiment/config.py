@@ -23,6 +23,7 @@ from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData
 from fedcore.data.tabular import FilesData, OwnTable
 from fedcore.experiment.compatibility import (
+    check_absent,
     check_aggregated,
     check_federation,
     check_labels,
@@ -292,6 +293,11 @@ class ExperimentConfig(Section):
         check_federation(
             self.data, self.privacy, self.cluster.backend, None if self.released is None else self.released.key
         )
+        return self
+
+    @model_validator(mode="after")
+    def _absence_fits(self) -> ExperimentConfig:
+        check_absent(self.data, self.privacy, self.participation, self.evaluation)
         return self
 
     @model_validator(mode="after")

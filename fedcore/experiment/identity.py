@@ -27,6 +27,7 @@ _EXECUTION: dict[str, Any] = {
     "orchestration": True,
     "tracking": True,
     "privacy": {"cap"},
+    "participation": {"absent", "deadline", "minimum"},
     "shuffler": {"deadline", "address", "secret"},
 }
 

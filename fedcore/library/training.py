@@ -183,7 +183,7 @@ def _trained(config: ExperimentConfig, arguments: Arguments) -> Trained:
             w = context.method.output(state)
             rows.append(_row(experiment, query, w) | {"floats_up": up, "floats_down": down})
         accounts = tuple(backend.accounts(experiment.run))
-        compare(made, answered.elements(), accounts)
+        compare(made, answered, accounts)
         backend.close_run(experiment.run)
     ends = experiment.dataset.sources[0].label_range
     found = {} if test is None else measures(experiment.model, w, test, config.data.label_values, ends)
@@ -218,7 +218,7 @@ def _prepared(
             state = after
             answered.update(releases.silos)
         accounts = tuple(backend.accounts(run.run))
-        compare(run.plan, answered.elements(), accounts)
+        compare(run.plan, answered, accounts)
         backend.close_run(run.run)
     released = run.constants(root, context.method.output(state))
     return replace(Experiment.prepare(config, root, released), run=name), accounts

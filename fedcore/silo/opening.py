@@ -25,6 +25,7 @@ from fedcore.process.open_files import make_room
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.durable_ledger import OPEN_FILES, durable_ledger
 from fedcore.silo.keys import Keys, SecretKeys, SeededKeys
+from fedcore.silo.policies.decisions import Decisions
 from fedcore.silo.policies.policy_file import policy_of
 from fedcore.silo.policies.policy_in_force import Clock, utc_now
 from fedcore.silo.private_silo import PrivateSilo
@@ -117,7 +118,10 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
             if spec.guarded:
                 own = SecretKeys(secrets.token_bytes(32))
             cap = None if spec.cap is None else spec.cap.of(records.n)
-            silos.append(PrivateSilo(source.name, records, own, ledger, cap, spec.guarded, policy, own_clock))
+            decisions = None if policy is None else Decisions.of(source.name)
+            silos.append(
+                PrivateSilo(source.name, records, own, ledger, cap, spec.guarded, policy, own_clock, decisions)
+            )
         site = Site(silos, spec.log, NoiseFolder.current(), carrier)
         opened.pop_all()
     return site

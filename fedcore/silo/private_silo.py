@@ -29,13 +29,14 @@ from fedcore.models import Model, Objective, model_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, unit_of
-from fedcore.silo.agreement import terms
+from fedcore.silo.agreement import Agreement, terms
 from fedcore.silo.answers import ANSWERS, Shard, rows_of
 from fedcore.silo.approval import charge_of, check_agreed, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.columns.group import Member
 from fedcore.silo.keys import Keys
 from fedcore.silo.lease import check_number
+from fedcore.silo.policies.decisions import Decisions
 from fedcore.silo.policies.policy import Policy
 from fedcore.silo.policies.policy_in_force import Clock, PolicyInForce, utc_now
 from fedcore.silo.question import RoundQuestion
@@ -47,7 +48,8 @@ class PrivateSilo:
 
     `keys`: of its draws. `guarded`: keys are secret and random, so only the ledger has a run's key, until the run is
     closed. Noise is on an integer grid, plans with other noise or none are refused, and only releases are shown.
-    `policy`: the operator's (`open_site` gives every guarded silo one); `clock`: by which it expires.
+    `policy`: the operator's (`open_site` gives every guarded silo one); `clock`: by which it expires. `decisions`: the
+    operator's, besides.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class PrivateSilo:
         guarded: bool = False,
         policy: Policy | None = None,
         clock: Clock = utc_now,
+        decisions: Decisions | None = None,
     ) -> None:
         self.name = name
         self._cap = cap
@@ -69,7 +72,7 @@ class PrivateSilo:
         self._keys = keys
         self._guarded = guarded
         self._clock = clock
-        self._policy = None if policy is None else PolicyInForce(policy, name, self.n, clock, records.person)
+        self._policy = None if policy is None else PolicyInForce(policy, name, self.n, clock, records.person, decisions)
         if policy is not None:
             ledger.record_policy(policy.digest, policy.text)
         self._noise = keys.noise()
@@ -140,6 +143,9 @@ class PrivateSilo:
         check_whole_silo(self.name, plan)
         check_noise(self.name, self.n, self._guarded, plan)
         agreed = terms(plan.digest, method, loss)
+        if self._policy is not None:
+            agreement = Agreement(run, problem, method, loss, plan.digest)
+            self._policy.decided(run, agreed, agreement.to_bytes, self.ledger)
         fresh = self._keys.of_run(self.name, run, agreed, method.name)
         mine = None if self._policy is None else self._policy.cap
         key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person, lease, mine)

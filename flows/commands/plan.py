@@ -25,8 +25,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from fedcore.home import Home
     from fedcore.planning.problem import unit_of
+    from flows.commands.noise.phases import claimed, phase_rows, phase_table
     from flows.confirm import large, size_of
-    from flows.reports.table import plain_table
     from flows.schedules.adds import admission_lines
 
     experiment = load_experiment(config, overrides or [])
@@ -50,25 +50,10 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         print(json.dumps(values, indent=2))
         return
     title = f"{values['run']}: {experiment.algorithm.title}"
-    table = plain_table(title)
-    for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
-        table.add_column(head, justify="right")
     curvature = experiment.released_curvature is not None
     released = "eigenvalues" if curvature else "moments"
     first = [] if before is None else [(released, phase) for phase in values["statistics"]["phases"]]
-    named = [row for phase in made.phases for row in _rows(phase)]
-    for name, phase in first + named:
-        table.add_row(
-            name,
-            str(phase["n"]),
-            str(phase["rounds"]),
-            f"{phase['batch']:.6g}",
-            *(number(phase[key]) for key in ("lam", "radius", "clip")),
-            shown_up(phase["sigma"]),
-            in_full(phase["epsilon_target"]),
-            shown_up(phase["epsilon_accounted"]),
-            _claimed(phase["epsilon_paper"], phase["epsilon_target"]),
-        )
+    table = phase_table(title, first + [row for phase in made.phases for row in phase_rows(phase)])
     console.print(table)
     totals = values["totals"]
     console.print(
@@ -76,7 +61,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         f"{totals['rounds']} rounds; "
         f"whole run: epsilon target {in_full(totals['epsilon_target'])}, "
         f"accounted {shown_up(totals['epsilon_accounted'])}, "
-        f"paper {_claimed(totals['epsilon_paper'], totals['epsilon_target'])}, "
+        f"paper {claimed(totals['epsilon_paper'], totals['epsilon_target'])}, "
         f"delta at most {shown_up(totals['delta'], 3)} "
         "(n and sigma: smallest silo).",
         highlight=False,
@@ -134,8 +119,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             highlight=False,
         )
     for name, epsilon in totals.get("epsilon_papers", {}).items():
-        claimed = f"{name} claims {shown_up(epsilon)} for this noise"
-        console.print(f"{claimed}: to compare, nothing relies on it.", highlight=False)
+        console.print(
+            f"{name} claims {shown_up(epsilon)} for this noise: to compare, nothing relies on it.", highlight=False
+        )
     if (theorem := totals["theorem"]) is not None:
         console.print(
             f"{totals['rounds']:,} rounds and {totals['gradient_evaluations']:,.0f} gradients of records are planned; "
@@ -156,42 +142,6 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         console.print(f"this would take {sentence}. `fedcore run` asks for --yes before it begins.", highlight=False)
     for sentence in warned:
         console.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False)
-
-
-def _claimed(epsilon: float | None, target: float | None) -> str:
-    """The paper's epsilon, for comparison; the target itself if the paper's formula made the noise."""
-    if epsilon is not None and target is not None and math.isclose(epsilon, target, rel_tol=1e-12):
-        return in_full(target)
-    return shown_up(epsilon)
-
-
-def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
-    """Name and numbers of a phase, or of each of its kinds of round."""
-    from fedcore.planning.questions.question import DifferenceQuestion, SecondOrderQuestion
-
-    kinds = phase.kinds if phase.parts else (phase,)
-    names = {DifferenceQuestion.kind: "differences", SecondOrderQuestion.kind: "gradients, Hessians"}
-    others = "gradients" if any(kind.question.kind == SecondOrderQuestion.kind for kind in kinds) else "restarts"
-    found = []
-    for kind in kinds:
-        name = "evaluation" if kind.evaluates else ""
-        if phase.parts:
-            name = "turns" if kind.schedule.in_turn else names.get(kind.question.kind, others)
-        values: dict[str, float | None] = {
-            "n": kind.n,
-            "rounds": kind.rounds,
-            "batch": kind.batch,
-            "lam": kind.subproblem.lam,
-            "radius": kind.subproblem.radius,
-            "clip": kind.question.clip,
-            "sigma": kind.sigma,
-            "epsilon_target": kind.noise.target,
-            "epsilon_accounted": kind.epsilon_accounted,
-            "epsilon_paper": kind.epsilon_paper,
-        }
-        finite = {key: None if value is None or math.isinf(value) else value for key, value in values.items()}
-        found.append((f"{name} {kind.index}".strip(), finite))
-    return found
 
 
 def _restarts(phase: Phase) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fedcore.data.federations.federation_data import FederationData
 from fedcore.errors import InputError, RelayError
@@ -11,10 +13,11 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import Home
 from fedcore.identity.inbox import Inbox
+from fedcore.planning.whole_silo import planned
 from fedcore.relay.members import COORDINATOR
 from tasks.relay.client import RelayClient
 from tasks.relay.federation import Federation
-from tasks.relay.sites import RemoteSites
+from tasks.relay.sites import RemoteSites, Skip
 
 SAID = 20.0
 """Seconds after which a silo that is waited for is named."""
@@ -57,7 +60,29 @@ def federated(experiment: Experiment, home: Home, lease: int, say: Callable[[str
         experiment.plan,
         lease,
         waits=Waited(say).names,
+        skip=_skip(experiment),
     )
+
+
+def _skip(experiment: Experiment) -> Skip | None:
+    """How silos that are away may be skipped; None: they are waited for. Raises InputError.
+
+    A method may skip them if it has a plan for as few silos in a round.
+    """
+    section, problem = experiment.config.participation, experiment.plan.problem
+    if section.absent == "wait":
+        return None
+    least = problem.participation.least
+    minimum = math.ceil(least / 2) if section.minimum is None else section.minimum
+    if minimum > least:
+        raise InputError(f"participation.minimum = {minimum}, but {least} silos may be asked in a round: say no more")
+    try:
+        planned(experiment.context.method, replace(problem, participants=minimum))
+    except InputError as error:
+        raise InputError(f"participation.absent = skip needs a plan for {minimum} silos in a round: {error}") from None
+    if any(kind.schedule.in_turn for phase in experiment.plan.phases for kind in phase.kinds):
+        raise InputError("participation.absent = skip: the method asks one silo after the other; say wait")
+    return Skip(section.deadline, minimum)
 
 
 class Waited:
@@ -68,16 +93,16 @@ class Waited:
         self._since: float | None = None
         self._said: tuple[str, ...] = ()
 
-    def names(self, names: tuple[str, ...]) -> None:
-        """Takes the names that are waited for now; none: the call is answered."""
-        now = self._clock()
+    def names(self, waiting: Mapping[str, str]) -> None:
+        """Takes the names that are waited for now, each with what it waits for; none: the call is answered."""
+        now, names = self._clock(), tuple(f"{name} ({why})" if why else name for name, why in waiting.items())
         if not names:
             if self._said:
                 self._say("all silos have answered: the run goes on")
             self._since, self._said = None, ()
         elif self._since is None:
             self._since = now
-        elif now - self._since >= SAID and names != self._said:
+        elif names != self._said and (now - self._since >= SAID or any(waiting.values())):
             self._say(
                 f"waiting for {', '.join(names)}; the run goes on when they answer, and can be stopped and resumed"
             )

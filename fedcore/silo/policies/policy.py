@@ -85,6 +85,10 @@ class Policy(Section):
     expires: Moment
     """A date (to its end in UTC), or a date-time with a zone. After it no new run is approved and no round answered."""
 
+    decides: Literal["policy", "operator"] = "policy"
+    """Who decides whether a run begins that the policy allows: the policy alone, or the operator besides, run by run
+    (`fedcore silo approve`)."""
+
     @field_validator("methods", mode="before")
     @classmethod
     def _known_methods(cls, names: Any) -> tuple[str, ...]:
@@ -106,11 +110,13 @@ class Policy(Section):
     def text(self) -> str:
         """The policy as canonical JSON, independent of order and comments in the file.
 
-        A missing `person` is left out: the key came later, and older policies must keep their digests.
+        Defaults of `person` and `decides` are left out: these keys came later, and older policies must keep their
+        digests.
         """
         values = self.model_dump(mode="json")
-        if self.person is None:
-            del values["person"]
+        for key in ("person", "decides"):
+            if values[key] == type(self).model_fields[key].default:
+                del values[key]
         return json.dumps(values, sort_keys=True)
 
     @property

@@ -16,6 +16,7 @@ from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.refusals import of_samples
 from fedcore.models import Objective
 from fedcore.planning.problem import unit_of
+from fedcore.silo.policies.decisions import UNDECIDED, Decisions
 from fedcore.silo.policies.policy import Policy, loss_names, method_names
 
 Clock = Callable[[], datetime]
@@ -29,11 +30,21 @@ def utc_now() -> datetime:
 
 class PolicyInForce:
     """A policy at one silo of n records, or persons of a column. Refuses by SiloError with code `policy` and the line
-    of the policy."""
+    of the policy. `decisions`: the operator's; without them a policy that asks for one refuses every run."""
 
-    def __init__(self, policy: Policy, silo: str, n: int, clock: Clock = utc_now, person: str | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        silo: str,
+        n: int,
+        clock: Clock = utc_now,
+        person: str | None = None,
+        decisions: Decisions | None = None,
+    ) -> None:
         self._policy, self._silo, self._n, self._clock, self._person = policy, silo, n, clock, person
+        self._decisions = decisions
         self._faults: dict[str, str | None] = {}
+        self._terms: dict[str, str] = {}
 
     @property
     def cap(self) -> Cap:
@@ -59,11 +70,35 @@ class PolicyInForce:
         # Stored while the silo is open: the same run may come again with other terms, which the ledger then refuses.
         self._faults[run] = self._faults.get(run) or fault
 
+    def decided(self, run: str, terms: str, agreement: Callable[[], bytes], ledger: Ledger) -> None:
+        """Raises SiloError unless the operator's decisions let the run begin; `approve` comes first.
+
+        `terms`: SHA-256 (hex) of the run's terms. `agreement`: its bytes, kept for an operator who has to decide. A run
+        that the ledger knows passes, as in `approve`.
+        """
+        self._terms[run] = terms
+        if not ledger.is_run(run) and (operator := self._operator(run)) is not None:
+            operator.check_asked(run, terms, self._by_person, agreement)
+
     def answer(self, run: str) -> None:
-        """Raises SiloError unless the policy allows a new answer in this run; `approve` comes first."""
+        """Raises SiloError unless policy and operator allow a new answer in this run.
+
+        `approve` and `decided` come first.
+        """
         refused = self._expired(run) or self._faults[run]
         if refused is not None:
             raise SiloError(self._silo, "policy", refused)
+        if (operator := self._operator(run)) is not None:
+            operator.check_answer(run, self._terms[run], self._by_person)
+
+    @property
+    def _by_person(self) -> bool:
+        return self._policy.decides == "operator"
+
+    def _operator(self, run: str) -> Decisions | None:
+        if self._decisions is None and self._by_person:
+            raise SiloError(self._silo, UNDECIDED, f"its operator decides on run {run}, and is asked in a service only")
+        return self._decisions
 
     def _expired(self, run: str) -> str | None:
         now = self._clock()

@@ -13,10 +13,13 @@ from typing import Annotated, Any
 import typer
 
 from flows.commands.arguments import AsJson, console, write_new_output
+from flows.commands.federations.decisions import approve, asked, pause, refuse
 
 app = typer.Typer(
     name="silo", no_args_is_help=True, help="Join a federation with your own records, and answer for them."
 )
+for _command in (approve, refuse, pause):
+    app.command()(_command)
 
 Silo = Annotated[str | None, typer.Argument(help="the silo, where several of this machine have joined")]
 
@@ -126,9 +129,11 @@ def show(name: Silo = None, as_json: AsJson = False) -> None:
     """Show the silo's federation, keys and account: what it agreed to, spent, and has left, by run."""
     from fedcore.home import Home
     from fedcore.remote.membership import Membership
+    from fedcore.silo.policies.decisions import Decisions
 
     found = Membership.of(Home.current(), name)
-    invitation = found.invitation
+    invitation, decisions = found.invitation, Decisions.of(found.name)
+    waiting = [each.run for each in asked(decisions)]
     facts = {
         "silo": found.name,
         "federation": invitation.name,
@@ -138,10 +143,14 @@ def show(name: Silo = None, as_json: AsJson = False) -> None:
         "data": found.data,
     }
     if as_json:
-        print(json.dumps(facts, indent=2))
+        print(json.dumps(facts | {"paused": decisions.paused, "undecided": waiting}, indent=2))
         return
     for key, value in facts.items():
         console.print_plain(f"{key}: {value}")
+    if decisions.paused:
+        console.print_plain("paused: it answers nothing new until `fedcore silo pause --end`")
+    for run in waiting:
+        console.print_plain(f"run {run} waits for a decision: `fedcore silo approve {run}` shows its plan, or `refuse`")
     console.print_plain(f"`fedcore budget show --silo {found.name}` prints its account, run by run")
 
 

@@ -43,6 +43,8 @@ NAMES = ("cleveland", "hungary", "switzerland", "virginia")
 IDENTITIES = {name: Identity.new() for name in (COORDINATOR, *NAMES)}
 MEMBERS = Members(HEART, 1, {name: each.public for name, each in IDENTITIES.items()})
 ROUNDS = 5
+LONG_POLL = 1.05
+"""Seconds that a call waits for an envelope: longer than the calls after which its caller pauses."""
 
 
 @dataclass
@@ -64,9 +66,11 @@ class Direct:
         """Nothing: `taken` has acknowledged at once."""
 
     def collect(self, run: str = "") -> list[bytes]:
-        found = self._said(lambda token: self.relay.collect(token, 2**20, run or None))
-        if not found:
-            time.sleep(0.005)  # in place of a long poll
+        until = time.monotonic() + LONG_POLL
+        while not (found := self._said(lambda token: self.relay.collect(token, 2**20, run or None))):
+            if time.monotonic() >= until:
+                break
+            time.sleep(0.005)
         return found
 
     def taken(self, envelopes: list[bytes]) -> None:
