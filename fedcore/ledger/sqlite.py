@@ -36,6 +36,7 @@ from fedcore.ledger.rows import Row, check_row
 from fedcore.ledger.state import Link
 from fedcore.ledger.storage.entry_table import anchor_fault, changes
 from fedcore.messages import Receipt
+from fedcore.randomness import derive
 
 
 class SqliteLedger(ChainedFile):
@@ -43,6 +44,14 @@ class SqliteLedger(ChainedFile):
 
     A row that `rows` returns has no bytes; `find` reads them.
     """
+
+    @property
+    def secret(self) -> bytes:
+        """32 secret bytes of this ledger, from which the keys of its runs follow. Raises ValueError if its key is gone.
+
+        A ledger that was restored from a copy gives a run the same key again, so the same question has the same noise.
+        """
+        return derive(self._anchor.known_key, "keys of runs")
 
     @alone
     def open_run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.memory import MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.limits import LARGEST_SPEC
 from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.plan_config import CapConfig
@@ -114,9 +114,11 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
                 ledger = MemoryLedger(source.name)
             opened.callback(ledger.close)
             records = open_records(source)
-            own = keys or SeededKeys(spec.seed, spec.repetition)
-            if spec.guarded:
-                own = SecretKeys(secrets.token_bytes(32))
+            own = (
+                SecretKeys(_secret(source.name, ledger))
+                if spec.guarded
+                else keys or SeededKeys(spec.seed, spec.repetition)
+            )
             cap = None if spec.cap is None else spec.cap.of(records.n)
             decisions = None if policy is None else Decisions.of(source.name)
             silos.append(
@@ -125,6 +127,12 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
         site = Site(silos, spec.log, NoiseFolder.current(), carrier)
         opened.pop_all()
     return site
+
+
+def _secret(silo: str, ledger: Ledger) -> bytes:
+    if isinstance(ledger, SqliteLedger):
+        return ledger.secret
+    raise SiloError(silo, "ledger", "it is guarded, and its ledger has no secret")
 
 
 def _make_room(spec: SiteSpec) -> None:
