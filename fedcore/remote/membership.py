@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from fedcore.bounded_file import read_within
 from fedcore.configfile.reading import read_yaml, validated
 from fedcore.data.federations.card import Card
 from fedcore.data.federations.preparation import Preparation
+from fedcore.data.federations.rotation import rotation_text
 from fedcore.data.layout import register_file
 from fedcore.data.silo_file import SiloSource, count_records
 from fedcore.errors import InputError, SiloError
@@ -40,6 +41,8 @@ from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.policies.policy_in_force import Clock, utc_now
 
 KEYS, INVITATION, SCHEMA, DATA, NUMBERS = "silo.keys", "invitation.json", "schema.yaml", "data.json", "numbers.sqlite"
+NEXT = "next.keys"
+"""Keys of a rotation that the coordinator may not have taken yet."""
 _DATA = TypeAdapter(tuple[str], config=ConfigDict(strict=True))
 LARGEST_DATA = 2**13
 
@@ -133,6 +136,30 @@ class Membership:
             FORM,
             self.identity.public,
         )
+
+    def rotation(self, home: Home) -> tuple[Identity, str]:
+        """New keys, stored beside the old ones until `next`, and the text of the rotation to them.
+
+        Raises SiloError for a table that does not fit the schema, and InputError for keys that cannot be stored.
+        """
+        path = self.folder / NEXT
+        if not path.exists():
+            Identity.new().store(path)
+        fresh = Identity.stored(path)
+        card = replace(self.card(home), keys=fresh.public)
+        return fresh, rotation_text(card.text(fresh), self.identity)
+
+    def next(self) -> Membership | None:
+        """The membership with the keys of its rotation, which replace the old ones; None without a rotation."""
+        path = self.folder / NEXT
+        if not path.exists():
+            return None
+        fresh = Identity.stored(path)
+        try:
+            os.replace(path, self.folder / KEYS)
+        except OSError as error:
+            raise InputError(f"{self.folder / KEYS}: it cannot be written ({error.strerror})") from None
+        return replace(self, identity=fresh)
 
     @contextmanager
     def service(self, home: Home, clock: Clock = utc_now) -> Iterator[SiloService]:

@@ -93,7 +93,8 @@ class RemoteCalls:
     """The calls about a run to the silos of `silos` (public keys by name). `lease`: the driver's.
 
     `approval`: the call that a service gets which has started since it approved the run. `waits`: called again and
-    again with the names that are waited for, each with what it waits for itself, or nothing.
+    again with the names that are waited for, each with what it waits for itself, or nothing. `keys`: the silos' keys
+    as they are now; called before a call is repeated, since a silo may have rotated its own.
     """
 
     def __init__(
@@ -105,10 +106,11 @@ class RemoteCalls:
         silos: Mapping[str, PublicIdentity],
         approval: Call,
         waits: Callable[[Mapping[str, str]], None],
+        keys: Callable[[], Mapping[str, PublicIdentity]] = dict,
     ) -> None:
         self._post, self._inbox, self._identity, self._federation = post, inbox, identity, federation
         self._keys, self._approval, self._waits = dict(silos), approval, waits
-        self._run = approval.run
+        self._run, self._newer = approval.run, keys
         # A lease is milliseconds, and a number microseconds, of one clock: a later driver's numbers are larger.
         self._away: dict[str, _Away] = {}
         self._numbers = {name: Numbers(time.time, least=max(1, approval.lease * 1000)) for name in silos}
@@ -182,6 +184,8 @@ class RemoteCalls:
         """Leaves the last call to each of these silos. Raises RelayError."""
         if not waiting:
             return
+        if any(each.patience > 0.0 for each in waiting.values()):
+            self._keys |= {name: keys for name, keys in self._newer().items() if name in self._keys}
         self._post.deposit_all([self._envelope(name, each) for name, each in waiting.items()])
         for each in waiting.values():
             each.patience = max(AGAIN, 2 * each.patience)

@@ -102,7 +102,7 @@ def card(
 def serve(name: Silo = None) -> None:
     """Answer the federation's questions, until Ctrl-C. It dials out to the relay, and listens on nothing."""
     from fedcore.home import Home
-    from fedcore.remote.membership import Membership
+    from fedcore.remote.membership import NEXT, Membership
     from tasks.relay.client import RelayClient
     from tasks.relay.serving import serve as answer
 
@@ -115,13 +115,39 @@ def serve(name: Silo = None) -> None:
         raise KeyboardInterrupt  # between any two steps: what was not committed was not sent
 
     signal.signal(signal.SIGTERM, stop)
-    invitation = found.invitation
-    post = RelayClient(invitation.relay, invitation.federation, found.name, found.identity)
-    with contextlib.suppress(KeyboardInterrupt), found.service(home) as service:
-        console.print_plain(
-            f"silo {found.name} answers for {invitation.name} through {invitation.relay}; Ctrl-C ends it"
-        )
-        answer(service, post, threading.Event())
+    ends = threading.Event()
+    with contextlib.suppress(KeyboardInterrupt):
+        following: Membership | None = found
+        while following is not None:
+            found, invitation = following, following.invitation
+            post = RelayClient(invitation.relay, invitation.federation, found.name, found.identity)
+            with found.service(home) as service:
+                console.print_plain(
+                    f"silo {found.name} answers for {invitation.name} through {invitation.relay}; Ctrl-C ends it"
+                )
+                answer(service, post, ends, (found.folder / NEXT).exists)
+            following = found.next()
+
+
+@app.command()
+def rotate(
+    name: Silo = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="default: NAME.rotation")] = None,
+) -> None:
+    """Make new keys for the silo, and a file by which the coordinator takes them in place of the old ones."""
+    from fedcore.errors import InputError
+    from fedcore.home import Home
+    from fedcore.remote.membership import Membership
+
+    home = Home.current()
+    found = Membership.of(home, name)
+    path = output or Path(f"{found.name}.rotation")
+    if path.exists():
+        raise InputError(f"{path} is there already; name another file with --output")
+    fresh, text = found.rotation(home)
+    write_new_output(path, text)
+    console.print_plain(f"{path}: send it to the coordinator; `fedcore silo serve` takes the new keys when it has")
+    console.print_plain(f"new fingerprint of silo {found.name}, to read to the coordinator: {fresh.public.fingerprint}")
 
 
 @app.command()
