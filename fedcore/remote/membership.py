@@ -35,6 +35,7 @@ from fedcore.ledger.anchor import write_new
 from fedcore.ledger.operator.register import Register
 from fedcore.process.private_files import make_private
 from fedcore.relay.members import COORDINATOR
+from fedcore.remote.roster import FOLDER, Roster
 from fedcore.remote.service import SiloService
 from fedcore.silo.agreement import FORM
 from fedcore.silo.opening import SiteSpec, open_site
@@ -111,6 +112,11 @@ class Membership:
         except ValueError:
             raise InputError(f"{folder / DATA}: it is a list with one path, the silo's table") from None
         return cls(folder, name, Identity.stored(folder / KEYS), Invitation.read(folder / INVITATION), data)
+
+    @property
+    def roster(self) -> Roster:
+        """The keys of the federation's other silos that this silo's operator has confirmed."""
+        return Roster(self.folder / FOLDER, self.name, self.invitation.federation)
 
     @property
     def preparation(self) -> Preparation:

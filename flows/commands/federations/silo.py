@@ -14,11 +14,12 @@ import typer
 
 from flows.commands.arguments import AsJson, console, write_new_output
 from flows.commands.federations.decisions import approve, asked, pause, refuse
+from flows.commands.federations.roster import pin, unpin
 
 app = typer.Typer(
     name="silo", no_args_is_help=True, help="Join a federation with your own records, and answer for them."
 )
-for _command in (approve, refuse, pause):
+for _command in (approve, refuse, pause, pin, unpin):
     app.command()(_command)
 
 Silo = Annotated[str | None, typer.Argument(help="the silo, where several of this machine have joined")]
@@ -160,6 +161,7 @@ def show(name: Silo = None, as_json: AsJson = False) -> None:
     found = Membership.of(Home.current(), name)
     invitation, decisions = found.invitation, Decisions.of(found.name)
     waiting = [each.run for each in asked(decisions)]
+    pinned = {card.name: card.keys.fingerprint for card in found.roster.cards}
     facts = {
         "silo": found.name,
         "federation": invitation.name,
@@ -169,10 +171,12 @@ def show(name: Silo = None, as_json: AsJson = False) -> None:
         "data": found.data,
     }
     if as_json:
-        print(json.dumps(facts | {"paused": decisions.paused, "undecided": waiting}, indent=2))
+        print(json.dumps(facts | {"paused": decisions.paused, "undecided": waiting, "roster": pinned}, indent=2))
         return
     for key, value in facts.items():
         console.print_plain(f"{key}: {value}")
+    for other, shown in pinned.items():
+        console.print_plain(f"pinned: {other} {shown}")
     if decisions.paused:
         console.print_plain("paused: it answers nothing new until `fedcore silo pause --end`")
     for run in waiting:
