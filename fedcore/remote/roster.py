@@ -53,7 +53,7 @@ class Roster:
         pinned = {each.name: each.keys for each in self.cards}
         if pinned.get(card.name, card.keys) not in (card.keys, joining.replaces):
             raise InputError(
-                f"{path}: other keys are pinned for {card.name}: `fedcore silo rotate` there makes a file that both sign, "
+                f"{path}: other keys are pinned for {card.name}: `fedcore silo rotate` there makes a file signed by both, "
                 f"or `fedcore silo unpin {card.name}` comes first"
             )
         if twins := [name for name, keys in pinned.items() if name != card.name and keys.signing == card.keys.signing]:
@@ -74,4 +74,7 @@ class Roster:
         """Deletes the card of a silo."""
         if name not in {card.name for card in self.cards}:
             raise InputError(f"no keys of {name} are pinned in {self.folder}")
-        (self.folder / f"{name}.card").unlink()
+        try:
+            (self.folder / f"{name}.card").unlink()
+        except OSError as error:
+            raise InputError(f"{self.folder}: it cannot be written ({error.strerror})") from None
