@@ -53,7 +53,7 @@ class Roster:
         pinned = {each.name: each.keys for each in self.cards}
         if pinned.get(card.name, card.keys) not in (card.keys, joining.replaces):
             raise InputError(
-                f"{path}: other keys are pinned for {card.name}: `fedcore silo rotate` there makes a file signed by both, "
+                f"{path}: other keys are pinned for {card.name}: `fedcore silo rotate` makes a file signed by both, "
                 f"or `fedcore silo unpin {card.name}` comes first"
             )
         if twins := [name for name, keys in pinned.items() if name != card.name and keys.signing == card.keys.signing]:
