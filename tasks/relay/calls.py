@@ -122,11 +122,12 @@ class RemoteCalls:
 
         `deadline`: seconds; None: silos are waited for. `enough`: number of answers with which the call may end, after
         the deadline or as soon as only absent silos are missing; the others are then absent. None: SiloError after the
-        deadline. An absent silo is asked after a pause that doubles: a call that waits for it may cost it a charge.
+        deadline. An absent silo is asked after a pause that doubles: a call that waits for it may cost it a charge. With
+        `enough` = 0 every silo gets the call.
         """
         began = time.monotonic()
         waiting = {name: _Waiting([call]) for name, call in calls.items()}
-        if enough is not None and len(present := calls.keys() - self._away.keys()) >= enough:
+        if enough and len(present := calls.keys() - self._away.keys()) >= enough:
             waiting = {name: each for name, each in waiting.items() if name in present or self._away[name].is_due()}
         answers: dict[str, bytes] = {}
         until = math.inf if deadline is None else began + deadline

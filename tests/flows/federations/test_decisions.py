@@ -86,7 +86,7 @@ def test_a_run_goes_on_without_a_silo_that_is_away(heart):
     assert {name: each["releases"] for name, each in silos.items()} == {"cleveland": 5, "hungary": 5, "virginia": 0}
     # What a silo that was away may have been charged is not known, so all of the plan is shown.
     assert silos["virginia"]["epsilon"] == pytest.approx(2.0, rel=1e-3)
-    # It comes back, and finds questions that count no more; then it is closed there.
+    # It comes back, and finds the end of a run that it never began.
     heart.serve("virginia")
     end = time.monotonic() + HANGS
     while "close_run of run heart-" not in heart.silos["virginia"].log("silo"):
