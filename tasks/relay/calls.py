@@ -122,8 +122,8 @@ class RemoteCalls:
 
         `deadline`: seconds; None: silos are waited for. `enough`: number of answers with which the call may end, after
         the deadline or as soon as only absent silos are missing; the others are then absent. None: SiloError after the
-        deadline. An absent silo is asked after a pause that doubles: a call that waits for it may cost it a charge. With
-        `enough` = 0 every silo gets the call.
+        deadline. An absent silo is asked after a pause that doubles: a call that waits for it may cost it a charge.
+        With `enough` = 0 every silo gets the call.
         """
         began = time.monotonic()
         waiting = {name: _Waiting([call]) for name, call in calls.items()}
