@@ -84,7 +84,7 @@ class _Demo:
             self._say(check_silence(self._isolation.network, self._files.names))
         self._processes.end()
         lines = printed.rstrip().splitlines()
-        shown = [line for line in lines if not re.match(r"browse |plot: |cells: ", line)]
+        shown = [line.rstrip() for line in lines if not re.match(r"browse |plot: |cells: ", line)]
         return shown, re.findall(r"https?://\S+", "\n".join(line for line in lines if line.startswith("browse ")))
 
     def compared(self) -> list[Compared]:

@@ -49,7 +49,7 @@ class Network:
         return ["ip", "netns", "exec", self.namespace(party)]
 
     def make(self) -> None:
-        """Makes namespaces, switch and links, without any rule. Raises InputError if the machine refuses."""
+        """Makes namespaces, switch and links; only checks the rules. Raises InputError if the machine refuses."""
         if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
             raise InputError(f"{missing[0]} is not installed")
         for party in self.parties:
@@ -64,13 +64,17 @@ class Network:
             _run("ip", "-n", hub, "link", "set", port, "master", SWITCH, "up")
             _run("ip", "-n", own, "addr", "add", f"{self.address(party)}/24", "dev", "relay")
             _run("ip", "-n", own, "link", "set", "relay", "up")
+        self._load("--check")
         # Prefect's server and its client, both of the driver, meet on loopback; hospitals and relay have none.
         _run("ip", "-n", self.namespace(self.driver), "link", "set", "lo", "up")
 
     def guard(self) -> None:
         """Loads the rules of all parties. Raises InputError if the machine refuses."""
+        self._load()
+
+    def _load(self, *options: str) -> None:
         for party in self.parties:
-            _run(*self.inside(party), "nft", "-f", "-", text=self.rules(party))
+            _run(*self.inside(party), "nft", *options, "-f", "-", text=self.rules(party))
 
     def rules(self, party: str) -> str:
         """nftables rules of a party: the relay is dialled at one port, the others dial that port and nothing else."""
@@ -81,11 +85,10 @@ class Network:
             incoming.append('iif "lo" accept')
             outgoing.append('oif "lo" accept')
         chains: tuple[tuple[str, list[str]], ...] = (("input", incoming), ("output", outgoing), ("forward", []))
-        made = "\n".join(
-            f"chain {name} {{ type filter hook {name} priority 0; policy drop; {'; '.join(rules)} }}"
-            for name, rules in chains
-        )
-        return f"table inet fedcore {{\n{made}\n}}\n"
+        made = ["table inet fedcore {"]
+        for name, rules in chains:
+            made += [f"chain {name} {{", f"type filter hook {name} priority 0; policy drop;", *rules, "}"]
+        return "\n".join([*made, "}", ""])
 
     def listening(self, party: str) -> str:
         """Sockets that listen in a party's namespace, TCP and UDP, a line each; empty without any."""
@@ -112,6 +115,6 @@ class Network:
 def _run(*command: str, text: str = "") -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode:
-        complaint = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        complaint = (done.stderr.strip().splitlines() or ["no reason given"])[0]
         raise InputError(f"`{' '.join(command)}` failed: {complaint}")
     return done.stdout
