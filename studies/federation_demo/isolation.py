@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -77,21 +77,24 @@ def network_of(folder: Path, relay: str, driver: str, silos: Sequence[str]) -> N
 
 def isolate(network: Network, wanted: Degree) -> Isolation:
     """The strongest degree that this machine allows, at most `wanted`; namespaces are made, and have no rules yet."""
-    reasons: list[str] = []
+    refused: dict[str, list[str]] = {}
     for degree in DEGREES[DEGREES.index(wanted) :]:
         try:
-            return _isolated(network, degree, reasons)
+            made = _isolated(network, degree)
         except (InputError, OSError, subprocess.SubprocessError) as error:
-            reasons.append(f"no {degree}: {error}")
-    raise InputError("; ".join(reasons))
+            refused.setdefault(str(error), []).append(degree)
+        else:
+            reasons = [f"no {' and no '.join(degrees)}: {why}" for why, degrees in refused.items()]
+            return replace(made, reasons=tuple(reasons))
+    raise InputError("; ".join(refused))
 
 
-def _isolated(network: Network, degree: Degree, reasons: list[str]) -> Isolation:
+def _isolated(network: Network, degree: Degree) -> Isolation:
     """Raises InputError if this degree is out of reach."""
     if degree == "processes":
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            return Isolation(degree, f"http://127.0.0.1:{free.getsockname()[1]}", reasons=tuple(reasons))
+            return Isolation(degree, f"http://127.0.0.1:{free.getsockname()[1]}")
     if sys.platform != "linux" or os.geteuid() != 0:
         raise InputError("needs root on Linux (`sudo make demo`)")
     if shutil.which("setpriv") is None:
@@ -100,9 +103,9 @@ def _isolated(network: Network, degree: Degree, reasons: list[str]) -> Isolation
     stash.mkdir(exist_ok=True)
     url, apart = network.url, network if degree == "namespaces" else None
     if apart is None:
-        url = _isolated(network, "processes", []).url
+        url = _isolated(network, "processes").url
     users = dict(zip(network.parties, _free_users(), strict=False))
-    made = Isolation(degree, url, users, apart, mounts(installation(), stash), stash, tuple(reasons))
+    made = Isolation(degree, url, users, apart, mounts(installation(), stash), stash)
     try:
         if apart is not None:
             apart.make()

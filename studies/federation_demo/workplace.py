@@ -36,10 +36,14 @@ class Workplace:
     def open(self) -> Iterator[Workplace]:
         """Clears what a killed demo left, and clears again at the end. Raises InputError, BusyError."""
         with self._alone(), stoppable():
-            self.processes.end_left()
-            self._clear(None)
-            (self.folder / MARK).touch()
-            self.folder.chmod(0o711)  # the users of the parties pass it, and list nothing
+            try:
+                self.processes.end_left()
+                self._clear(None)
+                (self.folder / MARK).touch()
+                self.folder.chmod(0o711)  # the users of the parties pass it, and list nothing
+            except PermissionError as error:
+                left = f"{error.strerror}: a demo of another user left it, and `sudo make demo` removes it"
+                raise InputError(f"{self.folder}: {left}") from None
             try:
                 yield self
             finally:
