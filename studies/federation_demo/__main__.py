@@ -11,6 +11,7 @@ from flows.commands.app import main  # isort: skip  # before NumPy is loaded: it
 import typer
 
 from fedcore.data.sources.hospitals import HOSPITALS
+from fedcore.directed_rounding import in_full
 from flows.commands.arguments import console
 from studies.federation_demo.code_view import ROOT
 from studies.federation_demo.demo import Outcome, show
@@ -49,7 +50,7 @@ def _print(outcome: Outcome, minutes: float) -> None:
         verdict = "equal" if each.equal else "NOT EQUAL"
         apart, together = each.digests
         console.print_plain(
-            f"epsilon {each.epsilon:g}: model of silos apart {apart}, of {len(HOSPITALS)} silos in one process "
+            f"epsilon {in_full(each.epsilon)}: model of silos apart {apart}, of {len(HOSPITALS)} silos in one process "
             f"{together}: {verdict} to the last bit"
         )
     steps = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in outcome.seconds.items())

@@ -24,6 +24,9 @@ from fedcore.remote.membership import Membership
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.site import Site
 
+PLACES = ("FEDCORE_HOME", "FEDCORE_REGISTER", "FEDCORE_POLICIES", "FEDCORE_ANCHORS")
+"""Variables that lead to files of a home or a register."""
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -47,17 +50,18 @@ class Compared:
 
 
 @contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+def _environment(places: Mapping[str, str]) -> Iterator[None]:
+    """Sets a party's places for the block, and no other: a person's own variables would lead to other policies."""
+    before = {name: value for name, value in os.environ.items() if name in PLACES}
+    for name in PLACES:
+        os.environ.pop(name, None)
+    os.environ.update(places)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
+        for name in PLACES:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def compared(

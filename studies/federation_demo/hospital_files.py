@@ -19,6 +19,7 @@ from fedcore.configfile.reading import read_yaml
 from fedcore.configfile.yaml_writer import yaml_text
 from fedcore.data.sources.hospitals import HOSPITALS, hospitals
 from fedcore.data.table import Generated, Table
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 from flows.commands.conf import CONF
 
@@ -53,8 +54,8 @@ class HospitalFiles:
         }
         for epsilon in self.epsilons:
             if epsilon not in found:
-                listed = ", ".join(f"{each:g}" for each in found)
-                raise InputError(f"--epsilon {epsilon:g}: {SWEEP.name} has no {METHOD} at it; it has {listed}")
+                listed = ", ".join(map(in_full, found))
+                raise InputError(f"--epsilon {in_full(epsilon)}: {SWEEP.name} has no {METHOD} at it; it has {listed}")
         return [found[epsilon] for epsilon in self.epsilons]
 
     @cached_property

@@ -64,16 +64,16 @@ class Network:
             _run("ip", "-n", hub, "link", "set", port, "master", SWITCH, "up")
             _run("ip", "-n", own, "addr", "add", f"{self.address(party)}/24", "dev", "relay")
             _run("ip", "-n", own, "link", "set", "relay", "up")
-        self._load("--check")
+        self._load(self.parties, "--check")
         # Prefect's server and its client, both of the driver, meet on loopback; hospitals and relay have none.
         _run("ip", "-n", self.namespace(self.driver), "link", "set", "lo", "up")
 
-    def guard(self) -> None:
-        """Loads the rules of all parties. Raises InputError if the machine refuses."""
-        self._load()
+    def guard(self, parties: Sequence[str]) -> None:
+        """Loads the rules of these parties. Raises InputError if the machine refuses."""
+        self._load(parties)
 
-    def _load(self, *options: str) -> None:
-        for party in self.parties:
+    def _load(self, parties: Sequence[str], *options: str) -> None:
+        for party in parties:
             _run(*self.inside(party), "nft", *options, "-f", "-", text=self.rules(party))
 
     def rules(self, party: str) -> str:

@@ -91,29 +91,38 @@ class Reach:
 
 
 def check_reach(network: Network, parties: Mapping[str, Party]) -> list[str]:
-    """Loads the network's rules between two trials of all connections. Raises InputError if a trial has surprises.
+    """Tries all connections: without rules, with those of the hospitals alone, and with all. Raises InputError.
 
-    Without the first trial, a broken link would look like a rule that holds.
+    Without the first trial, a broken link would look like a rule that holds. Without the second, the rules of relay and
+    driver could stand in for a hospital's own.
     """
     with Reach(network, parties) as reach:
-        before = reach.pairs()
-        network.guard()
-        after = reach.pairs()
-    if lost := [key for key, reached in before.items() if not reached]:
-        raise InputError(f"{lost[0][0]} does not reach {lost[0][1]} even without rules: the network is broken")
-    allowed = {key for key in after if key[1:] == (network.relay, network.port)}
-    if wrong := [key for key, reached in after.items() if reached != (key in allowed)]:
-        dialling, dialled, port = wrong[0]
-        verb = "reaches" if after[wrong[0]] else "does not reach"
-        raise InputError(f"the rules do not hold: {dialling} {verb} {dialled} at port {port}")
-    lines = [f"without rules: {len(before)} of {len(before)} connections between the parties are made"]
+        free = reach.pairs()
+        network.guard(network.silos)
+        own = reach.pairs()
+        network.guard((network.relay, network.driver))
+        all_rules = reach.pairs()
+    _expect("without rules", free, set(free))
+    allowed = {key for key in free if key[1:] == (network.relay, network.port)}
+    others = {key for key in free if key[0] not in network.silos and key[1] not in network.silos}
+    _expect("with the hospitals' rules", own, allowed | others)
+    _expect("with all rules", all_rules, allowed)
+    lines = [f"without rules: {len(free)} of {len(free)} connections between the parties are made"]
     for name in network.silos:
-        others = [other for other in parties if other not in (name, network.relay)]
+        kept = [other for other in parties if other not in (name, network.relay)]
         lines.append(
-            f"{name}: reaches {network.relay} at port {network.port}, at no other port, and none of {', '.join(others)}"
+            f"{name}: reaches {network.relay} at port {network.port}, at no other port, and none of {', '.join(kept)}"
         )
     lines.append(f"{network.driver}: reaches {network.relay} alone; {network.relay} reaches none of the others")
     return lines
+
+
+def _expect(when: str, found: Mapping[tuple[str, str, int], bool], allowed: set[tuple[str, str, int]]) -> None:
+    """Raises InputError unless exactly the allowed connections were made."""
+    for (dialling, dialled, port), reached in found.items():
+        if reached != ((dialling, dialled, port) in allowed):
+            verb = "reaches" if reached else "does not reach"
+            raise InputError(f"network of the demo: {when}, {dialling} {verb} {dialled} at port {port}")
 
 
 def check_folders(parties: Mapping[str, Party]) -> str:
