@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedcore.errors import InputError
+from fedcore.home import caches
 from studies.federation_demo.comparison import Compared, compared
 from studies.federation_demo.hospital_files import CONFIG, FEDERATION, TEST, HospitalFiles
 from studies.federation_demo.isolation import Degree, Isolation, isolate, network_of
@@ -102,11 +103,20 @@ class _Demo:
         self._say(f"{len(self._parties)} parties as {self._isolation.degree}{users}: {', '.join(self._parties)}")
         for party in self._parties.values():
             party.make()
+        self._lend_templates()
         if self._isolation.network is not None:
             for line in check_reach(self._isolation.network, self._parties):
                 self._say(line)
         if self._isolation.users:
             self._say(check_folders(self._parties))
+
+    def _lend_templates(self) -> None:
+        """Copies this machine's empty databases of Prefect and MLflow for the driver, which take 10 s to make."""
+        cache = self._driver.folder / ".cache"
+        (cache / "fedcore").mkdir(parents=True, mode=0o700)
+        for path in caches().glob("*.db"):
+            shutil.copyfile(path, cache / "fedcore" / path.name)
+        self._isolation.give(cache, DRIVER)
 
     def _join(self) -> None:
         said = self._driver.fedcore("federation", "init", FEDERATION, "--relay", self._isolation.url)
