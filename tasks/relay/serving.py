@@ -26,7 +26,7 @@ MOST_LINES = 5
 def serve(service: SiloService, post: Post, ends: threading.Event, rotates: Callable[[], bool] = lambda: False) -> None:
     """Answers until `ends` is set. Raises InputError if the silo's own disk fails.
 
-    Returns too when the relay does not know the silo's keys and `rotates` says that there are newer ones.
+    Returns too when the relay does not know the silo's keys, and `rotates` returns True: there are newer ones.
 
     An envelope is acknowledged once its answer is at the relay. One that is refused is acknowledged too, since it would
     never be answered.

@@ -17,7 +17,7 @@ SILOS, STEP = 4, 0.1
 
 
 class Absent:
-    """A backend in which silos of some rounds are away: they are asked, but nobody waits for their answer.
+    """A backend in which silos of some rounds are away: they are asked, and not waited for.
 
     `away`: by round. `late`: the silos whose answer comes too late to be counted, but is charged.
     """
@@ -104,7 +104,7 @@ def test_a_resumed_round_counts_the_same_silos_although_another_could_answer_now
 def test_a_round_that_was_not_counted_yet_is_gathered_anew(made, tmp_path):
     first = names(made)[0]
     run, backend = training(made, tmp_path, {}, stop=3)
-    run._checkpoint()  # the question of round 3 is stored, and nobody has been counted
+    run._checkpoint()  # the question of round 3 is stored, without a count
     run._store.close()
     backend.close()
     run, backend = training(made, tmp_path, {3: {first}}, stop=4)

@@ -1,7 +1,7 @@
 """Rotations: a silo's card with new keys, which the silo signs with its old keys too.
 
-The new keys sign the card, and the old ones a file around it. So nobody without both can replace a silo's keys, and the
-coordinator compares the new fingerprint as at a joining.
+The new keys sign the card, and the old ones a file around it. To replace a silo's keys takes both, and a coordinator
+who compares the new fingerprint as at a joining.
 """
 
 from __future__ import annotations
