@@ -243,17 +243,25 @@ def test_no_response_of_a_hostile_relay_is_more_than_an_error(status, body, head
         (413, "long", "status 413 (.*) to a body of 9 bytes"),
         (403, "answer", r"status 403 \(Forbidden\); a relay takes calls under its invitation's name and port"),
         (502, "answer", r"or a proxy on the way, answered with status 502 \(Bad Gateway\)"),
+        (504, "late", r"status 504 \(Gateway Timeout\)$"),
         (599, "answer", "status 599$"),
     ],
 )
 def test_a_proxys_own_answer_is_named_and_only_too_long_a_body_lasts(status, code, words):
-    """What lasts is refused instead of the answer (`tasks.relay.serving`); the rest is tried again."""
+    """A lasting error is refused instead of the answer (`tasks.relay.serving`); the rest is tried again."""
     with hostile(status, b"<html>a proxy</html>", {}) as address:
         caller = client(address, "zurich")
         caller._token = "f" * 64
         with pytest.raises(RelayError, match=words) as found:
             caller.deposit(b"x" * 9)
         assert found.value.code == code
+
+
+def test_a_proxy_that_waits_for_less_than_the_relay_makes_a_quiet_poll_shorter():
+    with hostile(504, b"", {}) as address:
+        caller = client(address, "zurich")
+        caller._token, caller._taken = "f" * 64, [b"d" * 32]
+        assert caller.collect() == [] and caller._taken  # what it may have lost is acknowledged once more
 
 
 def test_a_certificate_of_an_unknown_authority_and_a_refusing_proxy_are_named(tmp_path, monkeypatch):

@@ -25,7 +25,8 @@ LogFile "{folder}/tinyproxy.log"
 LogLevel Connect
 ConnectPort {relay}
 """
-NGINX = """daemon off;
+NGINX = """{user}
+daemon off;
 pid {folder}/nginx.pid;
 error_log {folder}/nginx-errors.log;
 events {{}}
@@ -92,7 +93,8 @@ def nginx(folder: Path, relay: int, certificate: Path) -> Proxy:
     )
     temporary = "".join(f"{name}_temp_path {folder}/{name};" for name in FOLDERS)
     settings = folder / "nginx.conf"
-    settings.write_text(NGINX.format(folder=folder, folders=temporary, server=server))
+    user = "user root;" if os.geteuid() == 0 else ""  # else root's workers could not write what they buffer
+    settings.write_text(NGINX.format(user=user, folder=folder, folders=temporary, server=server))
     return Proxy([found, "-p", str(folder), "-c", str(settings)], folder, port)
 
 

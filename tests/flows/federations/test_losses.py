@@ -1,4 +1,4 @@
-"""What a silo loses: its keys to a thief, or its newest ledger to an old backup."""
+"""A silo's losses: its keys go to a thief, or an old backup replaces its ledger."""
 
 from __future__ import annotations
 

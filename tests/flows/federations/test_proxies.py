@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
+from fedcore.errors import RelayError
+from fedcore.identity.invitation import Invitation
+from fedcore.identity.keys import Identity
+from fedcore.relay.members import COORDINATOR
+from fedcore.relay.relay import Quotas
+from fedcore.relay.sessions import FORM
+from tasks.relay.client import RelayClient
 from tests.doors import issued
 from tests.flows.federations import proxies
 from tests.flows.federations.parties import Heart, free_port
@@ -84,8 +92,9 @@ def test_silos_and_driver_go_out_through_a_proxy_that_asks_for_a_password(tmp_pa
 
 
 @pytest.mark.parametrize("made", [proxies.nginx, proxies.haproxy], ids=["nginx", "haproxy"])
-def test_tls_ends_at_a_proxy_before_a_relay_without_it(tmp_path, authority, made):
+def test_tls_ends_at_a_proxy_before_a_relay_without_it(tmp_path, authority, made, monkeypatch):
     """With the recipe's settings, which the deployment page shows. The relay is killed meanwhile."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     certificate = issued(tmp_path, "localhost", authority, hosts=["localhost"])
     port = free_port()
     proxy = made(tmp_path / "proxy", port, certificate)
@@ -97,7 +106,14 @@ def test_tls_ends_at_a_proxy_before_a_relay_without_it(tmp_path, authority, made
     )
     proxy.start()
     try:
-        interrupted(joined(heart), lambda: heart.kill("relay"), heart.carry)
+        joined(heart)
+        keys = heart.coordinator.folder / "home" / "federations" / "heart" / "coordinator.keys"
+        federation = Invitation.read(Path(heart.invitation)).federation
+        chief = RelayClient(heart.address, federation, COORDINATOR, Identity.stored(keys))
+        with pytest.raises(RelayError) as found:
+            chief.deposit(b"x" * Quotas().one)
+        assert found.value.code == FORM  # the relay has read the largest body
+        interrupted(heart, lambda: heart.kill("relay"), heart.carry)
         for name in heart.names:
             log = heart.silos[name].log("silo")
             assert "a proxy on the way, answered with status 50" in log and "status 4" not in log
