@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -17,9 +18,9 @@ from pydantic_core import from_json
 from fedcore.errors import RelayError
 from fedcore.identity.envelope import Envelope
 from fedcore.identity.keys import Identity
-from fedcore.relay.relay import Seen, acknowledgement
+from fedcore.relay.relay import LONG, Seen, acknowledgement
 from fedcore.relay.sessions import CHALLENGE_BYTES, UNKNOWN, claim
-from tasks.outgoing import OCTETS, client_of
+from tasks.outgoing import OCTETS, client_of, fault, status
 
 KEY = "relay"
 """Key, in an invitation and a config, that names a relay."""
@@ -33,6 +34,8 @@ PORTION = 2**24
 """Bytes of the envelopes of one call, unless the first is longer."""
 SILENT = "silent"
 """Code of the error about a relay that does not answer."""
+LATE = "late"
+"""Code of the error about a proxy that did not wait for the relay's answer."""
 FIRST, LONGEST = 0.5, 60.0
 """Seconds of the first pause after a failure, and of the longest."""
 
@@ -117,7 +120,12 @@ class RelayClient:
 
         `run`: about which they are; empty: any. Acknowledges what was taken before.
         """
-        data = self._call("collect", run.encode() + b"\n" + self._acknowledgement())
+        try:
+            data = self._call("collect", run.encode() + b"\n" + self._acknowledgement())
+        except RelayError as error:
+            if error.code == LATE:  # a quiet poll: the proxy waits for less than the relay does
+                return []
+            raise
         self._taken = []
         if not data:
             return []
@@ -192,15 +200,24 @@ class RelayClient:
                 most = MOST if path == "collect" else MOST_TOLD
                 data = self._read(answer, most if answer.status_code == 200 else MOST_REFUSED)
         except httpx.HTTPError as error:
-            raise RelayError(SILENT, f"none answers at {self.address} ({type(error).__name__})") from None
+            raise RelayError(SILENT, f"none answers at {self.address} ({fault(error)})") from None
         if answer.status_code in (200, 204):
             return data
+        raise self._refusal(answer.status_code, data, len(body))
+
+    def _refusal(self, number: int, data: bytes, sent: int) -> RelayError:
+        """The error of a response with this status: a relay's refusal, or one of a proxy on the way."""
         try:
             values = from_json(data)
             code, sentence = _REFUSAL.validate_python((values["code"], values["sentence"]))
         except (ValueError, KeyError, TypeError):
-            raise RelayError("answer", f"{self.address} answered with status {answer.status_code}") from None
-        raise RelayError(code, f"{self.address}: {sentence}")
+            which = f"{self.address}, or a proxy on the way, answered with status {status(number)}"
+            if number == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # as long as the proxy's settings stay: it is not retried
+                return RelayError(LONG, f"{which} to a body of {sent} bytes")
+            if number == HTTPStatus.FORBIDDEN:
+                return RelayError("answer", f"{which}; a relay takes calls under its invitation's name and port")
+            return RelayError(LATE if number == HTTPStatus.GATEWAY_TIMEOUT else "answer", which)
+        return RelayError(code, f"{self.address}: {sentence}")
 
     def _read(self, answer: Any, most: int) -> bytes:
         parts, size = [], 0

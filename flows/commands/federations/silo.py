@@ -181,7 +181,7 @@ def show(name: Silo = None, as_json: AsJson = False) -> None:
         console.print_plain("paused: it answers nothing new until `fedcore silo pause --end`")
     for run in waiting:
         console.print_plain(f"run {run} waits for a decision: `fedcore silo approve {run}` shows its plan, or `refuse`")
-    console.print_plain(f"`fedcore budget show --silo {found.name}` prints its account, run by run")
+    console.print_plain(f"`fedcore budget show {found.name}` prints its account by run, once `silo serve` has ended")
 
 
 class _Lines(logging.StreamHandler[Any]):
