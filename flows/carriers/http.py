@@ -144,6 +144,7 @@ def serve(
             timeout_graceful_shutdown=2,
             timeout_keep_alive=int(KEPT),
             http=bounded.protocol,  # type: ignore[arg-type]
+            ws="none",
             h11_max_incomplete_event_size=LONGEST_HEAD,
             backlog=AT_ONCE,
             proxy_headers=False,

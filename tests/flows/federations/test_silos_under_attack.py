@@ -31,6 +31,7 @@ def heart(tmp_path):
         yield found
     finally:
         found.close()
+    assert "Traceback" not in found.relay.log("relay"), "it ended while calls waited"
 
 
 def home(heart: Heart) -> Path:
@@ -112,7 +113,7 @@ def test_a_silo_restored_from_a_backup_answers_nothing_until_it_is_reconciled(he
     shutil.rmtree(home(heart))
     shutil.copytree(heart.root / "backup", home(heart))
     for _ in range(2):
-        said = heart.silos[NAME].run("silo", "serve", code=2)
+        said = heart.silos[NAME].run("silo", "serve", code=3)
         assert "older copy" in said and "reconcile" in said and len(said.splitlines()) == 1
     said = heart.silos[NAME].run("budget", "reconcile", NAME)
     assert NAME in said

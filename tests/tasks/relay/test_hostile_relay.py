@@ -173,3 +173,28 @@ def test_a_relay_that_confirms_answers_and_drops_them_costs_one_charge(federatio
     federation.stop()
     assert all(post.dropped == 3 for post in federation.posts.values())
     assert all(len(silo.ledger.rows("run")) == ROUNDS for silo in federation.silos.values())
+
+
+def test_a_silo_that_lost_its_numbers_gives_a_replaying_relay_nothing_new(federation):
+    """All envelopes that the relay ever carried come again to a silo whose numbers were restored from a backup."""
+    Middle.mallory = Mallory(1)
+    Middle.mallory.forged = lambda name: []
+    federation.serve()
+    backend = federation.backend(post=Middle(federation.relay, COORDINATOR))
+    federation.train(backend)
+    newer = federation.backend(lease=2)
+    newer.open()
+    federation.stop()
+    silo = federation.silos["hungary"]
+    before = [(row.round, row.payload_digest) for row in silo.ledger.rows("run")]
+    silo.site.close()
+    silo.sequences.close()
+    for path in silo.sequences.path.parent.glob("hungary.numbers.sqlite*"):
+        path.unlink()
+    silo.start()
+    for data in Middle.mallory.carried:
+        if Envelope.from_bytes(data).heading.receiver == "hungary":
+            answered = silo.service.answer(data)
+            silo.service.sent(answered)
+            assert answered.refused is not None, "its lease is older than the one that the ledger knows"
+    assert [(row.round, row.payload_digest) for row in silo.ledger.rows("run")] == before and len(before) == ROUNDS
