@@ -50,7 +50,7 @@ def rows(heart: Heart, run: str = "") -> list[tuple[str, int, int]]:
 def epsilon(heart: Heart) -> float:
     """What the silo has spent, as its operator sees it; its service has to be ended."""
     (found,) = json.loads(heart.silos[NAME].run("budget", "show", "--json"))
-    return found["epsilon_charged"]
+    return found["account"]["epsilon_charged"]  # over all that was lost, too
 
 
 def wait(true, seconds: float = HANGS) -> None:
