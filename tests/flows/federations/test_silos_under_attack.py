@@ -48,7 +48,7 @@ def rows(heart: Heart, run: str = "") -> list[tuple[str, int, int]]:
 
 
 def epsilon(heart: Heart) -> float:
-    """What the silo has spent, as its operator sees it; its service has to be ended."""
+    """The epsilon of the silo's account, as its operator sees it; the service has to be ended."""
     (found,) = json.loads(heart.silos[NAME].run("budget", "show", "--json"))
     return found["account"]["epsilon_charged"]  # over all that was lost, too
 
