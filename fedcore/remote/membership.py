@@ -19,7 +19,7 @@ from pydantic import ConfigDict, TypeAdapter
 from fedcore import __version__
 from fedcore.bounded_file import read_within
 from fedcore.configfile.reading import read_yaml, validated
-from fedcore.data.federations.card import Card
+from fedcore.data.federations.card import Card, read_card
 from fedcore.data.federations.preparation import Preparation
 from fedcore.data.federations.rotation import rotation_text
 from fedcore.data.layout import register_file
@@ -31,7 +31,7 @@ from fedcore.identity.inbox import Inbox, Questions
 from fedcore.identity.invitation import Invitation
 from fedcore.identity.keys import Identity
 from fedcore.identity.sequences import Sequences
-from fedcore.ledger.anchor import write_new
+from fedcore.ledger.anchor import write_new, write_whole
 from fedcore.ledger.operator.register import Register
 from fedcore.process.private_files import make_private
 from fedcore.relay.members import COORDINATOR
@@ -44,6 +44,8 @@ from fedcore.silo.policies.policy_in_force import Clock, utc_now
 KEYS, INVITATION, SCHEMA, DATA, NUMBERS = "silo.keys", "invitation.json", "schema.yaml", "data.json", "numbers.sqlite"
 NEXT = "next.keys"
 """Keys of a rotation that the coordinator may not have taken yet."""
+CARD = "card.json"
+"""The newest card that the silo has made, by which the others know how it prepares its records."""
 _DATA = TypeAdapter(tuple[str], config=ConfigDict(strict=True))
 LARGEST_DATA = 2**13
 
@@ -167,6 +169,25 @@ class Membership:
             raise InputError(f"{self.folder / KEYS}: it cannot be written ({error.strerror})") from None
         return replace(self, identity=fresh)
 
+    def keep_card(self, text: str) -> None:
+        """Stores the text of a card that the silo gives away. Raises InputError."""
+        try:
+            write_whole(self.folder / CARD, text.encode())
+        except OSError as error:
+            raise InputError(f"{self.folder / CARD}: it cannot be written ({error.strerror})") from None
+
+    def check_card(self) -> None:
+        """Raises InputError unless the schema is that of the card: else answers would be about other columns."""
+        again = f"`fedcore silo card {self.name}`"
+        if not (self.folder / CARD).exists():
+            raise InputError(f"silo {self.name} has no card yet: {again} makes it")
+        card = read_card(self.folder / CARD)
+        if (fault := self.preparation.difference(card.preparation)) is not None:
+            raise InputError(
+                f"{self.folder / SCHEMA}: it was edited after the silo's card was made: {fault}; undo the edit, or "
+                f"make another card by {again}, for the coordinator to add"
+            )
+
     @contextmanager
     def service(self, home: Home, clock: Clock = utc_now) -> Iterator[SiloService]:
         """The silo's service, with its records open. Raises SiloError, as `open_site` does.
@@ -176,6 +197,7 @@ class Membership:
         if Register.current(self.name).accounts.find(self.name) is None:
             raise InputError(f"silo {self.name} has no account yet: `fedcore silo card {self.name}` makes it one")
         spec = SiteSpec((self.source(home),), 0, "sqlite", home.ledger_folders, guarded=True)
+        self.check_card()
         sequences = Sequences(self.folder / NUMBERS)
         try:
             site = open_site(spec, clock)

@@ -20,9 +20,11 @@ from fedcore.identity.signed_file import LARGEST_FILE
 from fedcore.ledger.anchor import write_whole
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
-from fedcore.relay.relay import FULL, LARGEST_ACKNOWLEDGEMENT, Quotas, Relay
+from fedcore.relay.relay import LARGEST_ACKNOWLEDGEMENT, Quotas, Relay
 from fedcore.relay.sessions import FORM, LARGEST_CLAIM
 from flows.carriers import http
+from flows.carriers.arrivals import MOST_POLLS, Arrivals
+from flows.carriers.connections import Bounds, Connections
 from flows.carriers.http import OCTETS, answered, body_of, refusal
 from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId
@@ -30,60 +32,35 @@ from tasks.relay.client import LARGEST_SIZES, PORTION, SESSION, joined, parted
 
 WAIT = 25.0
 """Most seconds that a request for envelopes waits: proxies and load balancers end quiet connections after a minute."""
-MOST_POLLS = 256
-"""Requests of one party that wait at a time: each run of a coordinator has one."""
+OF_COORDINATOR, OF_SILO = 2 * MOST_POLLS, 16
+"""Connections at a time: each of a coordinator's runs leaves questions beside its poll, and a silo has one loop."""
 LARGEST_NAME = 2**10
 LIST = "members.json"
 
 
-class Arrivals:
-    """Wakes the requests that wait for a party's envelopes; `arrived` may be called from any thread."""
+def bounds_of(quotas: Quotas) -> Callable[[str], Bounds]:
+    """Bounds of each party's connections: two longest bodies of a silo, eight of the coordinator apart from these."""
+    longest = LARGEST_SIZES + max(PORTION, quotas.one)
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: dict[str, set[asyncio.Event]] = {}
+    def found(name: str) -> Bounds:
+        of_coordinator = name == COORDINATOR
+        return Bounds(OF_COORDINATOR, 8 * longest, apart=True) if of_coordinator else Bounds(OF_SILO, 2 * longest)
 
-    def run_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Names the loop of the requests."""
-        self._loop = loop
-
-    def arrived(self, receiver: str) -> None:
-        """Wakes those that wait for this receiver's envelopes."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wake, receiver)
-
-    def _wake(self, receiver: str) -> None:
-        for event in self._waiting.get(receiver, ()):
-            event.set()
-
-    async def found(self, receiver: str, look: Callable[[], list[bytes]], seconds: float) -> list[bytes]:
-        """The envelopes that `look` finds, at once or after an arrival within `seconds`."""
-        event = asyncio.Event()
-        waiting = self._waiting.setdefault(receiver, set())
-        if len(waiting) >= MOST_POLLS:
-            raise Refused(FULL, f"{MOST_POLLS} requests of {receiver} wait already")
-        waiting.add(event)
-        try:
-            until = asyncio.get_running_loop().time() + seconds
-            while True:
-                event.clear()
-                if found := await run_in_threadpool(look):
-                    return found
-                left = until - asyncio.get_running_loop().time()
-                if left <= 0:
-                    return []
-                try:
-                    await asyncio.wait_for(event.wait(), left)
-                except TimeoutError:
-                    return []
-        finally:
-            waiting.discard(event)
-            if not waiting:
-                del self._waiting[receiver]
+    return found
 
 
-def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None], wait: float = WAIT) -> FastAPI:
-    """The relay's HTTP interface. `renew`: takes a new list of members, signed by the coordinator."""
+def application(
+    relay: Relay,
+    arrivals: Arrivals,
+    renew: Callable[[bytes], None],
+    wait: float = WAIT,
+    connections: Connections | None = None,
+) -> FastAPI:
+    """The relay's HTTP interface. `renew`: takes a new list of members, signed by the coordinator.
+
+    `connections`: the server's, which learn whose they are.
+    """
+    known = connections or Connections()
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
@@ -94,6 +71,26 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
 
     def token(request: Request) -> str:
         return request.headers.get(SESSION, "")
+
+    def party(request: Request) -> str:
+        """The party whose session a request has. Raises Refused; called before a body is read."""
+        try:
+            name = relay.name(token(request))
+        except Refused:
+            known.belongs(request, "")
+            raise
+        known.belongs(request, name)
+        return name
+
+    async def of_party(
+        request: Request, most: int, act: Callable[[bytes], bytes], check: Callable[[Request], object] = party
+    ) -> Response:
+        try:
+            check(request)
+        except Refused as error:
+            return refusal(409, error.code, error.sentence)
+        with known.body(request) as grows:
+            return await answered(request, most, act, grows)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -113,11 +110,7 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
             relay.deposit(token(request), body)
             return b""
 
-        try:  # before the body is read
-            relay.name(token(request))
-        except Refused as error:
-            return refusal(409, error.code, error.sentence)
-        return await answered(request, relay.quotas.one, deposit)
+        return await of_party(request, relay.quotas.one, deposit)
 
     @app.post("/envelopes")
     async def envelopes(request: Request) -> Response:
@@ -130,22 +123,21 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
                 relay.deposit(token(request), each)
             return b""
 
-        try:
-            relay.name(token(request))
-        except Refused as error:
-            return refusal(409, error.code, error.sentence)
-        return await answered(request, LARGEST_SIZES + max(PORTION, relay.quotas.one), deposit)
+        return await of_party(request, LARGEST_SIZES + max(PORTION, relay.quotas.one), deposit)
 
     @app.post("/collect")
     async def collect(request: Request) -> Response:
         try:
-            name, body = relay.name(token(request)), await body_of(request, LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT)
+            name = party(request)
+            with known.body(request) as grows:
+                body = await body_of(request, LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT, grows)
             if body is None:
                 return refusal(413, "long", "a call for envelopes names a run, and acknowledges what was taken")
             about, _, taken_before = body.partition(b"\n")
             run = about.decode() or None
             if taken_before:
                 await run_in_threadpool(relay.acknowledge, token(request), taken_before)
+            known.check_room(request)  # answers that were not read yet
             found = await arrivals.found(name, lambda: relay.collect(token(request), PORTION, run), wait)
         except Refused as error:
             return refusal(409, error.code, error.sentence)
@@ -160,7 +152,7 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
         def take(body: bytes) -> bytes:
             return str(relay.acknowledge(token(request), body)).encode()
 
-        return await answered(request, LARGEST_ACKNOWLEDGEMENT, take)
+        return await of_party(request, LARGEST_ACKNOWLEDGEMENT, take)
 
     @app.post("/members")
     async def members(request: Request) -> Response:
@@ -168,15 +160,16 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
             renew(body)
             return b""
 
-        try:
+        def by_coordinator(request: Request) -> None:
+            party(request)
             relay.check_coordinator(token(request))
-        except Refused as error:
-            return refusal(409, error.code, error.sentence)
-        return await answered(request, LARGEST_FILE, renewed)
+
+        return await of_party(request, LARGEST_FILE, renewed, by_coordinator)
 
     @app.post("/seen")
     async def seen(request: Request) -> Response:
         try:
+            party(request)
             found = await run_in_threadpool(relay.seen, token(request))
         except Refused as error:
             return refusal(409, error.code, error.sentence)
@@ -221,11 +214,12 @@ def serve(
                 raise Refused("form", str(error)) from None
             relay.serve(found, lambda: store_list(folder, text))
 
-        app = application(relay, arrivals, renew)
+        connections = Connections(bounds_of(relay.quotas))
+        app = application(relay, arrivals, renew, connections=connections)
         hosts = allowed_hosts(socket.getsockname()[1], (gethostname(), getfqdn(), *names))
         # No shared secret: a caller proves by a signature that it is a party, before it gets or leaves anything.
         door = Door(app, hosts=hosts, secret=None, bodies=(OCTETS,), numeric=True)
-        http.serve(door, socket, certificate, until, ready)
+        http.serve(door, socket, certificate, until, ready, connections)
     finally:
         mailboxes.close()
         lock.release()

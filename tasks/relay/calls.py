@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedcore.errors import RelayError, SiloError
@@ -231,5 +231,13 @@ class RemoteCalls:
             if (digest := (late or asked).get(sequence)) is not None:
                 found = Answer.from_bytes(self._inbox.answer(data, name, self._keys[name], self._run, sequence))
                 if found.question == digest:
-                    return name, found, bool(late)
+                    return name, _of(name, found), bool(late)
         return None
+
+
+def _of(name: str, answer: Answer) -> Answer:
+    """The answer as `name`'s own: a silo can refuse in no other's name, and its sentence is one printable line."""
+    if answer.refusal is None:
+        return answer
+    _, code, sentence = answer.refusal
+    return replace(answer, refusal=(name, code, SiloError(name, code, sentence).sentence))

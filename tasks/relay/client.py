@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -32,6 +33,8 @@ MOST_ENVELOPES, LARGEST_SIZES = 2**12, 2**16
 MOST_TAKEN = 2**9
 PORTION = 2**24
 """Bytes of the envelopes of one call, unless the first is longer."""
+PATIENCE, RATE = 60.0, 2**14
+"""Seconds for an answer that has begun, and bytes in each further second: single bytes now and then hold no party."""
 SILENT = "silent"
 """Code of the error about a relay that does not answer."""
 LATE = "late"
@@ -220,9 +223,11 @@ class RelayClient:
         return RelayError(code, f"{self.address}: {sentence}")
 
     def _read(self, answer: Any, most: int) -> bytes:
-        parts, size = [], 0
+        parts, size, began = [], 0, time.monotonic()
         for part in answer.iter_raw():
             size += len(part)
+            if time.monotonic() - began > PATIENCE + size / RATE:
+                raise RelayError(SILENT, f"{self.address} sends its answer too slowly")
             if size > most:
                 raise RelayError("answer", f"{self.address} sends more than {most} bytes at once")
             parts.append(part)

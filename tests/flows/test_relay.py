@@ -282,6 +282,17 @@ def test_a_certificate_of_an_unknown_authority_and_a_refusing_proxy_are_named(tm
     outgoing.client_of.cache_clear()
 
 
+def test_a_relay_that_sends_single_bytes_holds_no_party(monkeypatch):
+    """Each byte comes in time for a limit on single reads."""
+    monkeypatch.setattr("tasks.relay.client.PATIENCE", 1.0)
+    with hostile(200, b"x" * 1000, {}, pause=0.1) as address:
+        caller, began = client(address, "zurich"), time.monotonic()
+        caller._token = "f" * 64
+        with pytest.raises(RelayError, match="sends its answer too slowly"):
+            caller.collect()
+        assert time.monotonic() - began < 30
+
+
 def test_a_hostile_relay_leaves_no_cookie_in_the_client():
     with hostile(204, b"", {"Set-Cookie": "a=" + "x" * 3000}) as address:
         caller = client(address, "zurich")
@@ -292,8 +303,8 @@ def test_a_hostile_relay_leaves_no_cookie_in_the_client():
 
 
 @contextlib.contextmanager
-def hostile(status: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
-    """Address of a server that gives every caller this response."""
+def hostile(status: int, body: bytes, headers: dict[str, str], pause: float = 0.0) -> Iterator[str]:
+    """Address of a server that gives every caller this response. `pause`: seconds between two bytes."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -303,7 +314,9 @@ def hostile(status: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
                 self.send_header(name, value)
             self.end_headers()
             with contextlib.suppress(OSError):
-                self.wfile.write(body)
+                for part in [body[at : at + 1] for at in range(len(body))] if pause else [body]:
+                    self.wfile.write(part)
+                    time.sleep(pause)
 
         do_CONNECT = do_POST  # as a proxy is asked for a tunnel
 

@@ -92,7 +92,9 @@ def card(
     new = register.accounts.find(found.name) is None
     for line in register_silos([source], home.ledger_folders, new, lambda silo, version: False, utc_now):
         console.print_plain(line)
-    write_new_output(path, found.card(home).text(found.identity))
+    text = found.card(home).text(found.identity)
+    found.keep_card(text)
+    write_new_output(path, text)
     console.print_plain(f"{path}: send it to the coordinator; it holds public facts and public keys")
     console.print_plain(
         f"fingerprint of silo {found.name}, to read to the coordinator: {found.identity.public.fingerprint}"

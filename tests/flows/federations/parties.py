@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,7 +56,8 @@ class Party:
         own = {"FEDCORE_HOME": str(self.folder / "home"), "FEDCORE_REGISTER": str(self.folder / "register")}
         return {**inherited, **own, **self.added, "COLUMNS": "200"}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, first: Callable[[], object] | None = None) -> subprocess.Popen[str]:
+        """A command's process. `first`: what it does before it becomes that command."""
         with open(self.folder / f"{arguments[0]}.log", "a") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "flows.commands.entry", *arguments],
@@ -65,6 +67,7 @@ class Party:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 text=True,
+                preexec_fn=first,
             )
 
     def run(self, *arguments: str, code: int = 0) -> str:
@@ -132,10 +135,10 @@ class Heart:
         for name in names or self.names:
             self.processes[name] = self.silos[name].start("silo", "serve")
 
-    def carry(self) -> None:
-        """Starts the relay, in a home of its own, and waits until it listens."""
+    def carry(self, first: Callable[[], object] | None = None) -> None:
+        """Starts the relay, in a home of its own, and waits until it listens. `first`: as for `Party.start`."""
         options = ("--fingerprint", self.fingerprint, "--host", self.host, "--port", str(self.port), *self.carrying)
-        self.processes["relay"] = self.relay.start("relay", self.invitation, *options)
+        self.processes["relay"] = self.relay.start("relay", self.invitation, *options, first=first)
         assert answers_at(self.host, self.port), self.relay.log("relay")
 
     def kill(self, name: str) -> None:
