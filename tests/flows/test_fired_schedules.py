@@ -1,4 +1,4 @@
-"""With `fedcore up`: a sweep by cron on an own Dask cluster. Silos refuse three of its cells, and Retry on the page and
+"""With `fedcore up`: a sweep by cron on its Dask cluster. Silos refuse three of its cells, and Retry on the page and
 `fedcore retry` run only these."""
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import yaml
 from fedcore.home import Home
 from flows.services.machine import down, up
 from flows.services.secret import basic, secret
-from tests.doors import issued
 from tests.flows.test_deployments import KNOWN, call, wait_until_over
-from tests.patience import HANGS, SOON
+from tests.patience import HANGS
 from tests.policies import write_policy
 from tests.ports import ports_to_oneself
 
@@ -31,13 +30,10 @@ CELLS, ALLOWED = 20, 17
 
 
 class Machine:
-    """A home with its services, a Dask cluster beside them, and the folder of the silos' policies."""
+    """A home with its services, and the folder of the silos' policies."""
 
-    def __init__(self, root: Path, address: str) -> None:
-        self.root, self.address = root, address
-        authority = issued(root, "authority", None)
-        own = issued(root, "own", authority)
-        self.keys = {"ca": str(authority), "certificate": str(own), "key": str(own.with_suffix(".key"))}
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self.home, self.policies, self.log = root / "home", root / "policies", root / "silos.log"
         self.register = root / "register"
         self.api = ""
@@ -70,7 +66,6 @@ class Machine:
                 "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_records": 50},
                 "privacy": {"ledger": "sqlite", "noise": "guarded", "epsilon": 1},
                 "algorithm": {"name": "mbsgd", "step": 1, "rounds": 3},
-                "cluster": {"address": self.address, "tls": self.keys},
                 "orchestration": {"scheduled": scheduled},
             },
             "grid": {"privacy.epsilon": [1, 2, 4, 8], "algorithm.step": [0.25, 0.5, 1, 2, 4]},
@@ -112,47 +107,20 @@ class Machine:
 def machine(tmp_path_factory) -> Iterator[Machine]:
     root = tmp_path_factory.mktemp("scheduled")
     with ports_to_oneself():
-        home, made = Home(root / "home"), Machine(root, "")
+        home, made = Home(root / "home"), Machine(root)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PREFECT_RUNNER_POLL_FREQUENCY", "1")
             patch.setenv("FEDCORE_SILO_LOG", str(made.log))
             patch.setenv("FEDCORE_REGISTER", str(made.register))
-            started = up(home, workers=1)
-        scheduler = root / "scheduler.json"
-        # The cluster has policies that the driver lacks.
-        own = {"FEDCORE_POLICIES": str(made.policies), "FEDCORE_REGISTER": str(made.register)}
-        environment = os.environ | own
-
-        def quiet(command: list[str]) -> subprocess.Popen[bytes]:
-            with open(root / "dask.log", "ab") as log:
-                return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-        dask = [sys.executable, "-m", "distributed.cli"]
-        keys = [
-            word
-            for option, key in (("ca-file", "ca"), ("cert", "certificate"), ("key", "key"))
-            for word in (f"--tls-{option}", made.keys[key])
-        ]
-        options = ["--host", "tls://127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler), "--no-dashboard"]
-        processes = [quiet([dask[0], "-m", f"{dask[2]}.dask_scheduler", *options, *keys])]
-        until = time.monotonic() + SOON
-        while not scheduler.exists():
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        made.address = json.loads(scheduler.read_text())["address"]
-        worker = [made.address, "--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(root)]
-        for name in ("north", "south"):
-            command = [dask[0], "-m", f"{dask[2]}.dask_worker", *worker, *keys, "--name", name]
-            processes.append(quiet(command))
+            # The services' workers have policies that a command's process lacks.
+            patch.setenv("FEDCORE_POLICIES", str(made.policies))
+            made.allow(ALLOWED)
+            started = up(home, workers=2)
     made.api = started.addresses["prefect"]
     KNOWN[urlsplit(made.api).netloc] = basic(secret(home))
-    made.allow(ALLOWED)
     made.register_silos(made.write("registered", "unfinished"))
     yield made
     down(home)
-    for process in processes:
-        process.kill()
-        process.wait(timeout=SOON)
 
 
 @pytest.mark.hours

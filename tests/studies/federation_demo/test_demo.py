@@ -29,7 +29,12 @@ def test_silos_apart_and_in_one_process_train_the_same_model(tmp_path):
     folder = tmp_path / "demo"
     command = [sys.executable, "-m", "studies.federation_demo", "--isolation", "processes", "--epsilon", "1"]
     done = subprocess.run(
-        [*command, "--folder", str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=6 * HANGS
+        [*command, "--folder", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},  # tests run with PYTHONSAFEPATH, and studies is no package's
+        capture_output=True,
+        text=True,
+        timeout=6 * HANGS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     apart, together = re.findall(
