@@ -103,9 +103,7 @@ class Parties:
         """Processes of the silos' services, one for each."""
         with contextlib.ExitStack() as stack:
             yield [
-                stack.enter_context(
-                    self._process(["silo", "serve", name], dict(self.environment(name)), self.of(name))
-                )
+                stack.enter_context(self._process(["silo", "serve", name], dict(self.environment(name)), self.of(name)))
                 for name in self.silos
             ]
 

@@ -70,6 +70,27 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/uvicorn/", "Prefect server"),
     ("/mlflow/", "MLflow"),
 )
+SERVICES: tuple[tuple[str, str], ...] = (
+    ("/fedcore/identity/sequences.py", "sequence numbers"),
+    ("/fedcore/identity/", "signatures, seals, headings"),
+    ("/fedcore/relay/mailboxes.py", "mailboxes"),
+    ("/fedcore/relay/", "relay's rules"),
+    ("/fedcore/remote/", "forms of calls"),
+    ("/fedcore/federation/", "rounds: driver"),
+    ("/tasks/relay/client.py", "HTTP client"),
+    ("/tasks/relay/", "loops of driver and silo"),
+    ("/flows/carriers/", "HTTP server"),
+    ("/flows/services/door.py", "HTTP server"),
+    ("/uvicorn/", "HTTP server"),
+    ("/h11/", "HTTP server"),
+    ("/starlette/", "HTTP server"),
+    ("/fastapi/", "HTTP server"),
+    ("/anyio/", "HTTP server"),
+    ("/asyncio/", "HTTP server"),
+)
+"""Parts of a federation's processes, before the others where FEDCORE_BENCH_PARTIES is set."""
+if os.environ.get("FEDCORE_BENCH_PARTIES"):
+    PLACES = SERVICES + PLACES
 WITHIN: dict[tuple[str, str], str] = {
     ("/fedcore/silo/site.py", "agree"): "approval",
     ("/fedcore/silo/private_silo.py", "approve"): "approval",

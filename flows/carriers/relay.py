@@ -18,68 +18,24 @@ from fedcore.errors import InputError, Refused
 from fedcore.identity.keys import PublicIdentity
 from fedcore.identity.signed_file import LARGEST_FILE
 from fedcore.ledger.anchor import write_whole
-from fedcore.relay.mailboxes import Mailboxes
+from fedcore.relay.acknowledgements import LARGEST_ACKNOWLEDGEMENT
+from fedcore.relay.mailboxes import MOST_FOUND, Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
-from fedcore.relay.relay import FULL, LARGEST_ACKNOWLEDGEMENT, Quotas, Relay
+from fedcore.relay.relay import Quotas, Relay
 from fedcore.relay.sessions import FORM, LARGEST_CLAIM
 from flows.carriers import http
+from flows.carriers.arrivals import Arrivals
 from flows.carriers.http import OCTETS, answered, body_of, refusal
 from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId
-from tasks.relay.client import LARGEST_SIZES, PORTION, SESSION, joined, parted
+from tasks.relay.client import EXPECTED, LARGEST_SIZES, PORTION, SESSION, joined, parted
 
 WAIT = 25.0
 """Most seconds that a request for envelopes waits: proxies and load balancers end quiet connections after a minute."""
-MOST_POLLS = 256
-"""Requests of one party that wait at a time: each run of a coordinator has one."""
+QUICK = 2**16
+"""Bytes of a body that is worked on between two requests, in less time than a change of threads takes."""
 LARGEST_NAME = 2**10
 LIST = "members.json"
-
-
-class Arrivals:
-    """Wakes the requests that wait for a party's envelopes; `arrived` may be called from any thread."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-
-    def run_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Names the loop of the requests."""
-        self._loop = loop
-
-    def arrived(self, receiver: str) -> None:
-        """Wakes those that wait for this receiver's envelopes."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wake, receiver)
-
-    def _wake(self, receiver: str) -> None:
-        for event in self._waiting.get(receiver, ()):
-            event.set()
-
-    async def found(self, receiver: str, look: Callable[[], list[bytes]], seconds: float) -> list[bytes]:
-        """The envelopes that `look` finds, at once or after an arrival within `seconds`."""
-        event = asyncio.Event()
-        waiting = self._waiting.setdefault(receiver, set())
-        if len(waiting) >= MOST_POLLS:
-            raise Refused(FULL, f"{MOST_POLLS} requests of {receiver} wait already")
-        waiting.add(event)
-        try:
-            until = asyncio.get_running_loop().time() + seconds
-            while True:
-                event.clear()
-                if found := await run_in_threadpool(look):
-                    return found
-                left = until - asyncio.get_running_loop().time()
-                if left <= 0:
-                    return []
-                try:
-                    await asyncio.wait_for(event.wait(), left)
-                except TimeoutError:
-                    return []
-        finally:
-            waiting.discard(event)
-            if not waiting:
-                del self._waiting[receiver]
 
 
 def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None], wait: float = WAIT) -> FastAPI:
@@ -107,46 +63,44 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
     async def session(request: Request) -> Response:
         return await answered(request, LARGEST_CLAIM, lambda body: relay.session(body).encode())
 
-    @app.post("/envelope")
-    async def envelope(request: Request) -> Response:
-        def deposit(body: bytes) -> bytes:
-            relay.deposit(token(request), body)
+    async def deposited(request: Request, most: int, act: Callable[[bytes], None]) -> Response:
+        def done(body: bytes) -> bytes:
+            act(body)
             return b""
 
         try:  # before the body is read
             relay.name(token(request))
         except Refused as error:
             return refusal(409, error.code, error.sentence)
-        return await answered(request, relay.quotas.one, deposit)
+        return await answered(request, most, done, QUICK)
 
-    @app.post("/envelopes")
+    async def envelope(request: Request) -> Response:
+        return await deposited(request, relay.quotas.one, lambda body: relay.deposit(token(request), body))
+
     async def envelopes(request: Request) -> Response:
-        def deposit(body: bytes) -> bytes:
-            try:
-                found = parted(body)
-            except ValueError:
-                raise Refused(FORM, "envelopes come with a line of their sizes") from None
-            for each in found:
-                relay.deposit(token(request), each)
-            return b""
+        return await deposited(request, longest, lambda body: relay.deposit_all(token(request), parted_of(body)))
 
-        try:
-            relay.name(token(request))
-        except Refused as error:
-            return refusal(409, error.code, error.sentence)
-        return await answered(request, LARGEST_SIZES + max(PORTION, relay.quotas.one), deposit)
-
-    @app.post("/collect")
     async def collect(request: Request) -> Response:
+        """Leaves envelopes, then acknowledges others, then waits for some: each may be missing."""
         try:
-            name, body = relay.name(token(request)), await body_of(request, LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT)
+            name, expected = relay.name(token(request)), expected_by(request)
+            body = await body_of(request, LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT + longest)
             if body is None:
-                return refusal(413, "long", "a call for envelopes names a run, and acknowledges what was taken")
-            about, _, taken_before = body.partition(b"\n")
+                return refusal(413, "long", "a call for envelopes names a run, acknowledges, and leaves envelopes")
+            about, taken_before, left = [*body.split(b"\n", 2), b"", b""][:3]
             run = about.decode() or None
-            if taken_before:
-                await run_in_threadpool(relay.acknowledge, token(request), taken_before)
-            found = await arrivals.found(name, lambda: relay.collect(token(request), PORTION, run), wait)
+
+            def first() -> None:
+                if left:
+                    relay.deposit_all(token(request), parted_of(left))
+                if taken_before:
+                    relay.acknowledge(token(request), taken_before)
+
+            if len(body) <= QUICK:
+                first()
+            else:
+                await run_in_threadpool(first)
+            found = await arrivals.found(name, lambda: relay.collect(token(request), PORTION, run), wait, expected)
         except Refused as error:
             return refusal(409, error.code, error.sentence)
         except (TimeoutError, UnicodeDecodeError):
@@ -154,6 +108,10 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
         if not found:
             return Response(status_code=204)
         return Response(joined(found), media_type=OCTETS)
+
+    longest = LARGEST_SIZES + max(PORTION, relay.quotas.one)
+    for path, act in (("/envelope", envelope), ("/envelopes", envelopes), ("/collect", collect)):
+        app.add_route(path, act, methods=["POST"])  # without FastAPI's reading of arguments
 
     @app.post("/taken")
     async def taken(request: Request) -> Response:
@@ -184,6 +142,21 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
         return Response(json.dumps(listed), media_type="application/json")
 
     return app
+
+
+def parted_of(body: bytes) -> list[bytes]:
+    """The envelopes of a body. Raises Refused for other bytes."""
+    try:
+        return parted(body)
+    except ValueError:
+        raise Refused(FORM, "envelopes come with a line of their sizes") from None
+
+
+def expected_by(request: Request) -> int:
+    """Number of envelopes that a caller expects; 1 unless it names another one in bounds."""
+    named = request.headers.get(EXPECTED, "")
+    number = int(named) if named.isascii() and named.isdigit() and len(named) < 8 else 1
+    return min(max(1, number), MOST_FOUND)
 
 
 def serve(

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -17,7 +18,8 @@ from pydantic_core import from_json
 from fedcore.errors import RelayError
 from fedcore.identity.envelope import Envelope
 from fedcore.identity.keys import Identity
-from fedcore.relay.relay import Seen, acknowledgement
+from fedcore.relay.acknowledgements import acknowledgement
+from fedcore.relay.relay import Seen
 from fedcore.relay.sessions import CHALLENGE_BYTES, UNKNOWN, claim
 from tasks.outgoing import OCTETS, client_of
 
@@ -25,6 +27,8 @@ KEY = "relay"
 """Key, in an invitation and a config, that names a relay."""
 SESSION = "fedcore-session"
 """Header with the token of a session."""
+EXPECTED = "fedcore-expected"
+"""Header with the number of envelopes that a call expects, for which the relay waits a moment longer."""
 MOST, MOST_TOLD, MOST_REFUSED = 2**27, 2**20, 2**12
 """Bytes of envelopes in a response, of any other response, and of a refusal: a relay is not trusted."""
 MOST_ENVELOPES, LARGEST_SIZES = 2**12, 2**16
@@ -73,6 +77,14 @@ def _portions(envelopes: list[bytes]) -> Iterator[list[bytes]]:
         yield part
 
 
+def _digests(envelopes: Sequence[bytes]) -> list[bytes]:
+    found = []
+    for each in envelopes:
+        with contextlib.suppress(ValueError):  # the relay made it up
+            found.append(Envelope.from_bytes(each).digest)
+    return found
+
+
 class Backoff:
     """Pauses after failures: each twice as long as the last, up to a minute, times a random number from 1/2 to 1.
 
@@ -117,7 +129,24 @@ class RelayClient:
 
         `run`: about which they are; empty: any. Acknowledges what was taken before.
         """
-        data = self._call("collect", run.encode() + b"\n" + self._acknowledgement())
+        return self.exchange([], run=run)
+
+    def exchange(
+        self, envelopes: list[bytes], taken: Sequence[bytes] = (), run: str = "", expected: int = 1
+    ) -> list[bytes]:
+        """As `collect`, in the call that leaves `envelopes`, and then acknowledges `taken`, which they answer.
+
+        `expected`: number of envelopes for which the relay waits a moment longer. If it fails, some may be there.
+        """
+        *first, last = list(_portions(envelopes)) or [[]]
+        for part in first:
+            self._call("envelopes", joined(part))
+        answered = [*self._taken, *_digests(taken)]
+        body = [run.encode(), b"\n", self._acknowledgement(answered)]
+        if last:
+            body += [b"\n", joined(last)]
+        named = ({EXPECTED: str(expected)},) if expected > 1 else ()
+        data = self._call("collect", b"".join(body), *named)
         self._taken = []
         if not data:
             return []
@@ -128,22 +157,18 @@ class RelayClient:
 
     def taken(self, envelopes: list[bytes]) -> None:
         """Acknowledges envelopes, with the next call of `collect` or `flush`; the relay then deletes them."""
-        for each in envelopes:
-            with contextlib.suppress(ValueError):  # the relay made it up
-                self._taken.append(Envelope.from_bytes(each).digest)
+        self._taken += _digests(envelopes)
         if len(self._taken) >= MOST_TAKEN:
             self.flush()
 
     def flush(self) -> None:
         """Acknowledges now what was taken."""
         if self._taken:
-            self._call("taken", self._acknowledgement())
+            self._call("taken", self._acknowledgement(self._taken))
             self._taken = []
 
-    def _acknowledgement(self) -> bytes:
-        if not self._taken:
-            return b""
-        return acknowledgement(self._identity, self._federation, self._name, self._taken)
+    def _acknowledgement(self, taken: list[bytes]) -> bytes:
+        return acknowledgement(self._identity, self._federation, self._name, taken) if taken else b""
 
     def renew(self, members: bytes) -> None:
         """Gives the relay a new list of members, which the coordinator has signed."""
@@ -157,13 +182,13 @@ class RelayClient:
         except ValueError:
             raise RelayError("answer", f"{self.address} sent something else than a list of parties") from None
 
-    def _call(self, path: str, body: bytes) -> bytes:
+    def _call(self, path: str, body: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
         """The answer within a session, which is opened if there is none or the relay knows it no more."""
         for attempt in range(2):
             try:
                 if self._token is None:
                     self._token = self._opened()
-                return self._post(path, body, {SESSION: self._token})
+                return self._post(path, body, {SESSION: self._token, **headers})
             except RelayError as error:
                 if error.code != UNKNOWN or attempt:
                     raise

@@ -86,7 +86,10 @@ class Party:
 
 @dataclass
 class Heart:
-    """A federation of hospitals with 40 and more records each."""
+    """A federation of hospitals with 40 and more records each.
+
+    `port`: at which parties call the relay. `relay_port`: at which it listens; another one if a forwarder is between.
+    """
 
     root: Path
     names: tuple[str, ...] = ("cleveland", "hungary")
@@ -96,6 +99,7 @@ class Heart:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self.relay_port = self.port
         self.coordinator, self.relay = Party(self.root / "coordinator"), Party(self.root / "relay")
         self.silos = {name: Party(self.root / name) for name in self.names}
         said = self.coordinator.run("federation", "init", "heart", "--relay", f"http://127.0.0.1:{self.port}")
@@ -123,12 +127,12 @@ class Heart:
 
     def carry(self) -> None:
         """Starts the relay, in a home of its own, and waits until it listens."""
-        options = ("--fingerprint", self.fingerprint, "--port", str(self.port))
+        options = ("--fingerprint", self.fingerprint, "--port", str(self.relay_port))
         self.processes["relay"] = self.relay.start("relay", self.invitation, *options)
         until = time.monotonic() + HANGS
         while time.monotonic() < until:
             with socket.socket() as attempt:
-                if attempt.connect_ex(("127.0.0.1", self.port)) == 0:
+                if attempt.connect_ex(("127.0.0.1", self.relay_port)) == 0:
                     return
             time.sleep(0.1)
         raise AssertionError(self.relay.log("relay"))
