@@ -27,6 +27,7 @@ RATIOS = {
     "in-process": "floor",
     "bare actors": "floor",
     "dask sites": "bare actors",
+    "services": "durable dask sites",
     "stack, behind": "floor",
     "stack, each-round": "floor",
     "stack, defaults": "floor",
@@ -51,10 +52,20 @@ class Series:
 
     def ratio(self, base: Series) -> tuple[float, float, float]:
         """Median and quartiles over the cycles of the ratio of the block medians."""
+        return _quartiles([mine / other for mine, other in self._medians(base)])
+
+    def difference(self, base: Series) -> tuple[float, float, float]:
+        """Median and quartiles over the cycles of the difference of the block medians, in seconds."""
+        return _quartiles([mine - other for mine, other in self._medians(base)])
+
+    def _medians(self, base: Series) -> list[tuple[float, float]]:
         pairs = zip(self.blocks, base.blocks, strict=True)
-        ratios = [statistics.median(mine) / statistics.median(other) for mine, other in pairs]
-        low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-        return float(middle), float(low), float(high)
+        return [(statistics.median(mine), statistics.median(other)) for mine, other in pairs]
+
+
+def _quartiles(values: list[float]) -> tuple[float, float, float]:
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return float(middle), float(low), float(high)
 
 
 def compare(
@@ -89,6 +100,7 @@ def compare(
         if base in series:
             ratio, low, high = mine.ratio(series[base])
             row |= {"ratio_to": base, "ratio": ratio, "ratio_quartiles": [low, high]}
+            row["extra_ms"] = [value * 1e3 for value in mine.difference(series[base])]
         table[name] = row
     spread = series["floor"].spread if "floor" in series else None
     return {"silos": silos, "cycles": cycles, "block": block, "floor_spread": spread, "variants": table}

@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.workload import FEATURES, RECORDS
 from fedcore.configfile.yaml_writer import yaml_text
+from fedcore.data.federations.joined import CARDS, cards_in
 from fedcore.data.silo_file import SiloSource
 from fedcore.home import Home
 from fedcore.process.import_path import safe_environment
@@ -27,10 +28,11 @@ from fedcore.silo.policies.policy_file import DEFAULT
 from fedcore.silo.policies.policy_in_force import utc_now
 from fedcore.silo.registration import register_silos
 from flows.commands.federations.schema_draft import policy_text
-from tasks.relay.federation import CARDS, Federation
+from tasks.relay.federation import Federation
 
 NAME, INVITATION, LABEL, REACH = "bench", "bench.invitation", "y", 4.0
 COLUMNS = {f"x{index:02d}": {"range": [-REACH, REACH]} for index in range(FEATURES)}
+LOG, COMMAND = "parties.log", ("-m", "flows.commands.entry")
 READY = 60.0
 """Seconds within which a relay listens."""
 
@@ -45,18 +47,16 @@ class Parties:
     port: int
 
     @classmethod
-    def made(cls, folder: Path, silos: int, together: bool) -> Parties:
+    def made(cls, folder: Path, silos: int, together: bool, records: int = RECORDS) -> Parties:
         """Makes keys, records, policies, accounts and cards of `silos` silos, and the coordinator's list of them."""
         found = cls(folder, tuple(f"silo-{index:04d}" for index in range(silos)), together, _free_port())
         federation = Federation.new(found.home, NAME, f"http://127.0.0.1:{found.port}")
         (folder / INVITATION).write_text(federation.invitation.text(federation.identity))
         groups = [found.silos] if together else [(name,) for name in found.silos]
-        cards = [card for group in groups for card in found._joined(group)]
+        cards = [card for group in groups for card in found._joined(group, records)]
         for name, text in cards:
             (federation.folder / CARDS / f"{name}.card").write_text(text)
         # One list at the end: a list for each card would sign as many lists as there are silos.
-        from fedcore.data.federations.joined import cards_in
-
         federation._store(2, cards_in(federation.folder))
         return found
 
@@ -88,7 +88,8 @@ class Parties:
         folder = self.folder / "parties" / "relay"
         folder.mkdir(parents=True, exist_ok=True)
         environment = {**safe_environment(os.environ), "FEDCORE_HOME": str(folder)}
-        with self._process(["relay", str(self.folder / INVITATION), *self._options()], environment, folder) as process:
+        command = [*COMMAND, "relay", str(self.folder / INVITATION), *self._options()]
+        with self._process(command, environment, folder) as process:
             until = time.monotonic() + READY
             while time.monotonic() < until and process.poll() is None:
                 with socket.socket() as attempt:
@@ -99,13 +100,24 @@ class Parties:
             raise RuntimeError(f"the relay did not listen: {(folder / 'relay.log').read_text()[-2000:]}")
 
     @contextlib.contextmanager
-    def services(self) -> Iterator[list[subprocess.Popen[bytes]]]:
+    def services(self) -> Iterator[None]:
         """Processes of the silos' services, one for each."""
         with contextlib.ExitStack() as stack:
-            yield [
-                stack.enter_context(self._process(["silo", "serve", name], dict(self.environment(name)), self.of(name)))
-                for name in self.silos
-            ]
+            for name in self.silos:
+                command = [*COMMAND, "silo", "serve", name]
+                stack.enter_context(self._process(command, self.environment(name), self.of(name)))
+            yield
+
+    @contextlib.contextmanager
+    def players(self, processes: int) -> Iterator[None]:
+        """Processes of `benchmarks.light_silos`, each of which plays a part of the silos."""
+        with contextlib.ExitStack() as stack:
+            for index in range(processes):
+                bounds = [str(len(self.silos) * at // processes) for at in (index, index + 1)]
+                command = ["-m", "benchmarks.light_silos", str(self.folder), str(self.port), str(len(self.silos))]
+                environment = self.environment(self.silos[0])
+                stack.enter_context(self._process([*command, *bounds], environment, self.of(self.silos[0])))
+            yield
 
     def _options(self) -> tuple[str, ...]:
         coordinator = Federation.of(self.home, NAME).invitation.coordinator
@@ -113,11 +125,11 @@ class Parties:
 
     @contextlib.contextmanager
     def _process(
-        self, arguments: Sequence[str], environment: dict[str, str], folder: Path
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path
     ) -> Iterator[subprocess.Popen[bytes]]:
-        with open(folder / f"{arguments[0]}.log", "ab") as log:
+        with open(folder / LOG, "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "flows.commands.entry", *arguments],
+                [sys.executable, *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -133,7 +145,7 @@ class Parties:
                 process.kill()
                 process.wait()
 
-    def _joined(self, group: Sequence[str]) -> list[tuple[str, str]]:
+    def _joined(self, group: Sequence[str], records: int) -> list[tuple[str, str]]:
         """Name and card of each silo of a folder."""
         found: list[tuple[Membership, Home]] = []
         with self._as(group[0]) as home:
@@ -141,7 +153,7 @@ class Parties:
             (home.policies / f"{DEFAULT}.yaml").write_text(policy_text())
             for name in group:
                 data = self.of(name) / f"{name}.csv"
-                _write_records(data, self.silos.index(name))
+                _write_records(data, self.silos.index(name), records)
                 schema = {"features": COLUMNS, "label": LABEL, "classes": [0, 1], "bias": False}
                 found.append((Membership.new(home, name, self.folder / INVITATION, data, yaml_text(schema)), home))
             sources = [each.source(home) for each, home in found]
@@ -164,12 +176,12 @@ class Parties:
                     os.environ[key] = value
 
 
-def _write_records(path: Path, number: int) -> None:
-    """A table of `RECORDS` rows: normal features, and labels by a logistic model that all silos share."""
+def _write_records(path: Path, number: int, records: int) -> None:
+    """A table of records: normal features, and labels by a logistic model that all silos share."""
     rng = np.random.default_rng([7, number])
-    X = np.clip(rng.standard_normal((RECORDS, FEATURES)), -REACH, REACH)
+    X = np.clip(rng.standard_normal((records, FEATURES)), -REACH, REACH)
     w = np.random.default_rng(7).standard_normal(FEATURES)
-    y = rng.random(RECORDS) < 1 / (1 + np.exp(-X @ w))
+    y = rng.random(records) < 1 / (1 + np.exp(-X @ w))
     head = ",".join([*COLUMNS, LABEL])
     np.savetxt(path, np.column_stack([X, y]), fmt=["%.6f"] * FEATURES + ["%d"], delimiter=",", header=head, comments="")
 

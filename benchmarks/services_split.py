@@ -17,29 +17,38 @@ from typing import Any
 
 from benchmarks.parties import Parties
 from benchmarks.processes import SAMPLING
+from benchmarks.workload import RECORDS
 from fedcore.process.import_path import safe_environment
 
 WARM_UP, SEEN = 10, 0.7
 """Rounds before the measured ones, and seconds after which every sampler has written its report."""
-KINDS = ("relay", "silo")
+KINDS, PLAYER = ("relay", "silo"), "benchmarks.light_silos"
+LIGHT = 50
+"""Records of a light silo."""
 
 
-def services_split(silos: int, rounds: int, folder: Path) -> dict[str, Any]:
-    """CPU ms per round by (process, part), and the median of the wall clock, over `rounds` rounds."""
+def services_split(silos: int, rounds: int, folder: Path, players: int | None = None) -> dict[str, Any]:
+    """CPU ms per round by (process, part), the median of the wall clock, and the memory of relay and driver (MB).
+
+    `players`: processes that play all silos (`benchmarks.light_silos`), in place of a service for each.
+    """
     samples = folder / "samples"
     samples.mkdir(parents=True)
     paths = [str(SAMPLING), *safe_environment(os.environ).get("PYTHONPATH", "").split(os.pathsep)]
     own = {"PYTHONPATH": os.pathsep.join(paths), "FEDCORE_BENCH_SAMPLES": str(samples), "FEDCORE_BENCH_PARTIES": "1"}
     before = {key: os.environ.get(key) for key in own}
-    parties = Parties.made(folder / "home", silos, together=False)
+    records = RECORDS if players is None else LIGHT
+    parties = Parties.made(folder / "home", silos, together=players is not None, records=records)
     os.environ.update(own)
     try:
-        with parties.relay(), parties.services():
+        running = parties.services() if players is None else parties.players(players)
+        with parties.relay() as relay, running:
             command = [sys.executable, "-m", "benchmarks.services_split", str(parties.folder), str(parties.port)]
             environment = {**safe_environment(os.environ), "FEDCORE_HOME": str(parties.folder)}
             numbers = [str(silos), str(rounds), str(samples)]
             done = subprocess.run([*command, *numbers], env=environment, stdout=subprocess.PIPE, check=True)
-            return dict(json.loads(done.stdout.splitlines()[-1]))
+            found = dict(json.loads(done.stdout.splitlines()[-1]))
+            return found | {"relay_mb": _peak(relay.pid)}
     finally:
         for key, value in before.items():
             if value is None:
@@ -73,6 +82,7 @@ def drive(parties: Parties, rounds: int, samples: Path) -> dict[str, Any]:
             rounds=rounds,
             wall_median_ms=statistics.median(walls) * 1e3,
             cpu_ms={kind: sum(row[2] for row in rows if row[0] == kind) for kind in ("driver", *KINDS)},
+            driver_mb=_peak(os.getpid()),
             parts=[row for row in rows if row[2] >= 0.05],
         )
 
@@ -81,12 +91,19 @@ def drive(parties: Parties, rounds: int, samples: Path) -> dict[str, Any]:
     return found
 
 
+def _peak(pid: int) -> float:
+    """Largest resident MB of a process until now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
 def _reports(samples: Path) -> dict[tuple[str, str], float]:
     """CPU-seconds until now by (process, part)."""
     found: dict[tuple[str, str], float] = {}
     for path in samples.glob("*.json"):
         report = json.loads(path.read_text())
-        process = next((kind for kind in KINDS if kind in report["argv"]), "driver")
+        argv = report["argv"]
+        process = "silo" if PLAYER in argv else next((kind for kind in KINDS if kind in argv), "driver")
         for part, seconds in report["parts"].items():
             found[process, part] = found.get((process, part), 0.0) + seconds
     return found
