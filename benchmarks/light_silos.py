@@ -7,17 +7,14 @@ serve`. They share an interpreter and a register.
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import threading
 from pathlib import Path
-from unittest.mock import patch
 
 from benchmarks.parties import Parties
 from fedcore.home import Home
 from fedcore.process.open_files import make_room
 from fedcore.remote.membership import Membership
-from tasks.relay import client
 from tasks.relay.client import RelayClient
 from tasks.relay.serving import serve
 
@@ -31,7 +28,6 @@ def play(parties: Parties, first: int, last: int) -> None:
     home = Home.current()
     threads = []
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patch.object(client, "client_of", functools.cache(_unbounded)))
         for name in parties.silos[first:last]:
             found = Membership.of(home, name)
             service = stack.enter_context(found.service(home))
@@ -41,14 +37,6 @@ def play(parties: Parties, first: int, last: int) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-
-
-def _unbounded(address: str, key: str) -> object:
-    """A client with a connection for every thread."""
-    import httpx
-
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    return httpx.Client(base_url=address, timeout=60.0, trust_env=False, limits=limits)
 
 
 if __name__ == "__main__":

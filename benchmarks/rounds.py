@@ -32,6 +32,7 @@ from benchmarks.interleaving import compare
 from benchmarks.ledger_cost import ledger_cost
 from benchmarks.local_steps import DRAWN, LOCAL_VARIANTS, SILOS, STEPS
 from benchmarks.prefect_cost import ingestion_apart
+from benchmarks.services import services, show_services
 from benchmarks.split import PARTS, split_round
 from benchmarks.sweep_cost import ENGINES, start_cost, sweep_cost
 from benchmarks.variants import VARIANTS
@@ -56,7 +57,10 @@ def main() -> None:
             result["sweep"] = [sweep_cost(engines, *options.seeds, folder) for engines in ENGINES]
             for sweep in result["sweep"]:
                 _show_cost(console, f"sweep of {sweep['cells']} cells, {sweep['engines']}", sweep)
-        if set(options.parts) - {"start", "sweep"}:
+        if "services" in options.parts:
+            result["services"] = services(options.cycles, options.block, folder / "services")
+            show_services(console, result["services"])
+        if set(options.parts) - {"start", "sweep", "services"}:
             with _server(folder) as url:
                 _rounds(options, console, result, folder, url)
     _show_aims(console, result)
@@ -114,7 +118,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--block", type=int, default=50, help="rounds of a turn (default 50; half with many silos)")
     parser.add_argument("--rounds", type=int, default=300, help="rounds of the split (default 300)")
     parser.add_argument("--seeds", type=int, nargs=2, default=[4, 12], help="of the two sweeps (default 4 12)")
-    usual, further = ("rounds", "local", "differences", "newton", "split", "ledger", "prefect"), ("sweep", "start")
+    usual, further = (
+        ("rounds", "local", "differences", "newton", "split", "ledger", "prefect"),
+        ("sweep", "start", "services"),
+    )
     parser.add_argument("--parts", nargs="+", choices=usual + further, default=usual)
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     return parser.parse_args()

@@ -14,7 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 from benchmarks import workload
+from benchmarks.interleaving import compare
 from benchmarks.parties import COLUMNS, LABEL, NAME, Parties
 from benchmarks.variants import Serve, serve_rounds
 from fedcore.algorithms import Mbsgd
@@ -26,6 +30,9 @@ from fedcore.models.model_config import ModelConfig
 from fedcore.planning.plan_config import PrivacyConfig
 
 SIZES = (4, 25)
+MANY, MANY_ROUNDS, PLAYERS = 1000, 6, 4
+SHOWN = 7
+"""Parts of a process that the table shows."""
 
 
 def experiment(parties: Parties, rounds: int) -> Experiment:
@@ -72,7 +79,48 @@ def on_dask(serve: Serve, home: Path, silos: int, planned: int, url: str) -> Non
 SERVICE_VARIANTS: dict[str, Callable[..., None]] = {"durable dask sites": on_dask, "services": on_services}
 
 
-def extra(table: dict[str, Any]) -> float:
-    """ms that a round over services takes beyond one on Dask, by the medians of both."""
-    rows = table["variants"]
-    return float(rows["services"]["median_ms"] - rows["durable dask sites"]["median_ms"])
+def services(cycles: int, block: int, folder: Path) -> dict[str, Any]:
+    """`tables`: rounds over services and on Dask, by number of silos (`compare`); `splits`: their CPU time by part.
+
+    `many`: a round over `MANY` light silos at one relay, which `PLAYERS` processes play.
+    """
+    from benchmarks.services_split import services_split
+
+    # A pause of minutes would let calls of suspended parties end, so that a turn would begin with new connections.
+    tables = [compare(silos, cycles, block, folder / "rounds", "", SERVICE_VARIANTS) for silos in SIZES]
+    splits = [services_split(silos, block, folder / f"split-{silos}") for silos in SIZES]
+    return {"tables": tables, "splits": splits, "many": services_split(MANY, MANY_ROUNDS, folder / "many", PLAYERS)}
+
+
+def show_services(console: Console, result: dict[str, Any]) -> None:
+    """Prints the rounds beside those on Dask, the CPU time by process and part, and the round over many silos."""
+    for table in result["tables"]:
+        shown = Table(title=f"ms per round, {table['silos']} silos, guarded durable ledgers")
+        for column in ("variant", "median", "p90", "more", "quartiles", "MB"):
+            shown.add_column(column, justify="left" if column == "variant" else "right")
+        for name, row in table["variants"].items():
+            more = ["", ""]
+            if "extra_ms" in row:
+                middle, low, high = row["extra_ms"]
+                more = [f"{middle:.1f}", f"{low:.1f} .. {high:.1f}"]
+            shown.add_row(name, f"{row['median_ms']:.1f}", f"{row['p90_ms']:.1f}", *more, f"{row['memory_mb']:.0f}")
+        console.print(shown)
+    many = result["many"]
+    runs = [*result["splits"], many]
+    split = Table(title="CPU ms per round, by process and part (sampled; all silos together)")
+    split.add_column("process: part")
+    for run in runs:
+        split.add_column(f"{run['silos']} silos", justify="right")
+    by_part: list[dict[tuple[str, str], float]] = [{(row[0], row[1]): row[2] for row in run["parts"]} for run in runs]
+    for process in ("driver", "relay", "silo"):
+        split.add_row(f"{process}, all", *(f"{run['cpu_ms'][process]:.1f}" for run in runs))
+        parts = {key[1]: ms for key, ms in by_part[-1].items() if key[0] == process}
+        for part in sorted(parts, key=lambda each: -parts[each])[:SHOWN]:
+            split.add_row(f"  {part}", *(f"{found.get((process, part), 0.0):.2f}" for found in by_part))
+        split.add_section()
+    split.add_row("wall clock, median", *(f"{run['wall_median_ms']:.1f}" for run in runs))
+    console.print(split)
+    console.print(
+        f"{many['silos']} light silos, played by {PLAYERS} processes, at one relay: {many['wall_median_ms'] / 1e3:.2f} "
+        f"s a round; memory of the relay {many['relay_mb']:.0f} MB, of the driver {many['driver_mb']:.0f} MB"
+    )

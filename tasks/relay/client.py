@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic_core import from_json
@@ -21,10 +21,8 @@ from fedcore.identity.keys import Identity
 from fedcore.relay.acknowledgements import acknowledgement
 from fedcore.relay.relay import Seen
 from fedcore.relay.sessions import CHALLENGE_BYTES, UNKNOWN, claim
-from tasks.outgoing import OCTETS, client_of
+from tasks.relay.line import Line
 
-KEY = "relay"
-"""Key, in an invitation and a config, that names a relay."""
 SESSION = "fedcore-session"
 """Header with the token of a session."""
 EXPECTED = "fedcore-expected"
@@ -35,8 +33,6 @@ MOST_ENVELOPES, LARGEST_SIZES = 2**12, 2**16
 MOST_TAKEN = 2**9
 PORTION = 2**24
 """Bytes of the envelopes of one call, unless the first is longer."""
-SILENT = "silent"
-"""Code of the error about a relay that does not answer."""
 FIRST, LONGEST = 0.5, 60.0
 """Seconds of the first pause after a failure, and of the longest."""
 
@@ -112,6 +108,7 @@ class RelayClient:
     def __init__(self, address: str, federation: str, name: str, identity: Identity) -> None:
         self.address = address
         self._federation, self._name, self._identity = federation, name, identity
+        self._line = Line(address)
         self._token: str | None = None
         self._taken: list[bytes] = []
 
@@ -205,33 +202,13 @@ class RelayClient:
         return token.decode()
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
-        import httpx
-
-        try:
-            with client_of(self.address, KEY).stream(
-                "POST",
-                f"/{path}",
-                content=body,
-                headers={"Content-Type": OCTETS, "Accept-Encoding": "identity", **headers},
-            ) as answer:
-                most = MOST if path == "collect" else MOST_TOLD
-                data = self._read(answer, most if answer.status_code == 200 else MOST_REFUSED)
-        except httpx.HTTPError as error:
-            raise RelayError(SILENT, f"none answers at {self.address} ({type(error).__name__})") from None
-        if answer.status_code in (200, 204):
+        bound = MOST if path == "collect" else MOST_TOLD
+        status, data = self._line.post(path, body, headers, {200: bound, 204: bound}, MOST_REFUSED)
+        if status in (200, 204):
             return data
         try:
             values = from_json(data)
             code, sentence = _REFUSAL.validate_python((values["code"], values["sentence"]))
         except (ValueError, KeyError, TypeError):
-            raise RelayError("answer", f"{self.address} answered with status {answer.status_code}") from None
+            raise RelayError("answer", f"{self.address} answered with status {status}") from None
         raise RelayError(code, f"{self.address}: {sentence}")
-
-    def _read(self, answer: Any, most: int) -> bytes:
-        parts, size = [], 0
-        for part in answer.iter_raw():
-            size += len(part)
-            if size > most:
-                raise RelayError("answer", f"{self.address} sends more than {most} bytes at once")
-            parts.append(part)
-        return b"".join(parts)

@@ -54,7 +54,10 @@ FACTOR = float(os.environ.get("FEDCORE_CUT_FACTOR", "0.1"))
 
 @dataclass
 class Course:
-    """A sweep's federation and its disturbances. `gaps`: seconds without a new answer, cuts left out, and disturbances."""
+    """A sweep's federation and its disturbances. `gaps`: seconds without a new answer, and the disturbances.
+
+    Cuts do not count as seconds without an answer.
+    """
 
     heart: Heart
     network: CutNetwork

@@ -1,0 +1,141 @@
+"""A party's line to a relay: one HTTP connection that stays open, with bounded answers.
+
+It is the standard library's client, since a round's calls are many and small: they take a third of the time that they
+take with httpx. Where the environment names a proxy, calls go through httpx (`tasks.outgoing`), which knows how.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from fedcore.errors import RelayError
+from tasks.outgoing import CONNECT, OCTETS, OWN, SLOW, client_of
+from tasks.proxies import unusable_proxy
+
+KEY = "relay"
+"""Key, in an invitation and a config, that names a relay."""
+SILENT = "silent"
+"""Code of the error about a relay that does not answer."""
+_OWN_HEADERS = {"Content-Type": OCTETS, "Accept-Encoding": "identity"}
+_GONE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
+
+
+class Said(NamedTuple):
+    """A relay's answer: status, and content."""
+
+    status: int
+    data: bytes
+
+
+class Line:
+    """Calls of an address from one thread at a time."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._parts = address, urlsplit(address)
+        self._open: http.client.HTTPConnection | None = None
+        self._proxied = _is_proxied(address)
+
+    def post(self, path: str, body: bytes, headers: dict[str, str], most: Mapping[int, int], other: int) -> Said:
+        """The answer to a POST. `most`: bytes of the answers with these statuses; `other`: of all others.
+
+        Raises RelayError if none comes, or a longer one.
+        """
+        if self._proxied:
+            return self._by_proxy(path, body, headers, most, other)
+        fresh = self._open is None
+        for attempt in range(2):
+            try:
+                return self._posted(path, body, headers, most, other)
+            except _GONE as error:
+                self.close()
+                # A connection that stayed open may have been ended meanwhile; the calls may be repeated.
+                if fresh or attempt:
+                    raise RelayError(SILENT, self._silent(error)) from None
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                raise RelayError(SILENT, self._silent(error)) from None
+            except BaseException:
+                self.close()  # between two steps of a call
+                raise
+        raise RuntimeError("unreachable")
+
+    def close(self) -> None:
+        """Ends the connection; the next call opens another."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", None) is not None:
+            self.close()
+
+    def _silent(self, error: Exception) -> str:
+        return f"none answers at {self._address} ({type(error).__name__})"
+
+    def _posted(self, path: str, body: bytes, headers: dict[str, str], most: Mapping[int, int], other: int) -> Said:
+        if self._open is None:
+            self._open = self._connected()
+        self._open.request("POST", f"{self._parts.path.rstrip('/')}/{path}", body, _OWN_HEADERS | headers)
+        answer = self._open.getresponse()
+        bound = most.get(answer.status, other)
+        data = answer.read(bound + 1)
+        if len(data) > bound:
+            self.close()
+            raise self._too_long(bound)
+        if answer.length:
+            raise http.client.IncompleteRead(data, answer.length)
+        answer.close()
+        return Said(answer.status, data)
+
+    def _by_proxy(self, path: str, body: bytes, headers: dict[str, str], most: Mapping[int, int], other: int) -> Said:
+        import httpx
+
+        try:
+            sent = client_of(self._address, KEY).stream(
+                "POST", f"/{path}", content=body, headers=_OWN_HEADERS | headers
+            )
+            with sent as answer:
+                bound = most.get(answer.status_code, other)
+                parts, size = [], 0
+                for part in answer.iter_raw():
+                    size += len(part)
+                    if size > bound:
+                        raise self._too_long(bound)
+                    parts.append(part)
+        except httpx.HTTPError as error:
+            raise RelayError(SILENT, self._silent(error)) from None
+        return Said(answer.status_code, b"".join(parts))
+
+    def _too_long(self, bound: int) -> RelayError:
+        return RelayError("answer", f"{self._address} sends more than {bound} bytes at once")
+
+    def _connected(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        found: http.client.HTTPConnection
+        if self._parts.scheme == "https":
+            found = http.client.HTTPSConnection(host, port, timeout=CONNECT, context=_known())
+        else:
+            found = http.client.HTTPConnection(host, port, timeout=CONNECT)
+        found.connect()
+        found.sock.settimeout(SLOW)
+        return found
+
+
+def _is_proxied(address: str) -> bool:
+    """True if the environment names a proxy for this address, be it an unusable one."""
+    parts = urlsplit(address)
+    if parts.hostname in OWN or (parts.hostname and proxy_bypass(parts.hostname)):
+        return False
+    return unusable_proxy(address) is not None or bool(getproxies().keys() & {parts.scheme, "all"})
+
+
+@cache
+def _known() -> ssl.SSLContext:
+    """The machine's own certificates, and those of SSL_CERT_FILE: an institution may have its own authority."""
+    return ssl.create_default_context()

@@ -1,0 +1,141 @@
+"""A party's HTTP connection: it stays open, survives its end, reads within bounds, and obeys a proxy that is set."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fedcore.errors import RelayError
+from tasks import outgoing
+from tasks.relay.line import SILENT, Line
+
+MOST, OTHER = {200: 10}, 5
+
+
+class Server:
+    """Answers each call with the next of `answers`; None ends the connection in its place."""
+
+    def __init__(self, answers: list[bytes | None]) -> None:
+        self.answers, self.calls, self.connections = answers, [], 0
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while self.answers:
+                connection, _ = self._socket.accept()
+                self.connections += 1
+                with connection:
+                    self._speak(connection)
+
+    def _speak(self, connection: socket.socket) -> None:
+        while self.answers:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                if not (data := connection.recv(2**16)):
+                    return
+                head += data
+            start, _, body = head.partition(b"\r\n\r\n")
+            length = next(
+                int(line.split(b":")[1]) for line in start.split(b"\r\n") if line.lower().startswith(b"content-l")
+            )
+            while len(body) < length:
+                body += connection.recv(2**16)
+            self.calls.append((start.split(b" ")[1].decode(), body))
+            answer = self.answers.pop(0)
+            if answer is None:
+                return
+            connection.sendall(answer)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+
+@contextlib.contextmanager
+def served(*answers: bytes | None) -> Iterator[tuple[Server, Line]]:
+    server = Server(list(answers))
+    line = Line(server.address)
+    try:
+        yield server, line
+    finally:
+        line.close()
+        server.close()
+
+
+def said(status: int, body: bytes, length: int | None = None) -> bytes:
+    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body) if length is None else length) + body
+
+
+def post(line: Line, body: bytes = b"question") -> tuple[int, bytes]:
+    return tuple(line.post("collect", body, {"fedcore-session": "a"}, MOST, OTHER))
+
+
+def test_calls_share_a_connection():
+    with served(said(200, b"one"), said(409, b"two")) as (server, line):
+        assert post(line) == (200, b"one") and post(line) == (409, b"two")
+        assert server.connections == 1 and server.calls == [("/collect", b"question")] * 2
+
+
+def test_a_call_is_repeated_once_if_the_kept_connection_has_ended():
+    with served(said(200, b"one"), None, said(200, b"two")) as (server, line):
+        assert post(line) == (200, b"one") and post(line) == (200, b"two")
+        assert server.connections == 2 and len(server.calls) == 3
+    with served(None, said(200, b"two")) as (server, line), pytest.raises(RelayError) as found:
+        post(line)
+    assert found.value.code == SILENT
+
+
+@pytest.mark.parametrize("answer", [said(200, b"x" * 11), said(500, b"x" * 6)])
+def test_a_longer_answer_is_refused(answer):
+    with served(answer) as (_, line), pytest.raises(RelayError, match="bytes at once"):
+        post(line)
+
+
+@pytest.mark.parametrize(
+    "answer", [said(200, b"abc", 9), b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 X\r\n" + b"a: b\r\n" * 200]
+)
+def test_a_cut_answer_and_other_protocols_are_none(answer):
+    server = Server([answer])
+    line = Line(server.address)
+    threading.Timer(0.3, server.close).start()
+    try:
+        with pytest.raises(RelayError) as found:
+            post(line)
+        assert found.value.code == SILENT
+    finally:
+        line.close()
+
+
+def test_no_listener_is_silent():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(RelayError) as found:
+        post(Line(f"http://127.0.0.1:{port}"))
+    assert found.value.code == SILENT
+
+
+def test_a_proxy_of_the_environment_gets_the_calls(monkeypatch):
+    outgoing.client_of.cache_clear()
+    server = Server([said(200, b"one"), said(200, b"x" * 11)])
+    monkeypatch.setenv("http_proxy", server.address)
+    line = Line("http://relay.example")
+    try:
+        assert post(line) == (200, b"one")
+        assert server.calls == [("http://relay.example/collect", b"question")]
+        with pytest.raises(RelayError, match="bytes at once"):
+            post(line)
+        monkeypatch.setenv("no_proxy", "relay.example")
+        assert not Line("http://relay.example")._proxied
+    finally:
+        outgoing.client_of("http://relay.example", "relay").close()
+        outgoing.client_of.cache_clear()
+        server.close()
