@@ -86,7 +86,6 @@ def services(cycles: int, block: int, folder: Path) -> dict[str, Any]:
     """
     from benchmarks.services_split import services_split
 
-    # A pause of minutes would let calls of suspended parties end, so that a turn would begin with new connections.
     tables = [compare(silos, cycles, block, folder / "rounds", "", SERVICE_VARIANTS) for silos in SIZES]
     splits = [services_split(silos, block, folder / f"split-{silos}") for silos in SIZES]
     return {"tables": tables, "splits": splits, "many": services_split(MANY, MANY_ROUNDS, folder / "many", PLAYERS)}
