@@ -89,6 +89,58 @@ def test_a_poll_that_waits_is_answered_when_an_envelope_comes(address):
     receiver.taken([data])
 
 
+def test_one_call_leaves_an_answer_acknowledges_its_question_and_waits_for_the_next(address):
+    sender, receiver = client(address, COORDINATOR), client(address, "zurich")
+    question = envelope(COORDINATOR, "zurich", 1, run="one call")
+    answer = envelope("zurich", COORDINATOR, 1, run="one call")
+    following = envelope(COORDINATOR, "zurich", 2, run="one call")
+    before = sender.seen()["zurich"].waiting
+    sender.deposit(question)
+    assert receiver.collect("one call") == [question]
+    threading.Timer(0.3, client(address, COORDINATOR).deposit, [following]).start()
+    assert receiver.exchange([answer], [question], run="one call") == [following]
+    assert sender.collect("one call") == [answer]
+    receiver.taken([following])
+    receiver.flush()
+    assert sender.seen()["zurich"].waiting == before
+    # An answer that is refused acknowledges nothing.
+    sender.deposit(envelope(COORDINATOR, "zurich", 3, run="one call"))
+    (kept,) = receiver.collect("one call")
+    with pytest.raises(RelayError) as found:
+        receiver.exchange([envelope("zurich", COORDINATOR, 1, b"other", run="one call")], [kept], run="one call")
+    assert found.value.code == "old" and sender.seen()["zurich"].waiting == before + 1
+    receiver.taken([kept])
+    receiver.flush()
+    sender.taken([answer])
+    sender.flush()
+
+
+def test_a_call_that_expects_several_envelopes_gets_them_at_once(address):
+    receiver = client(address, COORDINATOR)
+    answers = [envelope(name, COORDINATOR, 1, run="several") for name in ("cleveland", "zurich")]
+    found: list[list[bytes]] = []
+
+    def gather(expected: int) -> None:
+        while sum(map(len, found)) < 2:
+            found.append(receiver.exchange([], run="several", expected=expected))
+            receiver.taken(found[-1])
+
+    waiting = threading.Thread(target=gather, args=(2,))
+    waiting.start()
+    time.sleep(0.5)
+    for name, each in zip(("cleveland", "zurich"), answers, strict=True):
+        client(address, name).deposit(each)
+    waiting.join(HANGS)
+    assert sorted(each for part in found for each in part) == sorted(answers)
+    # Whoever expects more than comes gets what is there, after a moment.
+    more = envelope("cleveland", COORDINATOR, 2, run="several")
+    threading.Timer(0.3, client(address, "cleveland").deposit, [more]).start()
+    began = time.monotonic()
+    assert receiver.exchange([], run="several", expected=2) == [more] and time.monotonic() - began < 20.0
+    receiver.taken([more])
+    receiver.flush()
+
+
 def test_who_is_no_party_gets_and_leaves_nothing(address):
     for name, identity in (("zurich", STRANGER), ("geneva", STRANGER)):
         with pytest.raises(RelayError) as found:
