@@ -23,6 +23,7 @@ from benchmarks.variants import LOG, serve_variant
 SETTLE = 0.3
 """Seconds of pause around a block, in which threads and servers finish their pending work."""
 
+QUANTILES = {"p10": 0.1, "median": 0.5, "p90": 0.9}
 RATIOS = {
     "in-process": "floor",
     "bare actors": "floor",
@@ -94,7 +95,7 @@ def compare(
                     series[name].blocks.append(times)
     table = {}
     for name, mine in series.items():
-        row: dict[str, Any] = {"median_ms": mine.quantile(0.5) * 1e3, "p90_ms": mine.quantile(0.9) * 1e3}
+        row: dict[str, Any] = {f"{key}_ms": mine.quantile(q) * 1e3 for key, q in QUANTILES.items()}
         row["memory_mb"] = mine.memory / 2**20
         base = RATIOS.get(name)
         if base in series:

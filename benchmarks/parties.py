@@ -23,6 +23,7 @@ from fedcore.data.federations.joined import CARDS, cards_in
 from fedcore.data.silo_file import SiloSource
 from fedcore.home import Home
 from fedcore.process.import_path import safe_environment
+from fedcore.process.open_files import make_room
 from fedcore.remote.membership import Membership
 from fedcore.silo.policies.policy_file import DEFAULT
 from fedcore.silo.policies.policy_in_force import utc_now
@@ -33,6 +34,8 @@ from tasks.relay.federation import Federation
 NAME, INVITATION, LABEL, REACH = "bench", "bench.invitation", "y", 4.0
 COLUMNS = {f"x{index:02d}": {"range": [-REACH, REACH]} for index in range(FEATURES)}
 LOG, COMMAND = "parties.log", ("-m", "flows.commands.entry")
+HELD = 2
+"""Files that registering a silo holds open until all are registered, at most."""
 READY = 60.0
 """Seconds within which a relay listens."""
 
@@ -157,6 +160,7 @@ class Parties:
                 schema = {"features": COLUMNS, "label": LABEL, "classes": [0, 1], "bias": False}
                 found.append((Membership.new(home, name, self.folder / INVITATION, data, yaml_text(schema)), home))
             sources = [each.source(home) for each, home in found]
+            make_room(len(sources) * HELD)
             register_silos(sources, home.ledger_folders, True, lambda silo, version: False, utc_now)
             return [(each.name, each.card(home).text(each.identity)) for each, home in found]
 

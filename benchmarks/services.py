@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import workload
-from benchmarks.interleaving import compare
+from benchmarks.interleaving import QUANTILES, compare
 from benchmarks.parties import COLUMNS, LABEL, NAME, Parties
 from benchmarks.variants import Serve, serve_rounds
 from fedcore.algorithms import Mbsgd
@@ -95,14 +95,14 @@ def show_services(console: Console, result: dict[str, Any]) -> None:
     """Prints the rounds beside those on Dask, the CPU time by process and part, and the round over many silos."""
     for table in result["tables"]:
         shown = Table(title=f"ms per round, {table['silos']} silos, guarded durable ledgers")
-        for column in ("variant", "median", "p90", "more", "quartiles", "MB"):
+        for column in ("variant", "p10", "median", "p90", "more", "quartiles", "MB"):
             shown.add_column(column, justify="left" if column == "variant" else "right")
         for name, row in table["variants"].items():
             more = ["", ""]
             if "extra_ms" in row:
                 middle, low, high = row["extra_ms"]
                 more = [f"{middle:.1f}", f"{low:.1f} .. {high:.1f}"]
-            shown.add_row(name, f"{row['median_ms']:.1f}", f"{row['p90_ms']:.1f}", *more, f"{row['memory_mb']:.0f}")
+            shown.add_row(name, *(f"{row[f'{key}_ms']:.1f}" for key in QUANTILES), *more, f"{row['memory_mb']:.0f}")
         console.print(shown)
     many = result["many"]
     runs = [*result["splits"], many]
