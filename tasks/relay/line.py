@@ -1,7 +1,7 @@
 """A party's line to a relay: one HTTP connection that stays open, with bounded answers.
 
-It is the standard library's client, since a round's calls are many and small: they take a third of the time that they
-take with httpx. Where the environment names a proxy, calls go through httpx (`tasks.outgoing`), which knows how.
+It is the standard library's client: a round's calls are many and small, and take a third of httpx's time. Calls by way of
+a proxy go through httpx (`tasks.outgoing`), which knows the environment's variables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import http.client
 import ssl
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -22,8 +22,35 @@ KEY = "relay"
 """Key, in an invitation and a config, that names a relay."""
 SILENT = "silent"
 """Code of the error about a relay that does not answer."""
+LONGEST_LINES = 2**20
 _OWN_HEADERS = {"Content-Type": OCTETS, "Accept-Encoding": "identity"}
 _GONE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
+
+
+class _Lines:
+    """The reader of an answer, with a bound on its lines together: status, headers, sizes of chunks, trailers.
+
+    Without it, a relay that never ends them would occupy its caller for ever.
+    """
+
+    def __init__(self, reader: Any) -> None:
+        self._reader, self._left = reader, LONGEST_LINES
+
+    def readline(self, limit: int = -1) -> bytes:
+        line = bytes(self._reader.readline(limit))
+        self._left -= len(line)
+        if self._left < 0:
+            raise http.client.HTTPException(f"more than {LONGEST_LINES} bytes of lines")
+        return line
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.fp: Any = _Lines(self.fp)
 
 
 class Said(NamedTuple):
@@ -122,6 +149,7 @@ class Line:
             found = http.client.HTTPSConnection(host, port, timeout=CONNECT, context=_known())
         else:
             found = http.client.HTTPConnection(host, port, timeout=CONNECT)
+        found.response_class = _Response
         found.connect()
         found.sock.settimeout(SLOW)
         return found

@@ -115,6 +115,29 @@ def test_a_cut_answer_and_other_protocols_are_none(answer):
         line.close()
 
 
+@pytest.mark.parametrize(
+    "endless",
+    [
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 50_000,
+        b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 200_000,
+        b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0000000000000000001\r\nx\r\n" * 50_000,
+    ],
+    ids=["continues", "trailers", "chunks"],
+)
+def test_lines_without_end_are_no_answer(endless):
+    with served(endless) as (_, line), pytest.raises(RelayError) as found:
+        line.post("collect", b"question", {}, {200: 2**20}, OTHER)
+    assert found.value.code == SILENT
+
+
+def test_an_answer_in_chunks_is_read_within_its_bound():
+    chunked = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+    with served(chunked, chunked.replace(b"3\r\ntwo", b"8\r\ntwotwotw")) as (server, line):
+        assert post(line) == (200, b"onetwo")
+        with pytest.raises(RelayError, match="bytes at once"):
+            post(line)
+
+
 def test_no_listener_is_silent():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
