@@ -1,7 +1,7 @@
 """A party's line to a relay: one HTTP connection that stays open, with bounded answers.
 
-It is the standard library's client: a round's calls are many and small, and take a third of httpx's time. Calls by way of
-a proxy go through httpx (`tasks.outgoing`), which knows the environment's variables.
+It is the standard library's client: a round's calls are many and small, and take a third of httpx's time. Calls by way
+of a proxy go through httpx (`tasks.outgoing`), which knows the environment's variables.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def test_lines_without_end_are_no_answer(endless):
 
 def test_an_answer_in_chunks_is_read_within_its_bound():
     chunked = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
-    with served(chunked, chunked.replace(b"3\r\ntwo", b"8\r\ntwotwotw")) as (server, line):
+    with served(chunked, chunked.replace(b"3\r\ntwo", b"8\r\ntwotwotw")) as (_, line):
         assert post(line) == (200, b"onetwo")
         with pytest.raises(RelayError, match="bytes at once"):
             post(line)
