@@ -75,7 +75,7 @@ def federated(experiment: Experiment, home: Home, lease: int, say: Callable[[str
 
 
 def _skip(experiment: Experiment) -> Skip | None:
-    """How silos that are away may be skipped; None: they are waited for. Raises InputError.
+    """Leave to skip silos that are away; None: they are waited for. Raises InputError.
 
     A method may skip them if it has a plan for as few silos in a round.
     """

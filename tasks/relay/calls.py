@@ -58,8 +58,8 @@ class Post(Protocol):
 class _Waiting:
     """Calls to a silo that has not answered: the last one in the list, then the one before it.
 
-    `numbers`: of the last call's envelopes, with their digests. `again`: when another one is sent. `why`: what the silo
-    waits for itself, as it says.
+    `numbers`: of the last call's envelopes, with their digests. `again`: when another one is sent. `why`: the silo's own
+    reason to wait.
     """
 
     calls: list[Call]
@@ -176,7 +176,7 @@ class RemoteCalls:
         time.sleep(min(backoff.next(), left if left > 0.0 else math.inf))
 
     def leave(self, calls: Mapping[str, Call]) -> None:
-        """Leaves calls whose answers nobody waits for. Raises RelayError."""
+        """Leaves calls, and waits for no answer. Raises RelayError."""
         self._send({name: _Waiting([call]) for name, call in calls.items()})
 
     def _send(self, waiting: Mapping[str, _Waiting]) -> None:

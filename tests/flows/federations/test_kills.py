@@ -45,7 +45,7 @@ variants:
 """
 CELLS = 4
 VICTIMS = {"driver": 30, "relay": 20, "silo": 28, "Prefect": 12, "cut of 60 s": 7, "cut of 600 s": 3}
-"""What is killed or cut, with its weight."""
+"""Victims of kills and cuts, each with its weight."""
 DEADLINE = (AGAIN + LONGEST) * SLOWNESS
 """Seconds within which a lost envelope is sent again, and within which a party that lost the relay comes back."""
 STUCK = 2 * DEADLINE
