@@ -58,8 +58,8 @@ class Post(Protocol):
 class _Waiting:
     """Calls to a silo that has not answered: the last one in the list, then the one before it.
 
-    `numbers`: of the last call's envelopes, with their digests. `again`: when another one is sent. `why`: the silo's own
-    reason to wait.
+    `numbers`: of the last call's envelopes, with their digests. `again`: when another one is sent. `why`: the silo's
+    own reason to wait.
     """
 
     calls: list[Call]
