@@ -38,7 +38,7 @@ def services_split(silos: int, rounds: int, folder: Path, players: int | None = 
     own = {"PYTHONPATH": os.pathsep.join(paths), "FEDCORE_BENCH_SAMPLES": str(samples), "FEDCORE_BENCH_PARTIES": "1"}
     before = {key: os.environ.get(key) for key in own}
     records = RECORDS if players is None else LIGHT
-    parties = Parties.made(folder / "home", silos, together=players is not None, records=records)
+    parties = Parties.made(folder / "home", silos, together=False, records=records)
     os.environ.update(own)
     try:
         running = parties.services() if players is None else parties.players(players)
