@@ -12,10 +12,13 @@ unexport PYTHONDONTWRITEBYTECODE
 BESIDE := -n 3 --dist loadfile --no-loadscope-reorder
 TYPES := $(BIN)/lint-imports & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports && exit $$types
 
-.PHONY: run test quick slow hours style check docs faults bench up down clean
+.PHONY: run demo test quick slow hours style check docs faults bench up down clean
 
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/hospitals.yaml
+
+demo: .venv/installed ## relay, driver and four hospitals apart on this machine; with sudo as users and on networks of their own
+	$(BIN)/python -m studies.federation_demo
 
 test: style ## style, then the tests, three files at a time, with types and imports beside them
 	@($(TYPES)) > .venv/types.log 2>&1 & types=$$!; $(BIN)/python -m pytest $(BESIDE); tests=$$?; \

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from functools import cache
+from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,3 +46,29 @@ def client_of(address: str, key: str) -> Any:
     # Kept cookies would grow with every answer of a hostile service or proxy, and come back in every request.
     none = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     return httpx.Client(base_url=address, timeout=timeout, trust_env=not direct, verify=known, cookies=none)
+
+
+def fault(error: Exception) -> str:
+    """Words for an error of a call that got no answer: a refused certificate, a proxy's refusal, or its type."""
+    import httpx
+
+    for each in _causes(error):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"its certificate is refused: {each.verify_message}; SSL_CERT_FILE names an authority of your own"
+    if isinstance(error, httpx.ProxyError):
+        return f"the proxy on the way: {str(error)[:80]}"
+    return type(error).__name__
+
+
+def status(number: int) -> str:
+    """An HTTP status with its name: "502 (Bad Gateway)"."""
+    try:
+        return f"{number} ({HTTPStatus(number).phrase})"
+    except ValueError:
+        return str(number)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -6,6 +6,8 @@ import contextlib
 import datetime
 import socket
 import ssl
+from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
@@ -39,8 +41,8 @@ def spoken(door: tuple[str, int], sent: bytes, context: ssl.SSLContext | None = 
             return b""
 
 
-def issued(folder: Path, name: str, authority: Path | None, days: int = 1) -> Path:
-    """A key and a certificate NAME.pem, signed by an authority (itself if none), without our code."""
+def issued(folder: Path, name: str, authority: Path | None, days: int = 1, hosts: Sequence[str] = ()) -> Path:
+    """A key and a certificate NAME.pem for `hosts`, signed by an authority (itself if none), without our code."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     signer, issuer = key, subject
@@ -48,6 +50,8 @@ def issued(folder: Path, name: str, authority: Path | None, days: int = 1) -> Pa
         signer = serialization.load_pem_private_key(authority.with_suffix(".key").read_bytes(), None)
         issuer = x509.load_pem_x509_certificate(authority.read_bytes()).subject
     now = datetime.datetime.now(datetime.UTC)
+    ours = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    theirs = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     made = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -57,14 +61,40 @@ def issued(folder: Path, name: str, authority: Path | None, days: int = 1) -> Pa
         .not_valid_before(now - datetime.timedelta(days=9))
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
-        .sign(signer, hashes.SHA256())
+        .add_extension(ours, critical=False)
+        .add_extension(theirs, critical=False)
     )
+    if hosts:
+        made = made.add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
+    if authority is None:
+        made = made.add_extension(_SIGNS, critical=True)
     path = folder / f"{name}.pem"
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    path.write_bytes(made.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     path.with_suffix(".key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
     path.with_suffix(".key").chmod(0o600)
     return path
+
+
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""Python 3.13 takes an authority only if its certificate names its uses."""
+
+
+def _general(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def stranger(own: Path | None = None) -> ssl.SSLContext:

@@ -204,6 +204,16 @@ def check_federation(data: DataConfig, privacy: PrivacyConfig, backend: str, rel
         )
 
 
+def check_shared(privacy: PrivacyConfig, address: str | None) -> None:
+    """Raises ValueError for guarded silos on a Dask cluster that others may use."""
+    if privacy.noise == "guarded" and address is not None:
+        raise ValueError(
+            f"cluster.address = {address}: whoever reaches a shared scheduler runs code where records are, so guarded "
+            "silos answer on this machine (leave cluster.address out) or by services of their own (data.source = "
+            "federation)"
+        )
+
+
 def check_absent(
     data: DataConfig, privacy: PrivacyConfig, participation: ParticipationConfig, evaluation: EvaluationConfig | None
 ) -> None:

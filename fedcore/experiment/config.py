@@ -31,6 +31,7 @@ from fedcore.experiment.compatibility import (
     check_loss,
     check_network,
     check_noise,
+    check_shared,
     check_shuffled,
 )
 from fedcore.hyperparameters import Count, Real, Section, Seed
@@ -297,6 +298,7 @@ class ExperimentConfig(Section):
 
     @model_validator(mode="after")
     def _absence_fits(self) -> ExperimentConfig:
+        check_shared(self.privacy, self.cluster.address)
         check_absent(self.data, self.privacy, self.participation, self.evaluation)
         return self
 

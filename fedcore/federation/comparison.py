@@ -17,7 +17,7 @@ def compare(
     """Checks each ledger: as many releases as received, and an epsilon within the plan's. Raises SiloError otherwise.
 
     `received`: number of releases by silo. `asked`: number of questions, where silos were skipped: a skipped silo may
-    have released an answer that nobody counted.
+    have released an answer that was not counted.
     """
     # The PLD accountant for subsampled Gaussians errs upwards by at most 0.2 %, differently for each number of answers.
     slack = 1e-9 if all(kind.rate == 1 for phase in plan.phases for kind in phase.kinds) else 3e-3

@@ -3,12 +3,18 @@
 A number is the microseconds since 1970, or the last number and one if that is larger. So it needs no counter on disk at
 the sender, and one that was taken long ago is never taken again. An envelope counts as taken when it is answered. If
 the receiver dies before, the carrier hands out the same envelope again; it alone is taken a second time.
+
+A sender names runs as it likes, so a receiver keeps the numbers of its `MOST_RUNS` newest runs, and a floor. Each
+number that was ever taken is refused. It is at most the newest of its run, whose row is there or was dropped. With the
+row, only larger numbers are taken. A row is dropped in the transaction that raises the floor to its number or above,
+and floors never fall. Without the row, only numbers above the floor are taken.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +24,17 @@ from fedcore.process.private_files import make_private
 
 MOST_AHEAD = timedelta(days=1)
 """Bound on a number's lead over the receiver's clock: a sender with a wrong clock blocks itself for no longer."""
+MOST_RUNS = 2**12
+"""Runs of a sender whose newest numbers are kept one by one."""
 _MICROSECONDS = 10**6
+_SCHEMA = """
+BEGIN;
+CREATE TABLE IF NOT EXISTS newest (sender TEXT NOT NULL, run TEXT NOT NULL, sequence INTEGER NOT NULL,
+    digest BLOB NOT NULL, answered INTEGER NOT NULL, PRIMARY KEY (sender, run)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_sequence ON newest (sender, sequence);
+CREATE TABLE IF NOT EXISTS floors (sender TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID;
+COMMIT;
+"""
 
 
 class Numbers:
@@ -46,11 +62,7 @@ class Sequences:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS newest (sender TEXT NOT NULL, run TEXT NOT NULL, "
-                "sequence INTEGER NOT NULL, digest BLOB NOT NULL, answered INTEGER NOT NULL, "
-                "PRIMARY KEY (sender, run)) WITHOUT ROWID"
-            )
+            self._db.executescript(_SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"{path}: the numbers of received envelopes cannot be kept ({error})") from None
 
@@ -64,28 +76,69 @@ class Sequences:
             raise ValueError(
                 f"an envelope of {heading.sender} is from more than a day ahead of this clock; set the clocks right"
             )
-        values = (heading.sender, heading.run, heading.sequence, digest)
-        taken = self._changed(
-            "INSERT INTO newest VALUES (?, ?, ?, ?, 0) ON CONFLICT (sender, run) DO UPDATE "
-            "SET sequence = excluded.sequence, digest = excluded.digest, answered = 0 "
-            "WHERE excluded.sequence > newest.sequence OR (excluded.sequence = newest.sequence "
-            "AND excluded.digest = newest.digest AND newest.answered = 0)",
-            *values,
-        )
-        if taken != 1:
+        try:
+            with self._transaction():
+                taken = self._taken(heading, digest)
+        except sqlite3.Error as error:
+            raise self._lost(error) from None
+        if not taken:
             about = f" about run {heading.run}" if heading.run else ""
             raise ValueError(f"an envelope of {heading.sender}{about} came before, or before one that was sent earlier")
 
     def answered(self, heading: Heading) -> None:
         """Notes that the envelope's answer is on its way: it is never taken again. Raises InputError."""
         sql = "UPDATE newest SET answered = 1 WHERE sender = ? AND run = ? AND sequence = ?"
-        self._changed(sql, heading.sender, heading.run, heading.sequence)
-
-    def _changed(self, sql: str, *values: str | int | bytes) -> int:
         try:
-            return self._db.execute(sql, values).rowcount
+            self._db.execute(sql, (heading.sender, heading.run, heading.sequence))
         except sqlite3.Error as error:
-            raise InputError(f"{self.path}: the numbers of received envelopes cannot be kept ({error})") from None
+            raise self._lost(error) from None
+
+    def _taken(self, heading: Heading, digest: bytes) -> bool:
+        """Takes a number, if it may be taken; False otherwise."""
+        sender, run, sequence = heading.sender, heading.run, heading.sequence
+        known = "SELECT sequence, digest, answered FROM newest WHERE sender = ? AND run = ?"
+        found = self._db.execute(known, (sender, run)).fetchone()
+        if found is not None:
+            newest, its_digest, answered = found
+            again = sequence == newest and digest == bytes(its_digest) and not answered
+            if sequence <= newest:
+                return again
+            update = "UPDATE newest SET sequence = ?, digest = ?, answered = 0 WHERE sender = ? AND run = ?"
+            self._db.execute(update, (sequence, digest, sender, run))
+            return True
+        if sequence <= self._floor(sender):
+            return False
+        self._db.execute("INSERT INTO newest VALUES (?, ?, ?, ?, 0)", (sender, run, sequence, digest))
+        self._drop_oldest(sender)
+        return True
+
+    def _floor(self, sender: str) -> int:
+        found = self._db.execute("SELECT sequence FROM floors WHERE sender = ?", (sender,)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def _drop_oldest(self, sender: str) -> None:
+        """Drops the rows beyond `MOST_RUNS` with the smallest numbers, and raises the floor to the largest of them."""
+        beyond = "SELECT sequence FROM newest WHERE sender = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?"
+        found = self._db.execute(beyond, (sender, MOST_RUNS)).fetchone()
+        if found is None:
+            return
+        floor = max(int(found[0]), self._floor(sender))
+        self._db.execute("INSERT OR REPLACE INTO floors VALUES (?, ?)", (sender, floor))
+        self._db.execute("DELETE FROM newest WHERE sender = ? AND sequence <= ?", (sender, floor))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # SQLite has rolled back by itself when the disk is full
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _lost(self, error: sqlite3.Error) -> InputError:
+        return InputError(f"{self.path}: the numbers of received envelopes cannot be kept ({error})")
 
     def close(self) -> None:
         self._db.close()

@@ -37,6 +37,16 @@ def signed_text(kind: str, content: dict[str, Any], signer: Identity) -> str:
     return json.dumps(dict(zip(_KEYS, [*fields, signature], strict=True)), indent=1) + "\n"
 
 
+def kind_of(text: bytes) -> str | None:
+    """The kind that a file's text claims; nothing of it is checked. None for text of another form."""
+    try:
+        found = from_json(text)
+    except ValueError:
+        return None
+    kind = found.get(_KEYS[0]) if type(found) is dict else None
+    return kind if type(kind) is str else None
+
+
 def read_signed(kind: str, path: Path) -> tuple[dict[str, Any], PublicIdentity]:
     """Content and signer of a signed file of this kind; the content is not checked. Raises InputError."""
     try:

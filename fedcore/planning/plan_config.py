@@ -139,9 +139,9 @@ class ParticipationConfig(Section):
     """p_i, the weight of each silo's answer in the objective: equal, or records, its public number of records. As
     numbers: above 0, with sum 1, one per silo in the order of the data. The server applies them once; silos do not."""
     absent: Literal["wait", "skip"] = "wait"
-    """What a run does about silos of a federation that do not answer: it waits for them, or goes on without them. The
-    mean is then over those that answered. A skipped silo may have been charged for an answer that nobody counts. Not
-    part of a run's identity, so a run that waits can be resumed with skip."""
+    """Waits for silos of a federation that do not answer, or goes on without them: the mean is then over those that
+    answered. A skipped silo may have been charged for an answer that was not counted. Not part of a run's identity, so
+    a run that waits can be resumed with skip."""
     deadline: Real = Field(60.0, gt=0, le=LONGEST_DEADLINE)
     """Seconds after which silos are skipped, at most a week. Not part of a run's identity."""
     minimum: Count | None = Field(None, ge=1)

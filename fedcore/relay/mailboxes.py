@@ -2,6 +2,10 @@
 
 They survive the end of the relay's process, however it ends. A power failure may lose the newest ones, since nothing
 waits for the disk: their senders send again what is not answered.
+
+Numbers are kept as receivers keep theirs (`fedcore.identity.sequences`): of the newest runs of each pair of parties,
+with a floor for all others. So an envelope that came once does not come again, however many runs a sender invents. The
+numbers of removed parties are deleted: only a session of its own sender leaves an envelope, and receivers check anew.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import NamedTuple
 
 from fedcore.errors import InputError
 from fedcore.identity.envelope import Envelope
+from fedcore.identity.sequences import MOST_RUNS
 from fedcore.process.private_files import make_private
 
 _SCHEMA = """
@@ -26,6 +31,9 @@ CREATE INDEX IF NOT EXISTS by_sender ON waiting (sender, size);
 CREATE INDEX IF NOT EXISTS by_time ON waiting (came);
 CREATE TABLE IF NOT EXISTS newest (sender TEXT NOT NULL, receiver TEXT NOT NULL, run TEXT NOT NULL,
     sequence INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (sender, receiver, run)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_sequence ON newest (sender, receiver, sequence);
+CREATE TABLE IF NOT EXISTS floors (sender TEXT NOT NULL, receiver TEXT NOT NULL, sequence INTEGER NOT NULL,
+    PRIMARY KEY (sender, receiver)) WITHOUT ROWID;
 COMMIT;
 """
 MOST_FOUND = 1000
@@ -54,10 +62,16 @@ class Mailboxes:
             raise InputError(f"the relay's envelopes {path} cannot be opened: {error}") from None
 
     def newest(self, envelope: Envelope) -> tuple[int, bytes] | None:
-        """Sequence and digest of the newest envelope of this sender to this receiver about this run; None: none yet."""
+        """Sequence and digest of the newest envelope of this sender to this receiver about this run; None: none yet.
+
+        For a run that is not known, or no more: the number up to which all envelopes are old, and no digest.
+        """
         heading = envelope.heading
         sql = "SELECT sequence, digest FROM newest WHERE sender = ? AND receiver = ? AND run = ?"
         found = self._db.execute(sql, (heading.sender, heading.receiver, heading.run)).fetchone()
+        if found is None:
+            sql = "SELECT sequence, x'' FROM floors WHERE sender = ? AND receiver = ?"
+            found = self._db.execute(sql, (heading.sender, heading.receiver)).fetchone()
         return None if found is None else (int(found[0]), bytes(found[1]))
 
     def put(self, envelopes: Sequence[tuple[Envelope, bytes]], now: float) -> None:
@@ -79,6 +93,17 @@ class Mailboxes:
                     "INSERT OR REPLACE INTO newest VALUES (?, ?, ?, ?, ?)",
                     (heading.sender, heading.receiver, heading.run, heading.sequence, digest),
                 )
+            for pair in {(envelope.heading.sender, envelope.heading.receiver) for envelope, _ in envelopes}:
+                self._drop_oldest(*pair)
+
+    def _drop_oldest(self, *pair: str) -> None:
+        beyond = "SELECT sequence FROM newest WHERE sender = ? AND receiver = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?"
+        found = self._db.execute(beyond, (*pair, MOST_RUNS)).fetchone()
+        if found is not None:
+            floor = "SELECT MAX(sequence, ?) FROM floors WHERE sender = ? AND receiver = ?"
+            (least,) = self._db.execute(floor, (found[0], *pair)).fetchone() or found
+            self._db.execute("INSERT OR REPLACE INTO floors VALUES (?, ?, ?)", (*pair, least))
+            self._db.execute("DELETE FROM newest WHERE sender = ? AND receiver = ? AND sequence <= ?", (*pair, least))
 
     def held(self, sender: str) -> Held:
         """Number and bytes of the envelopes of this sender that wait, for all receivers."""
@@ -114,11 +139,16 @@ class Mailboxes:
         return self._db.execute("DELETE FROM waiting WHERE came < ?", (came,)).rowcount
 
     def remove_others(self, parties: Iterable[str]) -> int:
-        """Deletes envelopes of senders and receivers that are none of these; returns their number."""
-        known = set(parties)
-        rows = self._db.execute("SELECT DISTINCT sender, receiver FROM waiting").fetchall()
-        sql = "DELETE FROM waiting WHERE sender = ? AND receiver = ?"
-        return sum(self._db.execute(sql, pair).rowcount for pair in rows if not known.issuperset(pair))
+        """Deletes envelopes and numbers of senders and receivers that are none of these.
+
+        Returns the number of envelopes.
+        """
+        known, count = set(parties), 0
+        for table in ("newest", "floors", "waiting"):
+            rows = self._db.execute(f"SELECT DISTINCT sender, receiver FROM {table}").fetchall()
+            sql = f"DELETE FROM {table} WHERE sender = ? AND receiver = ?"
+            count = sum(self._db.execute(sql, pair).rowcount for pair in rows if not known.issuperset(pair))
+        return count
 
     def waiting(self, receiver: str) -> int:
         """Number of envelopes that wait for this receiver."""

@@ -50,12 +50,14 @@ _ANSWER = TypeAdapter(
 _REFUSAL = TypeAdapter(
     tuple[
         Annotated[str, Field(max_length=200)],
-        Annotated[str, Field(max_length=40)],
+        Annotated[str, Field(pattern=r"^[a-z-]{1,40}$")],
         Annotated[str, Field(max_length=LONGEST_SENTENCE)],
     ],
     config=_STRICT,
 )
-_ACCOUNTS = TypeAdapter(tuple[tuple[str, int, int, float, float, int, bool], ...], config=_STRICT)
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Cost = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+_ACCOUNTS = TypeAdapter(tuple[tuple[str, _Count, _Count, _Cost, _Cost, _Count, bool], ...], config=_STRICT)
 T = TypeVar("T")
 
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from pydantic import ConfigDict, TypeAdapter
 from fedcore import __version__
 from fedcore.bounded_file import read_within
 from fedcore.configfile.reading import read_yaml, validated
-from fedcore.data.federations.card import Card
+from fedcore.data.federations.card import Card, read_card
 from fedcore.data.federations.preparation import Preparation
+from fedcore.data.federations.rotation import rotation_text
 from fedcore.data.layout import register_file
 from fedcore.data.silo_file import SiloSource, count_records
 from fedcore.errors import InputError, SiloError
@@ -30,16 +31,21 @@ from fedcore.identity.inbox import Inbox, Questions
 from fedcore.identity.invitation import Invitation
 from fedcore.identity.keys import Identity
 from fedcore.identity.sequences import Sequences
-from fedcore.ledger.anchor import write_new
+from fedcore.ledger.anchor import write_new, write_whole
 from fedcore.ledger.operator.register import Register
 from fedcore.process.private_files import make_private
 from fedcore.relay.members import COORDINATOR
+from fedcore.remote.roster import FOLDER, Roster
 from fedcore.remote.service import SiloService
 from fedcore.silo.agreement import FORM
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.policies.policy_in_force import Clock, utc_now
 
 KEYS, INVITATION, SCHEMA, DATA, NUMBERS = "silo.keys", "invitation.json", "schema.yaml", "data.json", "numbers.sqlite"
+NEXT = "next.keys"
+"""Keys of a rotation that the coordinator may not have taken yet."""
+CARD = "card.json"
+"""The newest card that the silo has made, by which the others know how it prepares its records."""
 _DATA = TypeAdapter(tuple[str], config=ConfigDict(strict=True))
 LARGEST_DATA = 2**13
 
@@ -110,6 +116,11 @@ class Membership:
         return cls(folder, name, Identity.stored(folder / KEYS), Invitation.read(folder / INVITATION), data)
 
     @property
+    def roster(self) -> Roster:
+        """The keys of the federation's other silos that this silo's operator has confirmed."""
+        return Roster(self.folder / FOLDER, self.name, self.invitation.federation)
+
+    @property
     def preparation(self) -> Preparation:
         """The silo's columns, from its schema file."""
         path = self.folder / SCHEMA
@@ -134,6 +145,49 @@ class Membership:
             self.identity.public,
         )
 
+    def rotation(self, home: Home) -> tuple[Identity, str]:
+        """New keys, stored beside the old ones until `next`, and the text of the rotation to them.
+
+        Raises SiloError for a table that does not fit the schema, and InputError for keys that cannot be stored.
+        """
+        path = self.folder / NEXT
+        if not path.exists():
+            Identity.new().store(path)
+        fresh = Identity.stored(path)
+        card = replace(self.card(home), keys=fresh.public)
+        return fresh, rotation_text(card.text(fresh), self.identity)
+
+    def next(self) -> Membership | None:
+        """The membership with the keys of its rotation, which replace the old ones; None without a rotation."""
+        path = self.folder / NEXT
+        if not path.exists():
+            return None
+        fresh = Identity.stored(path)
+        try:
+            os.replace(path, self.folder / KEYS)
+        except OSError as error:
+            raise InputError(f"{self.folder / KEYS}: it cannot be written ({error.strerror})") from None
+        return replace(self, identity=fresh)
+
+    def keep_card(self, text: str) -> None:
+        """Stores the text of a card that the silo gives away. Raises InputError."""
+        try:
+            write_whole(self.folder / CARD, text.encode())
+        except OSError as error:
+            raise InputError(f"{self.folder / CARD}: it cannot be written ({error.strerror})") from None
+
+    def check_card(self) -> None:
+        """Raises InputError unless the schema is that of the card: else answers would be about other columns."""
+        again = f"`fedcore silo card {self.name}`"
+        if not (self.folder / CARD).exists():
+            raise InputError(f"silo {self.name} has no card yet: {again} makes it")
+        card = read_card(self.folder / CARD)
+        if (fault := self.preparation.difference(card.preparation)) is not None:
+            raise InputError(
+                f"{self.folder / SCHEMA}: it was edited after the silo's card was made: {fault}; undo the edit, or "
+                f"make another card by {again}, for the coordinator to add"
+            )
+
     @contextmanager
     def service(self, home: Home, clock: Clock = utc_now) -> Iterator[SiloService]:
         """The silo's service, with its records open. Raises SiloError, as `open_site` does.
@@ -143,6 +197,7 @@ class Membership:
         if Register.current(self.name).accounts.find(self.name) is None:
             raise InputError(f"silo {self.name} has no account yet: `fedcore silo card {self.name}` makes it one")
         spec = SiteSpec((self.source(home),), 0, "sqlite", home.ledger_folders, guarded=True)
+        self.check_card()
         sequences = Sequences(self.folder / NUMBERS)
         try:
             site = open_site(spec, clock)

@@ -38,7 +38,7 @@ class Poll:
         try:
             await asyncio.wait_for(self._event.wait(), seconds)
             return True
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError):  # cancelled: the relay ends, and has waited for it
             return False
 
 

@@ -12,25 +12,35 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError, Refused
+from fedcore.process.open_files import make_room
+from flows.carriers.connections import KEPT, LONGEST_HEAD, PATIENCE, RATE, Connections
 from flows.services.door import Door
 from flows.services.leases import ProcessId
 
-PATIENCE, RATE = 30.0, 2**14
-"""Seconds for a body to arrive, and bytes in each further second: a slow line is none that has stopped."""
 POLL = 0.2
 TAKE_OVER = 10.0
 """Seconds to wait for a folder that another process holds: it may be about to end."""
+LEAST_CONNECTIONS = 64
+QUEUED, AT_ONCE = 512, 16
+"""Connections that wait to be accepted, and those accepted in one turn of the loop.
+
+A displaced one is closed four turns after another was accepted: these hold 64 of the 128 files in reserve.
+"""
 OCTETS = "application/octet-stream"
 
 
-async def body_of(request: Request, most: int) -> bytes | None:
-    """The request's body; None above `most` bytes. Raises TimeoutError if it is late or the sender disconnects."""
+async def body_of(request: Request, most: int, grows: Callable[[int], None] = lambda size: None) -> bytes | None:
+    """The request's body; None above `most` bytes. Raises TimeoutError if it is late or the sender disconnects.
+
+    `grows`: takes the bytes so far, and may raise Refused.
+    """
     parts, size = [], 0
     try:
         began = asyncio.get_running_loop().time()
@@ -40,19 +50,29 @@ async def body_of(request: Request, most: int) -> bytes | None:
                 limit.reschedule(began + PATIENCE + size / RATE)
                 if size > most:
                     return None
+                grows(size)
                 parts.append(part)
+    except Refused:
+        raise
     except Exception as error:  # from the connection: the content is not read yet
         raise TimeoutError from error
     return b"".join(parts)
 
 
-async def answered(request: Request, most: int, act: Callable[[bytes], bytes], quick: int = -1) -> Response:
+async def answered(
+    request: Request,
+    most: int,
+    act: Callable[[bytes], bytes],
+    grows: Callable[[int], None] = lambda size: None,
+    quick: int = -1,
+) -> Response:
     """The response to a body of at most `most` bytes, by `act` in a thread, which may raise `Refused`.
 
-    `quick`: bytes up to which `act` waits for nothing and takes less time than a change of threads.
+    `grows`: as for `body_of`. `quick`: bytes up to which `act` waits for nothing and takes less time than a change of
+    threads.
     """
     try:
-        body = await body_of(request, most)
+        body = await body_of(request, most, grows)
         if body is None:
             return refusal(413, "long", f"it takes messages of at most {most} bytes")
         found = act(body) if len(body) <= quick else await run_in_threadpool(act, body)
@@ -79,7 +99,7 @@ def listening(host: str, port: int) -> socket.socket:
         # would wait for 40 ms.
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found.bind((host, port))
-        found.listen(512)
+        found.listen(QUEUED)
     except (OSError, OverflowError) as error:
         raise InputError(f"--host {host} --port {port}: it cannot listen there ({error})") from None
     return found
@@ -105,27 +125,33 @@ def serve(
     certificate: tuple[Path, Path] | None = None,
     until: ProcessId | None = None,
     ready: Callable[[], None] | None = None,
+    connections: Connections | None = None,
 ) -> None:
     """Serves until SIGTERM or the end of `until`; first calls `ready`.
 
     `certificate`: files of a certificate and its private key, which `check_certificate` has seen; without them the
-    service uses HTTP.
+    service uses HTTP. `connections`: bounds them; None: as for callers that are all strangers.
     """
-    import uvicorn
-
+    bounded = connections or Connections()
+    if (short := make_room(bounded.most)) is not None:  # the operator allows fewer files
+        needed, limit = short
+        bounded.most = max(LEAST_CONNECTIONS, bounded.most - (needed - limit))
     options: dict[str, Any] = {}
     if certificate is not None:
         options = {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
     if ready is not None:
         ready()
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=2,
-            timeout_keep_alive=75,
-            limit_concurrency=4096,
+            timeout_keep_alive=int(KEPT),
+            http=bounded.protocol,  # type: ignore[arg-type]
+            ws="none",
+            h11_max_incomplete_event_size=LONGEST_HEAD,
+            backlog=AT_ONCE,
             proxy_headers=False,
             **options,
         )
@@ -146,6 +172,15 @@ def locked(folder: Path, what: str) -> FileLock:
     except OSError as error:
         raise InputError(f"--home {folder}: it cannot be written ({error.strerror})") from None
     return lock
+
+
+class _Server(uvicorn.Server):
+    """A server that accepts few connections at once from a long queue; asyncio has one number for both."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(QUEUED)
 
 
 def _end_with(process: ProcessId, server: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from socket import getfqdn, gethostname, socket
 from typing import Any
@@ -24,7 +25,8 @@ from fedcore.relay.members import COORDINATOR, Members
 from fedcore.relay.relay import Quotas, Relay
 from fedcore.relay.sessions import FORM, LARGEST_CLAIM
 from flows.carriers import http
-from flows.carriers.arrivals import Arrivals
+from flows.carriers.arrivals import MOST_POLLS, Arrivals
+from flows.carriers.connections import Bounds, Connections
 from flows.carriers.http import OCTETS, answered, body_of, refusal
 from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId
@@ -34,12 +36,35 @@ WAIT = 25.0
 """Most seconds that a request for envelopes waits: proxies and load balancers end quiet connections after a minute."""
 QUICK = 2**16
 """Bytes of a body that is worked on between two requests, in less time than a change of threads takes."""
+OF_COORDINATOR, OF_SILO = 2 * MOST_POLLS, 16
+"""Connections at a time: each of a coordinator's runs leaves questions beside its poll, and a silo has one loop."""
 LARGEST_NAME = 2**10
 LIST = "members.json"
 
 
-def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None], wait: float = WAIT) -> FastAPI:
-    """The relay's HTTP interface. `renew`: takes a new list of members, signed by the coordinator."""
+def bounds_of(quotas: Quotas) -> Callable[[str], Bounds]:
+    """Bounds of each party's connections: two longest bodies of a silo, eight of the coordinator apart from these."""
+    longest = _longest_call(quotas)
+
+    def found(name: str) -> Bounds:
+        of_coordinator = name == COORDINATOR
+        return Bounds(OF_COORDINATOR, 8 * longest, apart=True) if of_coordinator else Bounds(OF_SILO, 2 * longest)
+
+    return found
+
+
+def application(
+    relay: Relay,
+    arrivals: Arrivals,
+    renew: Callable[[bytes], None],
+    wait: float = WAIT,
+    connections: Connections | None = None,
+) -> FastAPI:
+    """The relay's HTTP interface. `renew`: takes a new list of members, signed by the coordinator.
+
+    `connections`: the server's, which learn whose they are.
+    """
+    known = connections or Connections()
 
     @asynccontextmanager
     async def life(_: FastAPI) -> Any:
@@ -50,6 +75,30 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
 
     def token(request: Request) -> str:
         return request.headers.get(SESSION, "")
+
+    def party(request: Request) -> str:
+        """The party whose session a request has. Raises Refused; called before a body is read."""
+        try:
+            name = relay.name(token(request))
+        except Refused:
+            known.belongs(request, "")
+            raise
+        known.belongs(request, name)
+        return name
+
+    async def of_party(
+        request: Request,
+        most: int,
+        act: Callable[[bytes], bytes],
+        check: Callable[[Request], object] = party,
+        quick: int = -1,
+    ) -> Response:
+        try:
+            check(request)
+        except Refused as error:
+            return refusal(409, error.code, error.sentence)
+        with known.body(request) as grows:
+            return await answered(request, most, act, grows, quick)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -68,11 +117,7 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
             act(body)
             return b""
 
-        try:  # before the body is read
-            relay.name(token(request))
-        except Refused as error:
-            return refusal(409, error.code, error.sentence)
-        return await answered(request, most, done, QUICK)
+        return await of_party(request, most, done, quick=QUICK)
 
     async def envelope(request: Request) -> Response:
         return await deposited(request, relay.quotas.one, lambda body: relay.deposit(token(request), body))
@@ -80,15 +125,16 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
     async def envelopes(request: Request) -> Response:
         return await deposited(request, longest, lambda body: relay.deposit_all(token(request), parted_of(body)))
 
-    async def collect(request: Request) -> Response:
-        """Leaves envelopes, then acknowledges others, then waits for some: each may be missing."""
-        try:
-            name, expected = relay.name(token(request)), expected_by(request)
-            body = await body_of(request, LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT + longest)
-            if body is None:
-                return refusal(413, "long", "a call for envelopes names a run, acknowledges, and leaves envelopes")
+    async def begun(request: Request) -> str | None:
+        """Leaves and acknowledges what a call for envelopes brings; returns its run. None: its body is too long.
+
+        The body is in memory for no longer than this takes, and the call then waits without it.
+        """
+        with known.body(request) as grows:
+            if (body := await body_of(request, most_called, grows)) is None:
+                return None
             about, taken_before, left = [*body.split(b"\n", 2), b"", b""][:3]
-            run = about.decode() or None
+            run = about.decode()
 
             def first() -> None:
                 if left:
@@ -100,7 +146,17 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
                 first()
             else:
                 await run_in_threadpool(first)
-            found = await arrivals.found(name, lambda: relay.collect(token(request), PORTION, run), wait, expected)
+            return run
+
+    async def collect(request: Request) -> Response:
+        """Leaves envelopes, then acknowledges others, then waits for some: each may be missing."""
+        try:
+            name, expected = party(request), expected_by(request)
+            if (run := await begun(request)) is None:
+                return refusal(413, "long", "a call for envelopes names a run, acknowledges, and leaves envelopes")
+            known.check_room(request)  # answers that were not read yet
+            look = partial(relay.collect, token(request), PORTION, run or None)
+            found = await arrivals.found(name, look, wait, expected)
         except Refused as error:
             return refusal(409, error.code, error.sentence)
         except (TimeoutError, UnicodeDecodeError):
@@ -109,7 +165,7 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
             return Response(status_code=204)
         return Response(joined(found), media_type=OCTETS)
 
-    longest = LARGEST_SIZES + max(PORTION, relay.quotas.one)
+    longest, most_called = _longest(relay.quotas), _longest_call(relay.quotas)
     for path, act in (("/envelope", envelope), ("/envelopes", envelopes), ("/collect", collect)):
         app.add_route(path, act, methods=["POST"])  # without FastAPI's reading of arguments
 
@@ -118,7 +174,7 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
         def take(body: bytes) -> bytes:
             return str(relay.acknowledge(token(request), body)).encode()
 
-        return await answered(request, LARGEST_ACKNOWLEDGEMENT, take)
+        return await of_party(request, LARGEST_ACKNOWLEDGEMENT, take)
 
     @app.post("/members")
     async def members(request: Request) -> Response:
@@ -126,15 +182,16 @@ def application(relay: Relay, arrivals: Arrivals, renew: Callable[[bytes], None]
             renew(body)
             return b""
 
-        try:
+        def by_coordinator(request: Request) -> None:
+            party(request)
             relay.check_coordinator(token(request))
-        except Refused as error:
-            return refusal(409, error.code, error.sentence)
-        return await answered(request, LARGEST_FILE, renewed)
+
+        return await of_party(request, LARGEST_FILE, renewed, by_coordinator)
 
     @app.post("/seen")
     async def seen(request: Request) -> Response:
         try:
+            party(request)
             found = await run_in_threadpool(relay.seen, token(request))
         except Refused as error:
             return refusal(409, error.code, error.sentence)
@@ -194,11 +251,12 @@ def serve(
                 raise Refused("form", str(error)) from None
             relay.serve(found, lambda: store_list(folder, text))
 
-        app = application(relay, arrivals, renew)
+        connections = Connections(bounds_of(relay.quotas))
+        app = application(relay, arrivals, renew, connections=connections)
         hosts = allowed_hosts(socket.getsockname()[1], (gethostname(), getfqdn(), *names))
         # No shared secret: a caller proves by a signature that it is a party, before it gets or leaves anything.
         door = Door(app, hosts=hosts, secret=None, bodies=(OCTETS,), numeric=True)
-        http.serve(door, socket, certificate, until, ready)
+        http.serve(door, socket, certificate, until, ready, connections)
     finally:
         mailboxes.close()
         lock.release()
@@ -211,6 +269,16 @@ def store_list(folder: Path, text: bytes) -> None:
         write_whole(folder / LIST, text)
     except OSError as error:
         raise InputError(f"{folder}: the list of members cannot be written ({error.strerror})") from None
+
+
+def _longest(quotas: Quotas) -> int:
+    """Bytes of the longest body of envelopes."""
+    return LARGEST_SIZES + max(PORTION, quotas.one)
+
+
+def _longest_call(quotas: Quotas) -> int:
+    """Bytes of the longest call for envelopes, which leaves some."""
+    return LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT + _longest(quotas)
 
 
 def _read(path: Path) -> bytes:

@@ -71,6 +71,7 @@ def federated(experiment: Experiment, home: Home, lease: int, say: Callable[[str
         lease,
         waits=Waited(say).names,
         skip=_skip(experiment),
+        keys=lambda: {card.name: card.keys for card in federation.cards},
     )
 
 

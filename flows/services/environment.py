@@ -17,6 +17,7 @@ from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.process.import_path import safe_environment
 from flows.services.listener import held
+from flows.services.page_files import page_environment
 from flows.services.secret import auth_string
 from tasks.proxies import with_usable_proxies
 
@@ -82,6 +83,7 @@ def server_environment(home: Home, event_feed: bool) -> dict[str, str]:
     return (
         child_environment(home, inherited)
         | prefect_environment(home)
+        | page_environment(home)
         | {
             "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home.prefect / 'prefect.db'}",
             "PREFECT_SERVER_UI_ENABLED": "true",

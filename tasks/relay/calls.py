@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedcore.errors import RelayError, SiloError
@@ -95,7 +95,8 @@ class RemoteCalls:
     """The calls about a run to the silos of `silos` (public keys by name). `lease`: the driver's.
 
     `approval`: the call that a service gets which has started since it approved the run. `waits`: called again and
-    again with the names that are waited for, each with what it waits for itself, or nothing.
+    again with the names that are waited for, each with what it waits for itself, or nothing. `keys`: the silos' keys
+    as they are now; called before a call is repeated, since a silo may have rotated its own.
     """
 
     def __init__(
@@ -107,10 +108,11 @@ class RemoteCalls:
         silos: Mapping[str, PublicIdentity],
         approval: Call,
         waits: Callable[[Mapping[str, str]], None],
+        keys: Callable[[], Mapping[str, PublicIdentity]] = dict,
     ) -> None:
         self._post, self._inbox, self._identity, self._federation = post, inbox, identity, federation
         self._keys, self._approval, self._waits = dict(silos), approval, waits
-        self._run = approval.run
+        self._run, self._newer = approval.run, keys
         # A lease is milliseconds, and a number microseconds, of one clock: a later driver's numbers are larger.
         self._away: dict[str, _Away] = {}
         self._numbers = {name: Numbers(time.time, least=max(1, approval.lease * 1000)) for name in silos}
@@ -123,10 +125,11 @@ class RemoteCalls:
         `deadline`: seconds; None: silos are waited for. `enough`: number of answers with which the call may end, after
         the deadline or as soon as only absent silos are missing; the others are then absent. None: SiloError after the
         deadline. An absent silo is asked after a pause that doubles: a call that waits for it may cost it a charge.
+        With `enough` = 0 every silo gets the call.
         """
         began = time.monotonic()
         waiting = {name: _Waiting([call]) for name, call in calls.items()}
-        if enough is not None and len(present := calls.keys() - self._away.keys()) >= enough:
+        if enough and len(present := calls.keys() - self._away.keys()) >= enough:
             waiting = {name: each for name, each in waiting.items() if name in present or self._away[name].is_due()}
         answers: dict[str, bytes] = {}
         until = math.inf if deadline is None else began + deadline
@@ -187,6 +190,8 @@ class RemoteCalls:
     def _exchanged(self, waiting: Mapping[str, _Waiting], now: float) -> list[bytes]:
         """Leaves the calls that are due, and takes envelopes. Raises RelayError: then they are left again."""
         due = {name: each for name, each in waiting.items() if now >= each.again}
+        if any(each.numbers for each in due.values()):  # repeated: what went before may be sealed to older keys
+            self._keys |= {name: keys for name, keys in self._newer().items() if name in self._keys}
         envelopes = [self._envelope(name, each) for name, each in due.items()]
         expected = len(waiting.keys() - self._away.keys())
         came = self._post.exchange(envelopes, run=self._run, expected=max(1, expected))
@@ -234,5 +239,13 @@ class RemoteCalls:
             if (digest := (late or asked).get(sequence)) is not None:
                 found = Answer.from_bytes(self._inbox.answer(data, name, self._keys[name], self._run, sequence))
                 if found.question == digest:
-                    return name, found, bool(late)
+                    return name, _of(name, found), bool(late)
         return None
+
+
+def _of(name: str, answer: Answer) -> Answer:
+    """The answer as `name`'s own: a silo can refuse in no other's name, and its sentence is one printable line."""
+    if answer.refusal is None:
+        return answer
+    _, code, sentence = answer.refusal
+    return replace(answer, refusal=(name, code, SiloError(name, code, sentence).sentence))

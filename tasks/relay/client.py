@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Annotated
 
@@ -19,8 +20,9 @@ from fedcore.errors import RelayError
 from fedcore.identity.envelope import Envelope
 from fedcore.identity.keys import Identity
 from fedcore.relay.acknowledgements import acknowledgement
-from fedcore.relay.relay import Seen
+from fedcore.relay.relay import LONG, Seen
 from fedcore.relay.sessions import CHALLENGE_BYTES, UNKNOWN, claim
+from tasks.outgoing import status
 from tasks.relay.line import Line
 
 SESSION = "fedcore-session"
@@ -33,7 +35,9 @@ MOST_ENVELOPES, LARGEST_SIZES = 2**12, 2**16
 MOST_TAKEN = 2**9
 PORTION = 2**24
 """Bytes of the envelopes of one call, unless the first is longer."""
-FIRST, LONGEST = 0.5, 60.0
+LATE = "late"
+"""Code of the error about a proxy that did not wait for the relay's answer."""
+FIRST, LONGEST = 0.5, 15.0
 """Seconds of the first pause after a failure, and of the longest."""
 
 _STRICT = ConfigDict(strict=True)
@@ -82,7 +86,7 @@ def _digests(envelopes: Sequence[bytes]) -> list[bytes]:
 
 
 class Backoff:
-    """Pauses after failures: each twice as long as the last, up to a minute, times a random number from 1/2 to 1.
+    """Pauses after failures: each twice as long as the last, up to `LONGEST`, times a random number from 1/2 to 1.
 
     So parties that lost a relay together do not come back together.
     """
@@ -134,6 +138,7 @@ class RelayClient:
         """As `collect`, in the call that leaves `envelopes`, and then acknowledges `taken`, which they answer.
 
         `expected`: number of envelopes for which the relay waits a moment longer. If it fails, some may be there.
+        A proxy that waits for less than the relay makes a quiet call shorter: then none are found.
         """
         *first, last = list(_portions(envelopes)) or [[]]
         for part in first:
@@ -143,7 +148,15 @@ class RelayClient:
         if last:
             body += [b"\n", joined(last)]
         named = ({EXPECTED: str(expected)},) if expected > 1 else ()
-        data = self._call("collect", b"".join(body), *named)
+        try:
+            data = self._call("collect", b"".join(body), *named)
+        except RelayError as error:
+            if error.code != LATE:
+                raise
+            if last:  # the proxy may have lost them too, and envelopes that are there already change nothing
+                self._call("envelopes", joined(last))
+            self._taken = answered
+            return []
         self._taken = []
         if not data:
             return []
@@ -203,12 +216,21 @@ class RelayClient:
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
         bound = MOST if path == "collect" else MOST_TOLD
-        status, data = self._line.post(path, body, headers, {200: bound, 204: bound}, MOST_REFUSED)
-        if status in (200, 204):
+        number, data = self._line.post(path, body, headers, {200: bound, 204: bound}, MOST_REFUSED)
+        if number in (200, 204):
             return data
+        raise self._refusal(number, data, len(body))
+
+    def _refusal(self, number: int, data: bytes, sent: int) -> RelayError:
+        """The error of a response with this status: a relay's refusal, or one of a proxy on the way."""
         try:
             values = from_json(data)
             code, sentence = _REFUSAL.validate_python((values["code"], values["sentence"]))
         except (ValueError, KeyError, TypeError):
-            raise RelayError("answer", f"{self.address} answered with status {status}") from None
-        raise RelayError(code, f"{self.address}: {sentence}")
+            which = f"{self.address}, or a proxy on the way, answered with status {status(number)}"
+            if number == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # as long as the proxy's settings stay: it is not retried
+                return RelayError(LONG, f"{which} to a body of {sent} bytes")
+            if number == HTTPStatus.FORBIDDEN:
+                return RelayError("answer", f"{which}; a relay takes calls under its invitation's name and port")
+            return RelayError(LATE if number == HTTPStatus.GATEWAY_TIMEOUT else "answer", which)
+        return RelayError(code, f"{self.address}: {sentence}")

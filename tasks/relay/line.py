@@ -7,7 +7,9 @@ of a proxy go through httpx (`tasks.outgoing`), which knows the environment's va
 from __future__ import annotations
 
 import http.client
+import io
 import ssl
+import time
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from fedcore.errors import RelayError
-from tasks.outgoing import CONNECT, OCTETS, OWN, SLOW, client_of
+from tasks.outgoing import CONNECT, OCTETS, OWN, SLOW, client_of, fault
 from tasks.proxies import unusable_proxy
 
 KEY = "relay"
@@ -23,8 +25,49 @@ KEY = "relay"
 SILENT = "silent"
 """Code of the error about a relay that does not answer."""
 LONGEST_LINES = 2**20
+"""Bytes of an answer's lines together."""
+PATIENCE, RATE = 60.0, 2**14
+"""Seconds for an answer that has begun, and bytes in each further second: single bytes now and then hold no party."""
 _OWN_HEADERS = {"Content-Type": OCTETS, "Accept-Encoding": "identity"}
 _GONE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
+
+
+class _Slow(http.client.HTTPException):
+    """An answer whose bytes come too slowly."""
+
+
+class _Pace:
+    """Time and bytes of an answer since its first ones."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._size = 0
+
+    def take(self, count: int) -> None:
+        """Counts bytes. Raises _Slow if they took too long."""
+        now = time.monotonic()
+        self._began, self._size = self._began or now, self._size + count
+        if now - self._began > PATIENCE + self._size / RATE:
+            raise _Slow
+
+
+class _Paced(io.RawIOBase):
+    """The reader of a socket at a pace: its timeout alone bounds each single read."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw, self._pace = raw, _Pace()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count: int | None = self._raw.readinto(buffer)
+        self._pace.take(count or 0)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 class _Lines:
@@ -50,7 +93,7 @@ class _Lines:
 class _Response(http.client.HTTPResponse):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.fp: Any = _Lines(self.fp)
+        self.fp: Any = _Lines(io.BufferedReader(_Paced(self.fp.detach())))
 
 
 class Said(NamedTuple):
@@ -84,6 +127,9 @@ class Line:
                 # A connection that stayed open may have been ended meanwhile; the calls may be repeated.
                 if fresh or attempt:
                     raise RelayError(SILENT, self._silent(error)) from None
+            except _Slow:
+                self.close()
+                raise self._too_slow() from None
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 raise RelayError(SILENT, self._silent(error)) from None
@@ -103,7 +149,7 @@ class Line:
             self.close()
 
     def _silent(self, error: Exception) -> str:
-        return f"none answers at {self._address} ({type(error).__name__})"
+        return f"none answers at {self._address} ({fault(error)})"
 
     def _posted(self, path: str, body: bytes, headers: dict[str, str], most: Mapping[int, int], other: int) -> Said:
         if self._open is None:
@@ -129,15 +175,22 @@ class Line:
             )
             with sent as answer:
                 bound = most.get(answer.status_code, other)
-                parts, size = [], 0
+                parts, size, pace = [], 0, _Pace()
+                pace.take(0)  # the head is here
                 for part in answer.iter_raw():
                     size += len(part)
+                    pace.take(len(part))
                     if size > bound:
                         raise self._too_long(bound)
                     parts.append(part)
+        except _Slow:
+            raise self._too_slow() from None
         except httpx.HTTPError as error:
             raise RelayError(SILENT, self._silent(error)) from None
         return Said(answer.status_code, b"".join(parts))
+
+    def _too_slow(self) -> RelayError:
+        return RelayError(SILENT, f"{self._address} sends its answer too slowly")
 
     def _too_long(self, bound: int) -> RelayError:
         return RelayError("answer", f"{self._address} sends more than {bound} bytes at once")

@@ -6,13 +6,14 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from fedcore.errors import InputError, RelayError
 from fedcore.relay.relay import FULL, LONG, OLD, OTHER
-from fedcore.relay.sessions import FORM
+from fedcore.relay.sessions import FORM, UNKNOWN
 from fedcore.remote.service import Answered, SiloService
+from tasks.relay.calls import Post
 from tasks.relay.client import Backoff
-from tasks.relay.sites import Post
 
 log = logging.getLogger("fedcore.silo")
 
@@ -22,8 +23,10 @@ MOST_LINES = 5
 """Refused envelopes of one call that the log names one by one: whoever invents them must not fill the disk."""
 
 
-def serve(service: SiloService, post: Post, ends: threading.Event) -> None:
+def serve(service: SiloService, post: Post, ends: threading.Event, rotates: Callable[[], bool] = lambda: False) -> None:
     """Answers until `ends` is set. Raises InputError if the silo's own disk fails.
+
+    Returns too when the relay does not know the silo's keys, and `rotates` returns True: there are newer ones.
 
     The last answer leaves with the call for the next questions. An envelope is acknowledged once its answer is at the
     relay. One that is refused is acknowledged too, since it would never be answered.
@@ -46,6 +49,9 @@ def serve(service: SiloService, post: Post, ends: threading.Event) -> None:
             if not answered and time.monotonic() - began < SHORT:
                 ends.wait(backoff.next())
         except RelayError as error:
+            if error.code == UNKNOWN and rotates():
+                last.note()
+                return
             pause = backoff.next()
             log.warning("%s; again in %.1f s", error, pause)
             ends.wait(pause)

@@ -33,7 +33,7 @@ class RemoteSites:
     """The silos of a run in a federation. `silos`: their public keys by name. `lease`: the driver's.
 
     `deadline`: seconds within which each silo answers; None: it is waited for. `skip`: in place of an error after the
-    deadline. `waits`: as for `RemoteCalls`.
+    deadline. `waits`, `keys`: as for `RemoteCalls`.
     """
 
     def __init__(
@@ -49,12 +49,13 @@ class RemoteSites:
         deadline: float | None = None,
         waits: Callable[[Mapping[str, str]], None] = lambda names: None,
         skip: Skip | None = None,
+        keys: Callable[[], Mapping[str, PublicIdentity]] = dict,
     ) -> None:
         self._post, self._agreement, self._plan, self._lease = post, agreement, plan, lease
         self._deadline, self._skip = deadline if skip is None else skip.deadline, skip
         self.silos = tuple(silos)
         approval = self._call("approve", agreement.to_bytes())
-        self._calls = RemoteCalls(post, inbox, identity, federation, silos, approval, waits)
+        self._calls = RemoteCalls(post, inbox, identity, federation, silos, approval, waits, keys)
         self._ended = False
 
     def open(self) -> None:

@@ -306,7 +306,11 @@ def test_the_example_of_a_policy_has_every_key_with_a_comment_and_marks_required
             assert commented[dotted] and field.description, f"{dotted} is not explained"
             if not field.is_required() and key != "one_run":
                 assert "default" in commented[dotted] and values[key] == field.default
-    assert [key for key, field in Policy.model_fields.items() if not field.is_required()] == ["one_run", "person"]
+    assert [key for key, field in Policy.model_fields.items() if not field.is_required()] == [
+        "one_run",
+        "person",
+        "decides",
+    ]
     for name in ("network", "moreau", "convolution", "convolution-sampled"):
         assert name in commented["losses"] and name in OBJECTIVES
     for name in METHODS.keys() - ALGORITHMS.keys():

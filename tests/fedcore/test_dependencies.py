@@ -21,6 +21,7 @@ PRODUCT = ("fedcore", "tasks", "flows")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SILO = [Requirement(line) for line in PROJECT["dependencies"]]
 SERVICE = [Requirement(line) for line in PROJECT["optional-dependencies"]["silo"]]
+RELAY = [Requirement(line) for line in PROJECT["optional-dependencies"]["relay"]]
 WORKFLOW = [Requirement(line) for line in PROJECT["optional-dependencies"]["workflow"]]
 PLAIN = SILO + WORKFLOW
 DEV = [
@@ -96,9 +97,11 @@ def test_the_science_imports_only_what_a_silo_installs():
     assert names.isdisjoint(reached(SILO))
 
 
-def test_a_silos_service_installs_no_engine_and_what_it_shares_has_one_bound():
-    assert [str(each) for each in SERVICE if str(each) not in map(str, WORKFLOW)] == []
-    assert {"prefect", "dask", "distributed", "mlflow", "fastapi", "uvicorn"}.isdisjoint(reached(SILO + SERVICE))
+def test_silo_and_relay_install_no_engine_and_what_they_share_has_one_bound():
+    engines = {"prefect", "dask", "distributed", "mlflow"}
+    assert [str(each) for each in SERVICE + RELAY if str(each) not in map(str, WORKFLOW)] == []
+    assert (engines | {"fastapi", "uvicorn"}).isdisjoint(reached(SILO + SERVICE))
+    assert engines.isdisjoint(reached(SILO + RELAY))
 
 
 def test_tests_and_benchmarks_import_only_what_an_install_with_dev_brings_by_name():
@@ -112,7 +115,8 @@ def test_a_plain_dependency_that_is_not_imported_has_a_reason_beside_it():
     used = {canonicalize_name(name) for module in imported(PRODUCT) for name in brought_by().get(module, [])}
     lines = re.findall(r'^  "(.*)",(.*)$', (ROOT / "pyproject.toml").read_text().partition("\ndocs = [")[0], re.M)
     extras = PROJECT["optional-dependencies"]
-    assert [line for line, _ in lines] == PROJECT["dependencies"] + extras["silo"] + extras["workflow"]
+    listed = [line for extra in ("silo", "relay", "workflow") for line in extras[extra]]
+    assert [line for line, _ in lines] == PROJECT["dependencies"] + listed
     without = [line for line, comment in lines if "#" not in comment]
     assert [line for line in without if canonicalize_name(Requirement(line).name) not in used] == []
 

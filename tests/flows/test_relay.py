@@ -21,7 +21,10 @@ from fedcore.relay.relay import Quotas
 from flows.carriers.http import listening
 from flows.carriers.relay import serve, store_list
 from flows.services.leases import ProcessId
+from tasks import outgoing
+from tasks.relay import line
 from tasks.relay.client import Backoff, RelayClient
+from tests.doors import issued
 from tests.fedcore.relay.conftest import HEART, PARTIES, STRANGER, envelope, listed
 from tests.patience import HANGS
 
@@ -244,13 +247,13 @@ def test_a_folder_has_one_relay_and_a_list_of_its_coordinator(tmp_path, monkeypa
                 serve(tmp_path, free, CHIEF.public, HEART)
 
 
-def test_pauses_grow_to_a_minute_and_differ():
+def test_pauses_grow_to_15_seconds_and_differ():
     class Half:
         def uniform(self, low: float, high: float) -> float:
             return (low + high) / 2
 
     backoff = Backoff(Half())
-    assert [backoff.next() for _ in range(9)] == [0.375, 0.75, 1.5, 3.0, 6.0, 12.0, 24.0, 45.0, 45.0]
+    assert [backoff.next() for _ in range(7)] == [0.375, 0.75, 1.5, 3.0, 6.0, 11.25, 11.25]
     backoff.reset()
     assert backoff.next() == 0.375
     assert len({Backoff().next() for _ in range(10)}) > 1
@@ -287,6 +290,63 @@ def test_no_response_of_a_hostile_relay_is_more_than_an_error(status, body, head
                 call(caller)
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (413, "long", "status 413 (.*) to a body of 9 bytes"),
+        (403, "answer", r"status 403 \(Forbidden\); a relay takes calls under its invitation's name and port"),
+        (502, "answer", r"or a proxy on the way, answered with status 502 \(Bad Gateway\)"),
+        (504, "late", r"status 504 \(Gateway Timeout\)$"),
+        (599, "answer", "status 599$"),
+    ],
+)
+def test_a_proxys_own_answer_is_named_and_only_too_long_a_body_lasts(status, code, words):
+    """A lasting error is refused instead of the answer (`tasks.relay.serving`); the rest is tried again."""
+    with hostile(status, b"<html>a proxy</html>", {}) as address:
+        caller = client(address, "zurich")
+        caller._token = "f" * 64
+        with pytest.raises(RelayError, match=words) as found:
+            caller.deposit(b"x" * 9)
+        assert found.value.code == code
+
+
+def test_a_proxy_that_waits_for_less_than_the_relay_makes_a_quiet_poll_shorter():
+    with hostile(504, b"", {}) as address:
+        caller = client(address, "zurich")
+        caller._token, caller._taken = "f" * 64, [b"d" * 32]
+        assert caller.collect() == [] and caller._taken  # what it may have lost is acknowledged once more
+
+
+def test_a_certificate_of_an_unknown_authority_and_a_refusing_proxy_are_named(tmp_path, monkeypatch):
+    outgoing.client_of.cache_clear()
+    own = issued(tmp_path, "localhost", issued(tmp_path, "authority", None), hosts=["localhost"])
+    with served(tmp_path / "relay", certificate=(own, own.with_suffix(".key"))) as address:
+        there = address.replace("http://127.0.0.1", "https://localhost")
+        with pytest.raises(RelayError, match=r"its certificate is refused: unable to get .*; SSL_CERT_FILE names"):
+            client(there, COORDINATOR).seen()
+        line._known.cache_clear()
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+        assert set(client(there, COORDINATOR).seen()) == {COORDINATOR}
+    with hostile(407, b"", {}) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        with pytest.raises(RelayError, match="the proxy on the way: 407 Proxy Authentication Required"):
+            client("https://127.0.0.2:1", COORDINATOR).seen()
+    outgoing.client_of.cache_clear()
+    line._known.cache_clear()
+
+
+def test_a_relay_that_sends_single_bytes_holds_no_party(monkeypatch):
+    """Each byte comes in time for a limit on single reads."""
+    monkeypatch.setattr("tasks.relay.line.PATIENCE", 1.0)
+    with hostile(200, b"x" * 1000, {}, pause=0.1) as address:
+        caller, began = client(address, "zurich"), time.monotonic()
+        caller._token = "f" * 64
+        with pytest.raises(RelayError, match="sends its answer too slowly"):
+            caller.collect()
+        assert time.monotonic() - began < 30
+
+
 def test_a_hostile_relay_leaves_no_cookie_in_the_client():
     came: list[str | None] = []
     with hostile(204, b"", {"Set-Cookie": "a=" + "x" * 3000}, came) as address:
@@ -298,8 +358,13 @@ def test_a_hostile_relay_leaves_no_cookie_in_the_client():
 
 
 @contextlib.contextmanager
-def hostile(status: int, body: bytes, headers: dict[str, str], cookies: list | None = None) -> Iterator[str]:
-    """Address of a server that gives every caller this response. `cookies`: takes those that come with the calls."""
+def hostile(
+    status: int, body: bytes, headers: dict[str, str], cookies: list | None = None, pause: float = 0.0
+) -> Iterator[str]:
+    """Address of a server that gives every caller this response.
+
+    `cookies`: takes those that come with the calls. `pause`: seconds between two bytes.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -311,7 +376,11 @@ def hostile(status: int, body: bytes, headers: dict[str, str], cookies: list | N
                 self.send_header(name, value)
             self.end_headers()
             with contextlib.suppress(OSError):
-                self.wfile.write(body)
+                for part in [body[at : at + 1] for at in range(len(body))] if pause else [body]:
+                    self.wfile.write(part)
+                    time.sleep(pause)
+
+        do_CONNECT = do_POST  # as a proxy is asked for a tunnel
 
         def log_message(self, *_: object) -> None:
             pass

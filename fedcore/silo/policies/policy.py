@@ -80,14 +80,13 @@ class Policy(Section):
     person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
     """The column of persons that every run must protect (`data.person`); null: runs may protect records, or persons of
     any column, as far as the ledger allows."""
+    decides: Literal["policy", "operator"] = "policy"
+    """The party that decides if a run may begin: this policy alone, or the operator besides, run by run (`fedcore silo
+    approve`)."""
     runs: Count = Field(ge=1, le=MOST_RUNS)
     """The largest number of runs ever approved, closed ones included."""
     expires: Moment
     """A date (to its end in UTC), or a date-time with a zone. After it no new run is approved and no round answered."""
-
-    decides: Literal["policy", "operator"] = "policy"
-    """Who decides whether a run begins that the policy allows: the policy alone, or the operator besides, run by run
-    (`fedcore silo approve`)."""
 
     @field_validator("methods", mode="before")
     @classmethod

@@ -77,8 +77,14 @@ class PolicyInForce:
         that the ledger knows passes, as in `approve`.
         """
         self._terms[run] = terms
-        if not ledger.is_run(run) and (operator := self._operator(run)) is not None:
+        operator = self._operator(run)
+        if operator is None:
+            return
+        try:
             operator.check_asked(run, terms, self._by_person, agreement)
+        except SiloError:
+            if not ledger.is_run(run):
+                raise
 
     def answer(self, run: str) -> None:
         """Raises SiloError unless policy and operator allow a new answer in this run.

@@ -37,12 +37,12 @@ def init(
 
 @app.command()
 def add(
-    card: Annotated[Path, typer.Argument(help="a silo's card, which `fedcore silo init` wrote")],
+    file: Annotated[Path, typer.Argument(help="what `fedcore silo card` or `silo rotate` wrote")],
     fingerprint: Annotated[str | None, typer.Option(help="the silo's, as its operator reads it to you")] = None,
 ) -> None:
-    """Take the silo of CARD into the federation that it names, after its fingerprint was compared."""
+    """Take the silo of a card into the federation that it names, or a silo's new keys; compares its fingerprint."""
     from fedcore.bounded_file import read_within
-    from fedcore.data.federations.card import card_of_text
+    from fedcore.data.federations.rotation import joining_of_text
     from fedcore.errors import InputError
     from fedcore.home import Home
     from fedcore.identity.signed_file import LARGEST_FILE
@@ -50,20 +50,22 @@ def add(
     from tasks.relay.federation import Federation
 
     try:
-        text = read_within(card, LARGEST_FILE)
+        text = read_within(file, LARGEST_FILE)
     except OSError as error:
-        raise InputError(f"{card}: it cannot be read ({error.strerror})") from None
-    facts = card_of_text(text, str(card))
+        raise InputError(f"{file}: it cannot be read ({error.strerror})") from None
+    joining = joining_of_text(text, str(file))
+    facts = joining.card
     found = Federation.of_id(Home.current(), facts.federation)
-    found.check(facts)
+    found.check(facts, joining.replaces)
     preparation = facts.preparation
     unit = "records" if preparation.person is None else f"persons (column {preparation.person!r})"
     console.print_plain(f"silo {facts.name}: {facts.records} {unit}, fedcore {facts.fedcore}")
     console.print_plain(f"columns {', '.join(preparation.column_names)}; label {preparation.label}")
     confirm(facts.keys, f"silo {facts.name}", fingerprint)
-    found.add(facts, text)
+    found.add(joining)
     _tell_relay(found)
-    console.print_plain(f"{facts.name} has joined {found.invitation.name}")
+    done = "has joined" if joining.replaces is None else "has new keys in"
+    console.print_plain(f"{facts.name} {done} {found.invitation.name}")
 
 
 @app.command()
@@ -78,6 +80,18 @@ def remove(
     found.remove(silo)
     _tell_relay(found)
     console.print_plain(f"{silo} is removed from {name}")
+
+
+@app.command()
+def revoke(name: Name, silo: Annotated[str, typer.Argument(help="a silo, whose keys never count again")]) -> None:
+    """Remove SILO from the federation NAME, and refuse its present keys for good: they were stolen, or may be."""
+    from fedcore.home import Home
+    from tasks.relay.federation import Federation
+
+    found = Federation.of(Home.current(), name)
+    found.remove(silo, revokes=True)
+    _tell_relay(found)
+    console.print_plain(f"{silo} is removed from {name}, and its keys are refused for good")
 
 
 @app.command("list")

@@ -44,7 +44,9 @@ def relay(
     if not (current.federations / found.name / "coordinator.keys").exists():  # elsewhere than at the coordinator
         confirm(found.coordinator, f"the coordinator of {found.name}", fingerprint)
     folder = current.make().relay / found.federation[:16] if home is None else home.absolute()
-    names = (*(name or ()), urlsplit(found.relay).hostname or "localhost")
+    address = urlsplit(found.relay)
+    # With its port, too: a proxy that ends TLS at another port than the relay's passes on what its callers wrote.
+    names = (*(name or ()), address.hostname or "localhost", address.netloc.lower())
     with listening(host, port) as socket:
         scheme, at = "http" if pair is None else "https", socket.getsockname()[1]
         ready = f"relay of {found.name} at {scheme}://{host}:{at}; Ctrl-C ends it"

@@ -14,11 +14,12 @@ import typer
 
 from flows.commands.arguments import AsJson, console, write_new_output
 from flows.commands.federations.decisions import approve, asked, pause, refuse
+from flows.commands.federations.roster import pin, unpin
 
 app = typer.Typer(
     name="silo", no_args_is_help=True, help="Join a federation with your own records, and answer for them."
 )
-for _command in (approve, refuse, pause):
+for _command in (approve, refuse, pause, pin, unpin):
     app.command()(_command)
 
 Silo = Annotated[str | None, typer.Argument(help="the silo, where several of this machine have joined")]
@@ -91,7 +92,9 @@ def card(
     new = register.accounts.find(found.name) is None
     for line in register_silos([source], home.ledger_folders, new, lambda silo, version: False, utc_now):
         console.print_plain(line)
-    write_new_output(path, found.card(home).text(found.identity))
+    text = found.card(home).text(found.identity)
+    found.keep_card(text)
+    write_new_output(path, text)
     console.print_plain(f"{path}: send it to the coordinator; it holds public facts and public keys")
     console.print_plain(
         f"fingerprint of silo {found.name}, to read to the coordinator: {found.identity.public.fingerprint}"
@@ -102,7 +105,7 @@ def card(
 def serve(name: Silo = None) -> None:
     """Answer the federation's questions, until Ctrl-C. It dials out to the relay, and listens on nothing."""
     from fedcore.home import Home
-    from fedcore.remote.membership import Membership
+    from fedcore.remote.membership import NEXT, Membership
     from tasks.relay.client import RelayClient
     from tasks.relay.serving import serve as answer
 
@@ -115,13 +118,39 @@ def serve(name: Silo = None) -> None:
         raise KeyboardInterrupt  # between any two steps: what was not committed was not sent
 
     signal.signal(signal.SIGTERM, stop)
-    invitation = found.invitation
-    post = RelayClient(invitation.relay, invitation.federation, found.name, found.identity)
-    with contextlib.suppress(KeyboardInterrupt), found.service(home) as service:
-        console.print_plain(
-            f"silo {found.name} answers for {invitation.name} through {invitation.relay}; Ctrl-C ends it"
-        )
-        answer(service, post, threading.Event())
+    ends = threading.Event()
+    with contextlib.suppress(KeyboardInterrupt):
+        following: Membership | None = found
+        while following is not None:
+            found, invitation = following, following.invitation
+            post = RelayClient(invitation.relay, invitation.federation, found.name, found.identity)
+            with found.service(home) as service:
+                console.print_plain(
+                    f"silo {found.name} answers for {invitation.name} through {invitation.relay}; Ctrl-C ends it"
+                )
+                answer(service, post, ends, (found.folder / NEXT).exists)
+            following = found.next()
+
+
+@app.command()
+def rotate(
+    name: Silo = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="default: NAME.rotation")] = None,
+) -> None:
+    """Make new keys for the silo, and a file by which the coordinator takes them in place of the old ones."""
+    from fedcore.errors import InputError
+    from fedcore.home import Home
+    from fedcore.remote.membership import Membership
+
+    home = Home.current()
+    found = Membership.of(home, name)
+    path = output or Path(f"{found.name}.rotation")
+    if path.exists():
+        raise InputError(f"{path} is there already; name another file with --output")
+    fresh, text = found.rotation(home)
+    write_new_output(path, text)
+    console.print_plain(f"{path}: send it to the coordinator; `fedcore silo serve` takes the new keys when it has")
+    console.print_plain(f"new fingerprint of silo {found.name}, to read to the coordinator: {fresh.public.fingerprint}")
 
 
 @app.command()
@@ -134,6 +163,7 @@ def show(name: Silo = None, as_json: AsJson = False) -> None:
     found = Membership.of(Home.current(), name)
     invitation, decisions = found.invitation, Decisions.of(found.name)
     waiting = [each.run for each in asked(decisions)]
+    pinned = {card.name: card.keys.fingerprint for card in found.roster.cards}
     facts = {
         "silo": found.name,
         "federation": invitation.name,
@@ -143,15 +173,17 @@ def show(name: Silo = None, as_json: AsJson = False) -> None:
         "data": found.data,
     }
     if as_json:
-        print(json.dumps(facts | {"paused": decisions.paused, "undecided": waiting}, indent=2))
+        print(json.dumps(facts | {"paused": decisions.paused, "undecided": waiting, "roster": pinned}, indent=2))
         return
     for key, value in facts.items():
         console.print_plain(f"{key}: {value}")
+    for other, shown in pinned.items():
+        console.print_plain(f"pinned: {other} {shown}")
     if decisions.paused:
         console.print_plain("paused: it answers nothing new until `fedcore silo pause --end`")
     for run in waiting:
         console.print_plain(f"run {run} waits for a decision: `fedcore silo approve {run}` shows its plan, or `refuse`")
-    console.print_plain(f"`fedcore budget show --silo {found.name}` prints its account, run by run")
+    console.print_plain(f"`fedcore budget show {found.name}` prints its account by run, once `silo serve` has ended")
 
 
 class _Lines(logging.StreamHandler[Any]):

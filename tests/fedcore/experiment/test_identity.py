@@ -77,6 +77,8 @@ EXECUTION = {
     "tracking.evaluate_from=0.5",
     "tracking.simulation_metrics=false",
     "tracking.register_models=none",
+    "participation.deadline=9",
+    "participation.minimum=1",
 }
 
 
@@ -151,6 +153,7 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     sections |= {f"evaluation.{key}" for key in EvaluationConfig.model_fields}
     sections |= {f"shuffler.{key}" for key in ShufflerConfig.model_fields}
     covered |= {"shuffler.deadline", "shuffler.address", "shuffler.secret", "cluster.tls"}
+    covered |= {"participation.absent"}  # of a federation alone: tests/fedcore/data/federations
     sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
     assert covered | {"data.similarity", "evaluation"} == set(leaves(base.model_dump(mode="json"))) | sections
 

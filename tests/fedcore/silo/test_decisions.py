@@ -31,9 +31,9 @@ N = 12
 class Hospital:
     """A guarded silo whose policy leaves runs to its operator, and a driver's calls."""
 
-    def __init__(self, folder, decides="operator"):
+    def __init__(self, folder, decides="operator", ledger=None):
         self.decisions = Decisions(folder / "decisions", "ash")
-        self.ledger = MemoryLedger("ash")
+        self.ledger = ledger or MemoryLedger("ash")
         rng = np.random.default_rng(4)
         records = Records(rng.standard_normal((N, 3)), rng.standard_normal(N))
         policy = Policy.model_validate(ALL | {"decides": decides})
@@ -113,6 +113,23 @@ def test_a_refused_run_does_not_begin_and_one_that_has_begun_gets_no_new_answer(
     hospital.decisions.withdraw("first")
     with pytest.raises(SiloError, match="not decided"):
         hospital.ask(second)
+    hospital.decisions.decide("first", digest(agreement))
+    assert len(hospital.ask(second)) == 1
+
+
+def test_a_run_from_before_the_policy_asked_for_an_operator_waits_for_one(tmp_path):
+    before = Hospital(tmp_path, decides="policy")
+    agreement = before.agreement()
+    before.approve(agreement)
+    first = before.question(agreement)
+    stored = before.ask(first).to_bytes()
+    second = before.question(agreement, round=2)
+    hospital = Hospital(tmp_path, ledger=before.ledger)
+    assert hospital.approve(agreement) == ["ash"], "what was released may be sent again"
+    assert hospital.ask(first).to_bytes() == stored
+    with pytest.raises(SiloError, match="has not decided"):
+        hospital.ask(second)
+    assert [Agreement.from_bytes(data) for data in hospital.decisions.asked()] == [agreement]
     hospital.decisions.decide("first", digest(agreement))
     assert len(hospital.ask(second)) == 1
 

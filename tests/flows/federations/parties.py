@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,20 +41,23 @@ FINGERPRINT = re.compile(r"[A-Z2-7]{5}(?:-[A-Z2-7]{5}){4}")
 
 @dataclass
 class Party:
-    """One party's folder, home and register."""
+    """One party's folder, home and register. `added`: to the environment of its processes."""
 
     folder: Path
+    added: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name != "FEDCORE_POLICIES"}
+        left_out = ("FEDCORE_POLICIES", *(name for name in os.environ if name.lower().endswith("_proxy")))
+        inherited = {name: value for name, value in os.environ.items() if name not in left_out}
         own = {"FEDCORE_HOME": str(self.folder / "home"), "FEDCORE_REGISTER": str(self.folder / "register")}
-        return {**inherited, **own, "COLUMNS": "200"}
+        return {**inherited, **own, **self.added, "COLUMNS": "200"}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, first: Callable[[], object] | None = None) -> subprocess.Popen[str]:
+        """A command's process. `first`: what it does before it becomes that command."""
         with open(self.folder / f"{arguments[0]}.log", "a") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "flows.commands.entry", *arguments],
@@ -63,6 +67,7 @@ class Party:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 text=True,
+                preexec_fn=first,
             )
 
     def run(self, *arguments: str, code: int = 0) -> str:
@@ -88,21 +93,27 @@ class Party:
 class Heart:
     """A federation of hospitals with 40 and more records each.
 
-    `port`: at which parties call the relay. `relay_port`: at which it listens; another one if a forwarder is between.
+    `address`: of the relay, as parties call it; default: that of its process. `added`: to the environment of the
+    coordinator's and the silos' processes. `host`, `port`: where the relay listens, by default at a free port.
+    `carrying`: its further options. `relay_port`: at which it listens instead, if a forwarder is at `port`.
     """
 
     root: Path
     names: tuple[str, ...] = ("cleveland", "hungary")
+    address: str | None = None
+    added: dict[str, str] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 0
+    carrying: tuple[str, ...] = ()
     processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = self.port or free_port()
         self.relay_port = self.port
-        self.coordinator, self.relay = Party(self.root / "coordinator"), Party(self.root / "relay")
-        self.silos = {name: Party(self.root / name) for name in self.names}
-        said = self.coordinator.run("federation", "init", "heart", "--relay", f"http://127.0.0.1:{self.port}")
+        self.address = self.address or f"http://{self.host}:{self.port}"
+        self.coordinator, self.relay = Party(self.root / "coordinator", self.added), Party(self.root / "relay")
+        self.silos = {name: Party(self.root / name, self.added) for name in self.names}
+        said = self.coordinator.run("federation", "init", "heart", "--relay", self.address)
         self.fingerprint = fingerprint(said)
         self.invitation = str(self.coordinator.folder / "heart.invitation")
 
@@ -125,17 +136,12 @@ class Heart:
         for name in names or self.names:
             self.processes[name] = self.silos[name].start("silo", "serve")
 
-    def carry(self) -> None:
-        """Starts the relay, in a home of its own, and waits until it listens."""
-        options = ("--fingerprint", self.fingerprint, "--port", str(self.relay_port))
-        self.processes["relay"] = self.relay.start("relay", self.invitation, *options)
-        until = time.monotonic() + HANGS
-        while time.monotonic() < until:
-            with socket.socket() as attempt:
-                if attempt.connect_ex(("127.0.0.1", self.relay_port)) == 0:
-                    return
-            time.sleep(0.1)
-        raise AssertionError(self.relay.log("relay"))
+    def carry(self, first: Callable[[], object] | None = None) -> None:
+        """Starts the relay, in a home of its own, and waits until it listens. `first`: as for `Party.start`."""
+        listens = ("--host", self.host, "--port", str(self.relay_port))
+        options = ("--fingerprint", self.fingerprint, *listens, *self.carrying)
+        self.processes["relay"] = self.relay.start("relay", self.invitation, *options, first=first)
+        assert answers_at(self.host, self.relay_port), self.relay.log("relay")
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)
@@ -156,6 +162,23 @@ class Heart:
         for process in self.processes.values():
             process.wait(timeout=HANGS)
         self.coordinator.run("down")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def answers_at(host: str, port: int) -> bool:
+    """Waits until there is a listener; False if none comes."""
+    until = time.monotonic() + HANGS
+    while time.monotonic() < until:
+        with socket.socket() as attempt:
+            if attempt.connect_ex((host, port)) == 0:
+                return True
+        time.sleep(0.1)
+    return False
 
 
 def fingerprint(said: str) -> str:

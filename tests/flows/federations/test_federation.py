@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.flows.federations.parties import Heart
+from tests.flows.federations.parties import Heart, fingerprint
 from tests.patience import HANGS
 
 pytestmark = pytest.mark.slow
@@ -155,3 +155,28 @@ def test_a_silos_process_imports_no_engine():
         "print([name for name in ('prefect', 'dask', 'distributed', 'mlflow') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_a_silo_rotates_its_keys_while_it_is_served(heart):
+    heart.carry()
+    for name in heart.names:
+        heart.join(name)
+    heart.serve()
+    party, coordinator = heart.silos["hungary"], heart.coordinator
+    before = json.loads(party.run("silo", "show", "--json"))["fingerprint"]
+    after = fingerprint(party.run("silo", "rotate"))
+    rotation = str(party.folder / "hungary.rotation")
+    assert after != before and "is there already" in party.run("silo", "rotate", code=2)
+    assert "other keys" in coordinator.run("federation", "add", rotation, "--fingerprint", before, code=2)
+    assert "has new keys in heart" in coordinator.run("federation", "add", rotation, "--fingerprint", after)
+    heart.config(rounds=3)
+    coordinator.run("run", "heart.yaml")
+    assert json.loads(party.run("silo", "show", "--json"))["fingerprint"] == after
+    assert party.log("silo").count("answers for heart") == 2
+    card = str(party.folder / "hungary.card")
+    assert "another party is named" in coordinator.run("federation", "add", card, "--fingerprint", before, code=2)
+    coordinator.run("federation", "revoke", "heart", "hungary")
+    heart.stop("hungary")
+    party.run("silo", "card", "-o", "again.card")
+    again = str(party.folder / "again.card")
+    assert "were revoked" in coordinator.run("federation", "add", again, "--fingerprint", after, code=2)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.accounting.calibration import Budget
+from fedcore.accounting.filters import Cap
 from fedcore.algorithms.mbsgd import Mbsgd
 from fedcore.data.records import Records
 from fedcore.errors import Refused, RelayError
@@ -55,6 +56,7 @@ class Direct:
     relay: Relay
     name: str
     token: str = ""
+    identity: Identity | None = None
 
     def deposit(self, envelope: bytes) -> None:
         self._said(lambda token: self.relay.deposit(token, envelope))
@@ -86,11 +88,11 @@ class Direct:
         for each in envelopes:
             with contextlib.suppress(ValueError):  # made up by a relay of the tests
                 digests.append(Envelope.from_bytes(each).digest)
-        data = acknowledgement(IDENTITIES[self.name], HEART, self.name, digests)
+        data = acknowledgement(self.identity or IDENTITIES[self.name], HEART, self.name, digests)
         self._said(lambda token: self.relay.acknowledge(token, data))
 
     def _said(self, act):
-        identity = IDENTITIES[self.name]
+        identity = self.identity or IDENTITIES[self.name]
         for attempt in range(2):
             try:
                 if not self.token:
@@ -105,20 +107,20 @@ class Direct:
 class Silo:
     """A silo's process: its ledger, its numbers and its service, all on disk below `folder`."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
+    def __init__(self, name: str, folder: Path, cap: Cap | None = None, clock=lambda: datetime.now(UTC)) -> None:
+        self.name, self.folder, self.cap, self.clock = name, folder, cap, clock
         self.start()
 
     def start(self) -> None:
         rng = np.random.default_rng(sum(self.name.encode()))
         X = rng.standard_normal((12, 4))
-        records = Records(X, X @ np.array([1.0, -2.0, 0.5, 3.0]) + 0.3 * rng.standard_normal(12))
+        self.records = records = Records(X, X @ np.array([1.0, -2.0, 0.5, 3.0]) + 0.3 * rng.standard_normal(12))
         self.ledger = SqliteLedger(self.name, self.folder / f"{self.name}.sqlite", self.folder / f"{self.name}.anchor")
         keys = SecretKeys(self.name.encode().ljust(32, b"."))
-        self.site = Site([PrivateSilo(self.name, records, keys, self.ledger, guarded=True)])
+        self.site = Site([PrivateSilo(self.name, records, keys, self.ledger, self.cap, True, clock=self.clock)])
         self.sequences = Sequences(self.folder / f"{self.name}.numbers.sqlite")
         identity = IDENTITIES[self.name]
-        questions = Questions(Inbox(self.name, HEART, identity), self.sequences, lambda: datetime.now(UTC))
+        questions = Questions(Inbox(self.name, HEART, identity), self.sequences, lambda: self.clock())
         self.service = SiloService(self.site, self.name, questions, identity, IDENTITIES[COORDINATOR].public)
 
     def kill(self) -> None:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from fedcore.errors import RelayError
+from fedcore.identity.envelope import Envelope
+from fedcore.relay.members import COORDINATOR
 from tasks import outgoing
+from tasks.relay.client import RelayClient, joined
 from tasks.relay.line import SILENT, Line
+from tests.fedcore.relay.conftest import HEART, PARTIES, envelope
 
 MOST, OTHER = {200: 10}, 5
 
 
 class Server:
-    """Answers each call with the next of `answers`; None ends the connection in its place."""
+    """Answers each call with the next of `answers`; None ends the connection. `pause`: seconds between two bytes."""
 
-    def __init__(self, answers: list[bytes | None]) -> None:
-        self.answers, self.calls, self.connections = answers, [], 0
+    def __init__(self, answers: list[bytes | None], pause: float = 0.0) -> None:
+        self.answers, self.calls, self.connections, self.pause = answers, [], 0, pause
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -51,7 +56,9 @@ class Server:
             answer = self.answers.pop(0)
             if answer is None:
                 return
-            connection.sendall(answer)
+            for part in [answer[at : at + 1] for at in range(len(answer))] if self.pause else [answer]:
+                connection.sendall(part)
+                time.sleep(self.pause)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -61,8 +68,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(*answers: bytes | None) -> Iterator[tuple[Server, Line]]:
-    server = Server(list(answers))
+def served(*answers: bytes | None, pause: float = 0.0) -> Iterator[tuple[Server, Line]]:
+    server = Server(list(answers), pause)
     line = Line(server.address)
     try:
         yield server, line
@@ -128,6 +135,48 @@ def test_lines_without_end_are_no_answer(endless):
     with served(endless) as (_, line), pytest.raises(RelayError) as found:
         line.post("collect", b"question", {}, {200: 2**20}, OTHER)
     assert found.value.code == SILENT
+
+
+SLOW = [
+    b"HTTP/1.1 200 X\r\n" + b"a: b\r\n" * 90,
+    b"HTTP/1.1 100 Continue\r\n\r\n" * 50,
+    b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 90,
+]
+
+
+@pytest.mark.parametrize("answer", SLOW, ids=["head", "continues", "chunks"])
+def test_single_bytes_now_and_then_are_no_answer(answer, monkeypatch):
+    """Each comes in time for a limit on single reads."""
+    monkeypatch.setattr("tasks.relay.line.PATIENCE", 0.5)
+    with served(answer, pause=0.02) as (_, line):
+        with pytest.raises(RelayError, match="sends its answer too slowly") as found:
+            post(line)
+        assert found.value.code == SILENT and line._open is None
+
+
+def test_an_answer_that_begins_late_has_all_its_time(monkeypatch):
+    monkeypatch.setattr("tasks.relay.line.PATIENCE", 0.5)
+    with served(said(200, b"one")) as (server, line):
+        speak = server._speak
+        monkeypatch.setattr(server, "_speak", lambda connection: (time.sleep(1.0), speak(connection)))
+        assert post(line) == (200, b"one")
+
+
+def test_a_call_whose_proxy_did_not_wait_leaves_its_envelopes_again_and_acknowledges_later():
+    """A proxy may give up before the relay has read the call."""
+    answer, question = envelope("zurich", COORDINATOR, 1), envelope(COORDINATOR, "zurich", 1)
+    with served(said(504, b""), said(204, b""), said(504, b""), said(409, b'{"code": "full", "sentence": "a"}')) as (
+        server,
+        line,
+    ):
+        caller = RelayClient(server.address, HEART, "zurich", PARTIES["zurich"])
+        caller._line, caller._token = line, "f" * 64
+        assert caller.exchange([answer], [question]) == []
+        assert server.calls[1] == ("/envelopes", joined([answer]))
+        assert caller._taken == [Envelope.from_bytes(question).digest]
+        with pytest.raises(RelayError, match=r"a$"):
+            caller.exchange([answer], [envelope(COORDINATOR, "zurich", 2)])
+        assert caller._taken == [Envelope.from_bytes(question).digest]  # not of what was not left
 
 
 def test_an_answer_in_chunks_is_read_within_its_bound():

@@ -14,6 +14,7 @@ from fedcore.identity.envelope import Envelope, Heading
 from fedcore.identity.keys import Identity
 from fedcore.relay.members import COORDINATOR
 from fedcore.remote.forms import Answer, Call
+from fedcore.silo.policies.decisions import PAUSED, UNDECIDED
 from tasks.relay import calls as remote
 from tasks.relay.serving import _answer, _Last, serve
 from tests.tasks.relay.remote_silos import HEART, IDENTITIES, NAMES, ROUNDS, Direct, Federation
@@ -321,3 +322,25 @@ def test_a_closed_run_is_forgotten_and_may_be_asked_to_close_again(federation):
     backend.close_run("run")  # the answer was lost, and the driver resumes
     federation.stop()
     assert all(silo.ledger.is_closed("run") and releases(silo) == ROUNDS for silo in federation.silos.values())
+
+
+def test_a_silo_whose_operator_has_not_decided_is_waited_for_and_its_reason_shown(federation, expected, monkeypatch):
+    """An approval, and an answer in a paused silo, come when the operator lets them."""
+    monkeypatch.setattr(remote, "ASKED", 0.1)
+    seen, refused = [], []
+    site = federation.silos["hungary"].site
+    for name in ("approve", "answer"):
+        act, code = getattr(site, name), UNDECIDED if name == "approve" else PAUSED
+
+        def later(*arguments, act=act, code=code):
+            if refused.count(code) < 2:
+                refused.append(code)
+                raise SiloError("hungary", code, f"its operator: {code}")
+            return act(*arguments)
+
+        monkeypatch.setattr(site, name, later)
+    federation.serve()
+    assert np.array_equal(federation.train(federation.backend(waits=lambda names: seen.append(dict(names)))), expected)
+    assert refused == [UNDECIDED, UNDECIDED, PAUSED, PAUSED]
+    whys = {each["hungary"] for each in seen if "hungary" in each}
+    assert whys == {"", f"its operator: {UNDECIDED}", f"its operator: {PAUSED}"}

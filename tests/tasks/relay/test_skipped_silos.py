@@ -131,6 +131,8 @@ def test_accounts_of_silos_that_are_away_count_in_full(federation):
     compare(federation.plan, received, listed, dict.fromkeys(NAMES, 1))
     whole = with_missing(federation.plan, received, listed)
     assert [account.silo for account in whole] == list(NAMES)
+    backend.close_run("run")
+    assert federation.boxes.waiting(AWAY) == 1, "the end of the run waits for it at the relay"
     missing = whole[NAMES.index(AWAY)]
     assert (missing.releases, missing.epsilon) == (0, federation.plan.silo_epsilon(AWAY))
 
