@@ -236,7 +236,7 @@ def test_calls_that_wait_hold_no_memory_for_the_envelopes_that_they_left(tmp_pat
         waiting = [threading.Thread(target=leave_and_wait, args=(run,)) for run in runs]
         for number, each in enumerate(waiting):
             each.start()  # one after the other: together they are above the bound
-            wait_until(lambda number=number: chief.seen()[COORDINATOR].waiting == number + 1)
+            wait_until(lambda number=number: chief.seen()[COORDINATOR].waiting == number + 1, 20 * SLOWNESS)
         assert all(each.is_alive() for each in waiting)
         for run in runs:
             chief.deposit(envelope(COORDINATOR, "zurich", 1, run=run))
