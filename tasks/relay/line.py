@@ -10,7 +10,7 @@ import http.client
 import io
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -26,6 +26,8 @@ SILENT = "silent"
 """Code of the error about a relay that does not answer."""
 LONGEST_LINES = 2**20
 """Bytes of an answer's lines together."""
+PIECE = 2**18
+"""Bytes of a body that are sent within `SLOW` seconds."""
 PATIENCE, RATE = 60.0, 2**14
 """Seconds for an answer that has begun, and bytes in each further second: single bytes now and then hold no party."""
 _OWN_HEADERS = {"Content-Type": OCTETS, "Accept-Encoding": "identity"}
@@ -154,7 +156,12 @@ class Line:
     def _posted(self, path: str, body: bytes, headers: dict[str, str], most: Mapping[int, int], other: int) -> Said:
         if self._open is None:
             self._open = self._connected()
-        self._open.request("POST", f"{self._parts.path.rstrip('/')}/{path}", body, _OWN_HEADERS | headers)
+        sized = {**_OWN_HEADERS, **headers, "Content-Length": str(len(body))}
+        sent = True
+        try:
+            self._open.request("POST", f"{self._parts.path.rstrip('/')}/{path}", _pieces(body), sized)
+        except (BrokenPipeError, ConnectionResetError):  # a body that is refused early is answered before its end
+            sent = False
         answer = self._open.getresponse()
         bound = most.get(answer.status, other)
         data = answer.read(bound + 1)
@@ -164,6 +171,8 @@ class Line:
         if answer.length:
             raise http.client.IncompleteRead(data, answer.length)
         answer.close()
+        if not sent or answer.will_close:  # by itself, http.client would connect again with other time limits
+            self.close()
         return Said(answer.status, data)
 
     def _by_proxy(self, path: str, body: bytes, headers: dict[str, str], most: Mapping[int, int], other: int) -> Said:
@@ -206,6 +215,13 @@ class Line:
         found.connect()
         found.sock.settimeout(SLOW)
         return found
+
+
+def _pieces(body: bytes) -> bytes | Iterator[bytes]:
+    """A body in parts, each of which has the whole time limit of a socket; small ones as they are."""
+    if len(body) <= PIECE:
+        return body
+    return (body[at : at + PIECE] for at in range(0, len(body), PIECE))
 
 
 def _is_proxied(address: str) -> bool:

@@ -101,6 +101,44 @@ def test_a_call_is_repeated_once_if_the_kept_connection_has_ended():
     assert found.value.code == SILENT
 
 
+def test_a_connection_that_the_answer_ends_is_opened_anew_with_the_time_limits_of_every_other():
+    last = said(200, b"one").replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+    with served(last, None, said(200, b"two"), said(200, b"three")) as (server, line):
+        assert post(line) == (200, b"one") and line._open is None
+        with pytest.raises(RelayError):
+            post(line)
+        assert post(line) == (200, b"two") and line._open.sock.gettimeout() == outgoing.SLOW
+        assert post(line) == (200, b"three") and server.connections == 3
+
+
+def test_a_body_that_is_refused_before_its_end_has_its_refusal():
+    """As a proxy does whose bound is smaller: it reads no more, answers, and ends the connection."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def refuse() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(2**12)
+            connection.sendall(said(413, b"long"))
+            time.sleep(0.5)
+
+    refusing = threading.Thread(target=refuse)
+    refusing.start()
+    line = Line(f"http://127.0.0.1:{listening.getsockname()[1]}")
+    try:
+        assert post(line, b"x" * 2**26) == (413, b"long") and line._open is None
+    finally:
+        line.close()
+        refusing.join()
+        listening.close()
+
+
+def test_a_long_body_arrives_whole():
+    with served(said(200, b"one")) as (server, line):
+        body = bytes(range(256)) * 3000
+        assert post(line, body) == (200, b"one") and server.calls == [("/collect", body)]
+
+
 @pytest.mark.parametrize("answer", [said(200, b"x" * 11), said(500, b"x" * 6)])
 def test_a_longer_answer_is_refused(answer):
     with served(answer) as (_, line), pytest.raises(RelayError, match="bytes at once"):
