@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import os
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -208,7 +209,9 @@ class Line:
         host, port = self._parts.hostname or "", self._parts.port
         found: http.client.HTTPConnection
         if self._parts.scheme == "https":
-            found = http.client.HTTPSConnection(host, port, timeout=CONNECT, context=_known())
+            found = http.client.HTTPSConnection(
+                host, port, timeout=CONNECT, context=_known(*map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+            )
         else:
             found = http.client.HTTPConnection(host, port, timeout=CONNECT)
         found.response_class = _Response
@@ -233,6 +236,6 @@ def _is_proxied(address: str) -> bool:
 
 
 @cache
-def _known() -> ssl.SSLContext:
-    """The machine's own certificates, and those of SSL_CERT_FILE: an institution may have its own authority."""
+def _known(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """The machine's own certificates, or those that its variables name: an institution may have its own authority."""
     return ssl.create_default_context()

@@ -22,7 +22,6 @@ from flows.carriers.http import listening
 from flows.carriers.relay import serve, store_list
 from flows.services.leases import ProcessId
 from tasks import outgoing
-from tasks.relay import line
 from tasks.relay.client import Backoff, RelayClient
 from tests.doors import issued
 from tests.fedcore.relay.conftest import HEART, PARTIES, STRANGER, envelope, listed
@@ -324,7 +323,6 @@ def test_a_certificate_of_an_unknown_authority_and_a_refusing_proxy_are_named(tm
         there = address.replace("http://127.0.0.1", "https://localhost")
         with pytest.raises(RelayError, match=r"its certificate is refused: unable to get .*; SSL_CERT_FILE names"):
             client(there, COORDINATOR).seen()
-        line._known.cache_clear()
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
         assert set(client(there, COORDINATOR).seen()) == {COORDINATOR}
     with hostile(407, b"", {}) as proxy:
@@ -333,7 +331,6 @@ def test_a_certificate_of_an_unknown_authority_and_a_refusing_proxy_are_named(tm
         with pytest.raises(RelayError, match="the proxy on the way: 407 Proxy Authentication Required"):
             client("https://127.0.0.2:1", COORDINATOR).seen()
     outgoing.client_of.cache_clear()
-    line._known.cache_clear()
 
 
 def test_a_relay_that_sends_single_bytes_holds_no_party(monkeypatch):
