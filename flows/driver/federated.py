@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from fedcore import __version__
+from fedcore.data.federations.card import Card
 from fedcore.data.federations.federation_data import FederationData
 from fedcore.errors import InputError, RelayError
 from fedcore.experiment.config import ExperimentConfig
@@ -15,6 +17,7 @@ from fedcore.home import Home
 from fedcore.identity.inbox import Inbox
 from fedcore.planning.whole_silo import planned
 from fedcore.relay.members import COORDINATOR
+from fedcore.silo.agreement import FORM
 from tasks.relay.client import RelayClient
 from tasks.relay.federation import Federation
 from tasks.relay.sites import RemoteSites, Skip
@@ -56,10 +59,12 @@ def federated(experiment: Experiment, home: Home, lease: int, say: Callable[[str
     if not isinstance(data, FederationData):
         raise InputError(f"data.source = {data.source} has no federation")
     federation = Federation.of(home, data.federation)
-    invitation, known = federation.invitation, {card.name: card.keys for card in federation.cards}
+    invitation, cards = federation.invitation, federation.cards
+    known = {card.name: card.keys for card in cards}
     names = [silo.name for silo in experiment.plan.problem.silos]
     if missing := [name for name in names if name not in known]:
         raise InputError(f"silo {missing[0]} is no more in federation {invitation.name}")
+    check_versions(card for card in cards if card.name in names)
     return RemoteSites(
         relay_of(federation, again=False),
         Inbox(COORDINATOR, invitation.federation, federation.identity),
@@ -73,6 +78,17 @@ def federated(experiment: Experiment, home: Home, lease: int, say: Callable[[str
         skip=_skip(experiment),
         keys=lambda: {card.name: card.keys for card in federation.cards},
     )
+
+
+def check_versions(cards: Iterable[Card]) -> None:
+    """Raises InputError for a silo that reads agreements of another form than this driver writes."""
+    for card in cards:
+        if card.agreement != FORM:
+            raise InputError(
+                f"silo {card.name} has fedcore {card.fedcore}, which reads agreements of form {card.agreement}; this "
+                f"driver has {__version__} and writes form {FORM}. Install one version at both; `fedcore silo card` "
+                "there then writes a new card for `fedcore federation add`"
+            )
 
 
 def _skip(experiment: Experiment) -> Skip | None:
