@@ -48,7 +48,7 @@ style: .venv/installed
 check: style ## style, types and import contracts
 	@$(TYPES)
 
-bench: .venv/installed ## milliseconds per round, each as a ratio to a floor in the same run; PARTS="sweep start": CPU-seconds
+bench: .venv/installed ## milliseconds per round, each as a ratio to a floor in the same run; PARTS="sweep start": CPU-seconds; PARTS=services: silo services
 	$(BIN)/python -m benchmarks.rounds $(if $(PARTS),--parts $(PARTS))
 
 up: .venv/installed ## Prefect, MLflow and Dask on this machine, until `make down`

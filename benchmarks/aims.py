@@ -22,6 +22,8 @@ LOCAL_AIMS = {("in-process", SILOS): 1.15, ("dask sites", SILOS): 1.15}
 DIFFERENCE_AIMS = {("in-process", differences.SILOS): 1.3, ("dask sites", differences.SILOS): 1.25}
 NEWTON_AIMS = {("in-process", newton.SILOS): 1.5, ("dask sites", newton.SILOS): 1.5}
 STACK_MS = {"stack, behind": 9.0, "stack, defaults": 12.0}
+SERVICES_MS = {4: 6.0, 25: 15.0}
+"""ms that a round over silo services on loopback takes more than one on Dask, by number of silos."""
 QUIET = 0.2
 """Largest spread of the floor's blocks on a quiet machine."""
 
@@ -33,7 +35,7 @@ def frozen(workload: ModuleType) -> str:
 
 
 def aims_of(result: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """Label, measured value and aim of all parts with aims: ratios, and ms of the full stack."""
+    """Label, measured value and aim of all parts with aims: ratios, and ms of the full stack and of services."""
     found = []
     parts: list[tuple[str, list[dict[str, Any]], dict[tuple[str, int], float]]] = [
         ("round", result.get("rounds", []), AIMS),
@@ -49,4 +51,8 @@ def aims_of(result: dict[str, Any]) -> list[tuple[str, float, float]]:
                     found.append((f"{label} / {row['ratio_to']}", row["ratio"], aims[name, table["silos"]]))
                 if what == "round" and table["silos"] == 25 and name in STACK_MS:
                     found.append((f"{label}, ms", row["median_ms"], STACK_MS[name]))
+    for table in result.get("services", {}).get("tables", []):
+        more = table["variants"]["services"]["extra_ms"][0]
+        label = f"services, N = {table['silos']}: ms more than on Dask"
+        found.append((label, more, SERVICES_MS[table["silos"]]))
     return found

@@ -23,10 +23,12 @@ from benchmarks.variants import LOG, serve_variant
 SETTLE = 0.3
 """Seconds of pause around a block, in which threads and servers finish their pending work."""
 
+QUANTILES = {"p10": 0.1, "median": 0.5, "p90": 0.9}
 RATIOS = {
     "in-process": "floor",
     "bare actors": "floor",
     "dask sites": "bare actors",
+    "services": "durable dask sites",
     "stack, behind": "floor",
     "stack, each-round": "floor",
     "stack, defaults": "floor",
@@ -51,10 +53,20 @@ class Series:
 
     def ratio(self, base: Series) -> tuple[float, float, float]:
         """Median and quartiles over the cycles of the ratio of the block medians."""
+        return _quartiles([mine / other for mine, other in self._medians(base)])
+
+    def difference(self, base: Series) -> tuple[float, float, float]:
+        """Median and quartiles over the cycles of the difference of the block medians, in seconds."""
+        return _quartiles([mine - other for mine, other in self._medians(base)])
+
+    def _medians(self, base: Series) -> list[tuple[float, float]]:
         pairs = zip(self.blocks, base.blocks, strict=True)
-        ratios = [statistics.median(mine) / statistics.median(other) for mine, other in pairs]
-        low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-        return float(middle), float(low), float(high)
+        return [(statistics.median(mine), statistics.median(other)) for mine, other in pairs]
+
+
+def _quartiles(values: list[float]) -> tuple[float, float, float]:
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return float(middle), float(low), float(high)
 
 
 def compare(
@@ -83,12 +95,13 @@ def compare(
                     series[name].blocks.append(times)
     table = {}
     for name, mine in series.items():
-        row: dict[str, Any] = {"median_ms": mine.quantile(0.5) * 1e3, "p90_ms": mine.quantile(0.9) * 1e3}
+        row: dict[str, Any] = {f"{key}_ms": mine.quantile(q) * 1e3 for key, q in QUANTILES.items()}
         row["memory_mb"] = mine.memory / 2**20
         base = RATIOS.get(name)
         if base in series:
             ratio, low, high = mine.ratio(series[base])
             row |= {"ratio_to": base, "ratio": ratio, "ratio_quartiles": [low, high]}
+            row["extra_ms"] = [value * 1e3 for value in mine.difference(series[base])]
         table[name] = row
     spread = series["floor"].spread if "floor" in series else None
     return {"silos": silos, "cycles": cycles, "block": block, "floor_spread": spread, "variants": table}

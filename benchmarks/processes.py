@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -17,6 +18,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedcore.process.import_path import safe_environment
 
@@ -66,6 +70,12 @@ def cost(command: Sequence[str], home: Path, after: Sequence[str] | None = None)
     if whole["code"] != 0:
         raise RuntimeError(f"{' '.join(command)} ended with exit code {whole['code']}")
     return Cost(whole["wall"], whole["cpu"], whole["peak"], parts)
+
+
+def machine() -> dict[str, Any]:
+    """Versions and cores of this machine, and its load before a benchmark."""
+    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    return versions | {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg(), "blas_threads": 1}
 
 
 def _process(argv: Sequence[str]) -> str:

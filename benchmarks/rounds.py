@@ -14,7 +14,6 @@ os.environ.update(ONE_THREAD)  # before NumPy is imported, here and in every pro
 import argparse
 import contextlib
 import json
-import platform
 import shutil
 import sys
 import tempfile
@@ -22,7 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +30,8 @@ from benchmarks.interleaving import compare
 from benchmarks.ledger_cost import ledger_cost
 from benchmarks.local_steps import DRAWN, LOCAL_VARIANTS, SILOS, STEPS
 from benchmarks.prefect_cost import ingestion_apart
+from benchmarks.processes import machine
+from benchmarks.services import services, show_services
 from benchmarks.split import PARTS, split_round
 from benchmarks.sweep_cost import ENGINES, start_cost, sweep_cost
 from benchmarks.variants import VARIANTS
@@ -46,7 +46,7 @@ SCALE = {"per_cell": 1e3}
 def main() -> None:
     options = _options()
     console = Console() if sys.stdout.isatty() else Console(width=110)
-    result: dict[str, Any] = {"machine": _machine()}
+    result: dict[str, Any] = {"machine": machine()}
     with _folder() as folder:
         if "start" in options.parts:
             result["start"] = start_cost(folder / "start")
@@ -56,7 +56,10 @@ def main() -> None:
             result["sweep"] = [sweep_cost(engines, *options.seeds, folder) for engines in ENGINES]
             for sweep in result["sweep"]:
                 _show_cost(console, f"sweep of {sweep['cells']} cells, {sweep['engines']}", sweep)
-        if set(options.parts) - {"start", "sweep"}:
+        if "services" in options.parts:
+            result["services"] = services(options.cycles, options.block, folder / "services")
+            show_services(console, result["services"])
+        if set(options.parts) - {"start", "sweep", "services"}:
             with _server(folder) as url:
                 _rounds(options, console, result, folder, url)
     _show_aims(console, result)
@@ -114,7 +117,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--block", type=int, default=50, help="rounds of a turn (default 50; half with many silos)")
     parser.add_argument("--rounds", type=int, default=300, help="rounds of the split (default 300)")
     parser.add_argument("--seeds", type=int, nargs=2, default=[4, 12], help="of the two sweeps (default 4 12)")
-    usual, further = ("rounds", "local", "differences", "newton", "split", "ledger", "prefect"), ("sweep", "start")
+    usual, further = (
+        ("rounds", "local", "differences", "newton", "split", "ledger", "prefect"),
+        ("sweep", "start", "services"),
+    )
     parser.add_argument("--parts", nargs="+", choices=usual + further, default=usual)
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     return parser.parse_args()
@@ -142,11 +148,6 @@ def _server(folder: Path) -> Iterator[str]:
     os.environ["PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL"] = "WARNING"  # tables and nothing else
     with prefect_server(home) as url:
         yield url
-
-
-def _machine() -> dict[str, Any]:
-    versions = {"python": platform.python_version(), "numpy": np.__version__}
-    return versions | {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg(), "blas_threads": 1}
 
 
 def _show_rounds(console: Console, result: dict[str, Any], title: str, aims: dict[tuple[str, int], float]) -> None:

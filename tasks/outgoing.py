@@ -49,7 +49,7 @@ def client_of(address: str, key: str) -> Any:
 
 
 def fault(error: Exception) -> str:
-    """Words for an httpx error of a call that got no answer: a refused certificate, a proxy's refusal, or its type."""
+    """Words for an error of a call that got no answer: a refused certificate, a proxy's refusal, or its type."""
     import httpx
 
     for each in _causes(error):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ from typing import Any
 INTERVAL = 0.007
 """Seconds between samples; no multiple of other periods of a few milliseconds."""
 WRITE_EVERY = 0.25
+BURST = 0.001
+"""CPU-seconds between samples of a party; the kernel rounds them up to its tick."""
 SWITCH = 1e-4
 IMPORTS = "imports"
 ELSEWHERE = "elsewhere"
@@ -70,6 +73,28 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/uvicorn/", "Prefect server"),
     ("/mlflow/", "MLflow"),
 )
+SERVICES: tuple[tuple[str, str], ...] = (
+    ("/fedcore/identity/sequences.py", "sequence numbers"),
+    ("/fedcore/identity/", "signatures, seals, headings"),
+    ("/fedcore/relay/mailboxes.py", "mailboxes"),
+    ("/fedcore/relay/", "relay's rules"),
+    ("/fedcore/remote/", "forms of calls"),
+    ("/fedcore/federation/", "rounds: driver"),
+    ("/tasks/relay/line.py", "HTTP client"),
+    ("/tasks/relay/client.py", "client of a relay"),
+    ("/tasks/relay/", "loops of driver and silo"),
+    ("/flows/carriers/", "HTTP server"),
+    ("/flows/services/door.py", "HTTP server"),
+    ("/uvicorn/", "HTTP server"),
+    ("/h11/", "HTTP server"),
+    ("/starlette/", "HTTP server"),
+    ("/fastapi/", "HTTP server"),
+    ("/anyio/", "HTTP server"),
+    ("/asyncio/", "HTTP server"),
+)
+"""Parts of a federation's processes, before the others where FEDCORE_BENCH_PARTIES is set."""
+if os.environ.get("FEDCORE_BENCH_PARTIES"):
+    PLACES = SERVICES + PLACES
 WITHIN: dict[tuple[str, str], str] = {
     ("/fedcore/silo/site.py", "agree"): "approval",
     ("/fedcore/silo/private_silo.py", "approve"): "approval",
@@ -168,9 +193,37 @@ class Sampler(threading.Thread):
         self.write()
 
 
+class BurstSampler(Sampler):
+    """Samples the main thread each time that the process has used some CPU time.
+
+    A silo works for a millisecond and waits for more: a sampler by the wall clock would mostly see it where it waits.
+    """
+
+    def start(self) -> None:
+        signal.signal(signal.SIGPROF, self._take)
+        signal.setitimer(signal.ITIMER_PROF, BURST, BURST)
+        super().start()
+
+    def run(self) -> None:
+        while True:
+            time.sleep(WRITE_EVERY)
+            self.write()
+
+    def sample(self) -> None:
+        """Ends the signals, before the interpreter ends their handler: they take all samples."""
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        used = time.process_time()
+        part = self._part_of(frame)
+        self._parts[part] = self._parts.get(part, 0.0) + used - self._seen.get(0, 0.0)
+        self._seen[0] = used
+
+
 def _sample(folder: str) -> Sampler:
     """Starts the sampler of this process."""
-    sampler = Sampler(os.path.join(folder, f"{os.getpid()}.json"))
+    kind = BurstSampler if os.environ.get("FEDCORE_BENCH_PARTIES") else Sampler
+    sampler = kind(os.path.join(folder, f"{os.getpid()}.json"))
     sampler.start()
     return sampler
 

@@ -1,4 +1,7 @@
-"""The envelopes that wait at a relay, on disk, by receiver and in the order in which they came.
+"""The envelopes that wait at a relay, by receiver and in the order in which they came.
+
+They survive the end of the relay's process, however it ends. A power failure may lose the newest ones, since nothing
+waits for the disk: their senders send again what is not answered.
 
 Numbers are kept as receivers keep theirs (`fedcore.identity.sequences`): of the newest runs of each pair of parties,
 with a floor for all others. So an envelope that came once does not come again, however many runs a sender invents. The
@@ -8,8 +11,8 @@ numbers of removed parties are deleted: only a session of its own sender leaves 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +36,8 @@ CREATE TABLE IF NOT EXISTS floors (sender TEXT NOT NULL, receiver TEXT NOT NULL,
     PRIMARY KEY (sender, receiver)) WITHOUT ROWID;
 COMMIT;
 """
+MOST_FOUND = 1000
+"""Envelopes that one look finds, at most."""
 
 
 class Held(NamedTuple):
@@ -51,7 +56,7 @@ class Mailboxes:
             make_private(path.parent)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.executescript(_SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"the relay's envelopes {path} cannot be opened: {error}") from None
@@ -69,31 +74,27 @@ class Mailboxes:
             found = self._db.execute(sql, (heading.sender, heading.receiver)).fetchone()
         return None if found is None else (int(found[0]), bytes(found[1]))
 
-    def put(self, envelope: Envelope, data: bytes, now: float) -> None:
-        """Stores an envelope and its number in one transaction, on disk on return."""
-        heading, digest = envelope.heading, envelope.digest
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            # A sender has one call about a run outstanding, and receivers take growing numbers: older ones are void.
-            self._db.execute(
-                "DELETE FROM waiting WHERE receiver = ? AND run = ? AND sender = ?",
-                (heading.receiver, heading.run, heading.sender),
-            )
-            columns = "receiver, run, digest, sender, size, came, envelope"
-            self._db.execute(
-                f"INSERT INTO waiting ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (heading.receiver, heading.run, digest, heading.sender, len(data), now, data),
-            )
-            self._db.execute(
-                "INSERT OR REPLACE INTO newest VALUES (?, ?, ?, ?, ?)",
-                (heading.sender, heading.receiver, heading.run, heading.sequence, digest),
-            )
-            self._drop_oldest(heading.sender, heading.receiver)
-            self._db.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):  # SQLite has rolled back by itself when the disk is full
-                self._db.execute("ROLLBACK")
-            raise
+    def put(self, envelopes: Sequence[tuple[Envelope, bytes]], now: float) -> None:
+        """Stores envelopes, each with its bytes, and their numbers, in one transaction."""
+        with self._transaction():
+            for envelope, data in envelopes:
+                heading, digest = envelope.heading, envelope.digest
+                # A sender has one call about a run outstanding, and receivers take growing numbers: older are void.
+                self._db.execute(
+                    "DELETE FROM waiting WHERE receiver = ? AND run = ? AND sender = ?",
+                    (heading.receiver, heading.run, heading.sender),
+                )
+                columns = "receiver, run, digest, sender, size, came, envelope"
+                self._db.execute(
+                    f"INSERT INTO waiting ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (heading.receiver, heading.run, digest, heading.sender, len(data), now, data),
+                )
+                self._db.execute(
+                    "INSERT OR REPLACE INTO newest VALUES (?, ?, ?, ?, ?)",
+                    (heading.sender, heading.receiver, heading.run, heading.sequence, digest),
+                )
+            for pair in {(envelope.heading.sender, envelope.heading.receiver) for envelope, _ in envelopes}:
+                self._drop_oldest(*pair)
 
     def _drop_oldest(self, *pair: str) -> None:
         beyond = "SELECT sequence FROM newest WHERE sender = ? AND receiver = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?"
@@ -115,21 +116,23 @@ class Mailboxes:
         `run`: about which they are; None: any.
         """
         about, values = ("", (receiver,)) if run is None else (" AND run = ?", (receiver, run))
-        sql = f"SELECT place, size FROM waiting WHERE receiver = ?{about} ORDER BY place LIMIT 1000"
-        places: list[int] = []
+        sql = f"SELECT size, envelope FROM waiting WHERE receiver = ?{about} ORDER BY place LIMIT {MOST_FOUND}"
+        found: list[bytes] = []
         total = 0
-        for place, size in self._db.execute(sql, values).fetchall():
-            if places and total + size > most:
+        rows = self._db.execute(sql, values)
+        for size, envelope in rows:
+            if found and total + size > most:
                 break
-            places.append(place)
+            found.append(bytes(envelope))
             total += size
-        read = "SELECT envelope FROM waiting WHERE place = ?"
-        return [bytes(self._db.execute(read, (place,)).fetchone()[0]) for place in places]
+        rows.close()
+        return found
 
     def remove(self, receiver: str, digests: Iterable[bytes]) -> int:
         """Deletes envelopes of this receiver; returns how many of them were there."""
         sql = "DELETE FROM waiting WHERE receiver = ? AND digest = ?"
-        return sum(self._db.execute(sql, (receiver, digest)).rowcount for digest in digests)
+        with self._transaction():
+            return self._db.executemany(sql, [(receiver, digest) for digest in digests]).rowcount
 
     def remove_before(self, came: float) -> int:
         """Deletes envelopes that came before this time; returns their number."""
@@ -157,3 +160,14 @@ class Mailboxes:
 
     def close(self) -> None:
         self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # SQLite has rolled back by itself when the disk is full
+                self._db.execute("ROLLBACK")
+            raise

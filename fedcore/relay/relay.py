@@ -8,20 +8,18 @@ the same sender about the same run replaces it.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, TypeVar
-
-from pydantic import ConfigDict, Field, TypeAdapter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from fedcore.errors import InputError, Refused
-from fedcore.identity.envelope import Envelope
-from fedcore.identity.keys import Identity, PublicIdentity
+from fedcore.identity.envelope import Envelope, Heading
+from fedcore.identity.keys import PublicIdentity
 from fedcore.identity.sequences import MOST_AHEAD
+from fedcore.relay.acknowledgements import acknowledged, signed_text
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
 from fedcore.relay.sessions import FORM, UNKNOWN, Sessions
@@ -32,19 +30,8 @@ OTHER, OLD, LONG, FULL, FAILED = "other", "old", "long", "full", "failed"
 """other: an envelope of another sender, receiver or federation; old: a replayed envelope; long: longer than any that it
 takes; full: no room for this sender now; failed: the disk. Beside `FORM` and `UNKNOWN` of sessions."""
 
-MOST_ACKNOWLEDGED = 2**10
-LARGEST_ACKNOWLEDGEMENT = 2**17
 EXPIRY = 60.0
 """Seconds between two looks for envelopes that are too old."""
-_TAKEN = b"fedcore relay, taken\0"
-
-_ACKNOWLEDGEMENT = TypeAdapter(
-    tuple[
-        Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(max_length=MOST_ACKNOWLEDGED)],
-        Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")],
-    ],
-    config=ConfigDict(strict=True),
-)
 
 
 @dataclass(frozen=True)
@@ -63,12 +50,6 @@ class Seen:
 
     ago: float | None
     waiting: int
-
-
-def acknowledgement(identity: Identity, federation: str, name: str, digests: list[bytes]) -> bytes:
-    """A party's word that it has these envelopes, whose digests are 32 bytes each."""
-    signature = identity.sign(_taken_text(federation, name, digests))
-    return json.dumps([[each.hex() for each in digests], signature.hex()]).encode()
 
 
 class Relay:
@@ -131,25 +112,22 @@ class Relay:
 
     def deposit(self, token: str, data: bytes) -> None:
         """Stores an envelope of the session's party. The same one again is stored once."""
+        self.deposit_all(token, [data])
+
+    def deposit_all(self, token: str, envelopes: Sequence[bytes]) -> None:
+        """Stores envelopes of the session's party, all or none of them, as `deposit` does."""
         name = self.name(token)
-        if len(data) > self.quotas.one:
-            raise Refused(LONG, f"an envelope of {len(data)} bytes is longer than the {self.quotas.one} that it takes")
-        try:
-            envelope = Envelope.from_bytes(data)
-        except ValueError as error:
-            raise Refused(FORM, str(error)) from None
-        self._check(envelope, name)
-        heading = envelope.heading
+        checked = [(self._checked(name, data), data) for data in envelopes]
         with self._lock:
-            newest = self._on_disk(lambda: self._mailboxes.newest(envelope))
-            if newest is not None and newest[0] >= heading.sequence:
-                if newest == (heading.sequence, envelope.digest):
-                    return
-                raise Refused(OLD, f"a later envelope of {name} to {heading.receiver} about this run came before")
-            self._make_room(name, len(data))
+            newest: dict[Heading, tuple[int, bytes]] = {}
+            new = [(envelope, data) for envelope, data in checked if self._is_new(envelope, newest)]
+            if not new:
+                return
+            self._make_room(name, len(new), sum(len(data) for _, data in new))
             now = self._clock()
-            self._on_disk(lambda: self._mailboxes.put(envelope, data, now))
-        self._arrived(heading.receiver)
+            self._on_disk(lambda: self._mailboxes.put(new, now))
+        for envelope, _ in new:
+            self._arrived(envelope.heading.receiver)
 
     def collect(self, token: str, most: int, run: str | None = None) -> list[bytes]:
         """The oldest envelopes that wait for the session's party, of together at most `most` bytes, or the first.
@@ -163,16 +141,9 @@ class Relay:
     def acknowledge(self, token: str, data: bytes) -> int:
         """Deletes envelopes that the session's party has (`acknowledgement`); returns how many were there."""
         name = self.name(token)
+        taken, signature = acknowledged(data)
         try:
-            if len(data) > LARGEST_ACKNOWLEDGEMENT:
-                raise ValueError
-            digests, signature = _ACKNOWLEDGEMENT.validate_json(data)
-        except ValueError:
-            raise Refused(FORM, "an acknowledgement has other fields, or a value of it is out of bounds") from None
-        taken = [bytes.fromhex(each) for each in digests]
-        try:
-            text = _taken_text(self._members.federation, name, taken)
-            self._keys(name).check_signature(bytes.fromhex(signature), text)
+            self._keys(name).check_signature(signature, signed_text(self._members.federation, name, taken))
         except ValueError as error:
             raise Refused(OTHER, str(error)) from None
         with self._lock:
@@ -191,6 +162,29 @@ class Relay:
         with self._lock:
             return self._on_disk(self._mailboxes.count)
 
+    def _checked(self, name: str, data: bytes) -> Envelope:
+        """The envelope of these bytes. Raises Refused unless it is of this party, to one that it may write to."""
+        if len(data) > self.quotas.one:
+            raise Refused(LONG, f"an envelope of {len(data)} bytes is longer than the {self.quotas.one} that it takes")
+        try:
+            envelope = Envelope.from_bytes(data)
+        except ValueError as error:
+            raise Refused(FORM, str(error)) from None
+        self._check(envelope, name)
+        return envelope
+
+    def _is_new(self, envelope: Envelope, newest: dict[Heading, tuple[int, bytes]]) -> bool:
+        """False for the newest envelope once more. `newest`: of this call's. Raises Refused for an older one."""
+        heading, mine = envelope.heading, (envelope.heading.sequence, envelope.digest)
+        about = replace(heading, sequence=1)
+        last = newest.get(about) or self._on_disk(lambda: self._mailboxes.newest(envelope))
+        if last == mine:
+            return False
+        if last is not None and last[0] >= heading.sequence:
+            raise Refused(OLD, f"a later envelope of {heading.sender} to {heading.receiver} about this run came before")
+        newest[about] = mine
+        return True
+
     def _check(self, envelope: Envelope, name: str) -> None:
         """Raises Refused unless the envelope is of this party, to one that it may write to, and of now."""
         heading = envelope.heading
@@ -208,14 +202,14 @@ class Relay:
         except ValueError as error:
             raise Refused(OTHER, str(error)) from None
 
-    def _make_room(self, name: str, size: int) -> None:
+    def _make_room(self, name: str, count: int, size: int) -> None:
         """Drops what is too old. Raises Refused if the sender would have more waiting than its quota."""
         quotas, now = self.quotas, self._clock()
         if now >= self._expired + EXPIRY:
             self._expired = now
             self._on_disk(lambda: self._mailboxes.remove_before(now - quotas.days * 86400))
         held = self._on_disk(lambda: self._mailboxes.held(name))
-        if held.envelopes >= quotas.envelopes or held.size + size > quotas.size:
+        if held.envelopes + count > quotas.envelopes or held.size + size > quotas.size:
             raise Refused(
                 FULL,
                 f"{held.envelopes} envelopes of {name} wait, of {held.size} bytes together; it holds "
@@ -234,7 +228,3 @@ class Relay:
         except sqlite3.Error:
             pass
         raise Refused(FAILED, "its envelopes cannot be read or written; try again")
-
-
-def _taken_text(federation: str, name: str, digests: list[bytes]) -> bytes:
-    return _TAKEN + json.dumps([federation, name]).encode() + b"\n" + b"".join(digests)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from socket import getfqdn, gethostname, socket
 from typing import Any
@@ -18,9 +19,10 @@ from fedcore.errors import InputError, Refused
 from fedcore.identity.keys import PublicIdentity
 from fedcore.identity.signed_file import LARGEST_FILE
 from fedcore.ledger.anchor import write_whole
-from fedcore.relay.mailboxes import Mailboxes
+from fedcore.relay.acknowledgements import LARGEST_ACKNOWLEDGEMENT
+from fedcore.relay.mailboxes import MOST_FOUND, Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
-from fedcore.relay.relay import LARGEST_ACKNOWLEDGEMENT, Quotas, Relay
+from fedcore.relay.relay import Quotas, Relay
 from fedcore.relay.sessions import FORM, LARGEST_CLAIM
 from flows.carriers import http
 from flows.carriers.arrivals import MOST_POLLS, Arrivals
@@ -28,10 +30,12 @@ from flows.carriers.connections import Bounds, Connections
 from flows.carriers.http import OCTETS, answered, body_of, refusal
 from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId
-from tasks.relay.client import LARGEST_SIZES, PORTION, SESSION, joined, parted
+from tasks.relay.client import EXPECTED, LARGEST_SIZES, PORTION, SESSION, joined, parted
 
 WAIT = 25.0
 """Most seconds that a request for envelopes waits: proxies and load balancers end quiet connections after a minute."""
+QUICK = 2**16
+"""Bytes of a body that is worked on between two requests, in less time than a change of threads takes."""
 OF_COORDINATOR, OF_SILO = 2 * MOST_POLLS, 16
 """Connections at a time: each of a coordinator's runs leaves questions beside its poll, and a silo has one loop."""
 LARGEST_NAME = 2**10
@@ -40,7 +44,7 @@ LIST = "members.json"
 
 def bounds_of(quotas: Quotas) -> Callable[[str], Bounds]:
     """Bounds of each party's connections: two longest bodies of a silo, eight of the coordinator apart from these."""
-    longest = LARGEST_SIZES + max(PORTION, quotas.one)
+    longest = _longest_call(quotas)
 
     def found(name: str) -> Bounds:
         of_coordinator = name == COORDINATOR
@@ -83,14 +87,18 @@ def application(
         return name
 
     async def of_party(
-        request: Request, most: int, act: Callable[[bytes], bytes], check: Callable[[Request], object] = party
+        request: Request,
+        most: int,
+        act: Callable[[bytes], bytes],
+        check: Callable[[Request], object] = party,
+        quick: int = -1,
     ) -> Response:
         try:
             check(request)
         except Refused as error:
             return refusal(409, error.code, error.sentence)
         with known.body(request) as grows:
-            return await answered(request, most, act, grows)
+            return await answered(request, most, act, grows, quick)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -104,41 +112,51 @@ def application(
     async def session(request: Request) -> Response:
         return await answered(request, LARGEST_CLAIM, lambda body: relay.session(body).encode())
 
-    @app.post("/envelope")
+    async def deposited(request: Request, most: int, act: Callable[[bytes], None]) -> Response:
+        def done(body: bytes) -> bytes:
+            act(body)
+            return b""
+
+        return await of_party(request, most, done, quick=QUICK)
+
     async def envelope(request: Request) -> Response:
-        def deposit(body: bytes) -> bytes:
-            relay.deposit(token(request), body)
-            return b""
+        return await deposited(request, relay.quotas.one, lambda body: relay.deposit(token(request), body))
 
-        return await of_party(request, relay.quotas.one, deposit)
-
-    @app.post("/envelopes")
     async def envelopes(request: Request) -> Response:
-        def deposit(body: bytes) -> bytes:
-            try:
-                found = parted(body)
-            except ValueError:
-                raise Refused(FORM, "envelopes come with a line of their sizes") from None
-            for each in found:
-                relay.deposit(token(request), each)
-            return b""
+        return await deposited(request, longest, lambda body: relay.deposit_all(token(request), parted_of(body)))
 
-        return await of_party(request, LARGEST_SIZES + max(PORTION, relay.quotas.one), deposit)
+    async def begun(request: Request) -> str | None:
+        """Leaves and acknowledges what a call for envelopes brings; returns its run. None: its body is too long.
 
-    @app.post("/collect")
+        The body is in memory for no longer than this takes, and the call then waits without it.
+        """
+        with known.body(request) as grows:
+            if (body := await body_of(request, most_called, grows)) is None:
+                return None
+            about, taken_before, left = [*body.split(b"\n", 2), b"", b""][:3]
+            run = about.decode()
+
+            def first() -> None:
+                if left:
+                    relay.deposit_all(token(request), parted_of(left))
+                if taken_before:
+                    relay.acknowledge(token(request), taken_before)
+
+            if len(body) <= QUICK:
+                first()
+            else:
+                await run_in_threadpool(first)
+            return run
+
     async def collect(request: Request) -> Response:
+        """Leaves envelopes, then acknowledges others, then waits for some: each may be missing."""
         try:
-            name = party(request)
-            with known.body(request) as grows:
-                body = await body_of(request, LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT, grows)
-            if body is None:
-                return refusal(413, "long", "a call for envelopes names a run, and acknowledges what was taken")
-            about, _, taken_before = body.partition(b"\n")
-            run = about.decode() or None
-            if taken_before:
-                await run_in_threadpool(relay.acknowledge, token(request), taken_before)
+            name, expected = party(request), expected_by(request)
+            if (run := await begun(request)) is None:
+                return refusal(413, "long", "a call for envelopes names a run, acknowledges, and leaves envelopes")
             known.check_room(request)  # answers that were not read yet
-            found = await arrivals.found(name, lambda: relay.collect(token(request), PORTION, run), wait)
+            look = partial(relay.collect, token(request), PORTION, run or None)
+            found = await arrivals.found(name, look, wait, expected)
         except Refused as error:
             return refusal(409, error.code, error.sentence)
         except (TimeoutError, UnicodeDecodeError):
@@ -146,6 +164,10 @@ def application(
         if not found:
             return Response(status_code=204)
         return Response(joined(found), media_type=OCTETS)
+
+    longest, most_called = _longest(relay.quotas), _longest_call(relay.quotas)
+    for path, act in (("/envelope", envelope), ("/envelopes", envelopes), ("/collect", collect)):
+        app.add_route(path, act, methods=["POST"])  # without FastAPI's reading of arguments
 
     @app.post("/taken")
     async def taken(request: Request) -> Response:
@@ -177,6 +199,21 @@ def application(
         return Response(json.dumps(listed), media_type="application/json")
 
     return app
+
+
+def parted_of(body: bytes) -> list[bytes]:
+    """The envelopes of a body. Raises Refused for other bytes."""
+    try:
+        return parted(body)
+    except ValueError:
+        raise Refused(FORM, "envelopes come with a line of their sizes") from None
+
+
+def expected_by(request: Request) -> int:
+    """Number of envelopes that a caller expects; 1 unless it names another one in bounds."""
+    named = request.headers.get(EXPECTED, "")
+    number = int(named) if named.isascii() and named.isdigit() and len(named) < 8 else 1
+    return min(max(1, number), MOST_FOUND)
 
 
 def serve(
@@ -232,6 +269,16 @@ def store_list(folder: Path, text: bytes) -> None:
         write_whole(folder / LIST, text)
     except OSError as error:
         raise InputError(f"{folder}: the list of members cannot be written ({error.strerror})") from None
+
+
+def _longest(quotas: Quotas) -> int:
+    """Bytes of the longest body of envelopes."""
+    return LARGEST_SIZES + max(PORTION, quotas.one)
+
+
+def _longest_call(quotas: Quotas) -> int:
+    """Bytes of the longest call for envelopes, which leaves some."""
+    return LARGEST_NAME + LARGEST_ACKNOWLEDGEMENT + _longest(quotas)
 
 
 def _read(path: Path) -> bytes:

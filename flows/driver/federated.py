@@ -26,14 +26,24 @@ SAID = 20.0
 """Seconds after which a silo that is waited for is named."""
 
 
-def relay_of(federation: Federation) -> RelayClient:
-    """The coordinator's client of the relay, which has the newest list of members. Raises InputError."""
+_given: dict[str, bytes] = {}
+"""Lists of members that this process has given to relays, by address."""
+
+
+def relay_of(federation: Federation, again: bool = True) -> RelayClient:
+    """The coordinator's client of the relay, which has the newest list of members. Raises InputError.
+
+    `again`: gives it the list also if this process has done so; else the list of a run's start is given once.
+    """
     invitation = federation.invitation
     client = RelayClient(invitation.relay, invitation.federation, COORDINATOR, federation.identity)
-    try:
-        client.renew(federation.members.text(federation.identity).encode())
-    except RelayError as error:
-        raise InputError(f"federation {invitation.name}: its relay does not serve: {error}") from None
+    text = federation.members.text(federation.identity).encode()
+    if again or _given.get(invitation.relay) != text:
+        try:
+            client.renew(text)
+        except RelayError as error:
+            raise InputError(f"federation {invitation.name}: its relay does not serve: {error}") from None
+        _given[invitation.relay] = text
     return client
 
 
@@ -56,7 +66,7 @@ def federated(experiment: Experiment, home: Home, lease: int, say: Callable[[str
         raise InputError(f"silo {missing[0]} is no more in federation {invitation.name}")
     check_versions(card for card in cards if card.name in names)
     return RemoteSites(
-        relay_of(federation),
+        relay_of(federation, again=False),
         Inbox(COORDINATOR, invitation.federation, federation.identity),
         federation.identity,
         invitation.federation,

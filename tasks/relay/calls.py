@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -45,7 +45,9 @@ class Post(Protocol):
 
     def deposit_all(self, envelopes: list[bytes]) -> None: ...
 
-    def collect(self, run: str = "") -> list[bytes]: ...
+    def exchange(
+        self, envelopes: list[bytes], taken: Sequence[bytes] = (), run: str = "", expected: int = 1
+    ) -> list[bytes]: ...
 
     def taken(self, envelopes: list[bytes]) -> None: ...
 
@@ -56,8 +58,8 @@ class Post(Protocol):
 class _Waiting:
     """Calls to a silo that has not answered: the last one in the list, then the one before it.
 
-    `numbers`: of the last call's envelopes, with their digests. `again`: when another one is sent. `why`: the
-    silo's own reason to wait.
+    `numbers`: of the last call's envelopes, with their digests. `again`: when another one is sent. `why`: the silo's
+    own reason to wait.
     """
 
     calls: list[Call]
@@ -141,9 +143,8 @@ class RemoteCalls:
                 break
             name = next(iter(waiting))
             try:
-                self._send({name: each for name, each in waiting.items() if now >= each.again})
                 self._waits({name: each.why for name, each in waiting.items()})
-                came = self._post.collect(self._run)
+                came = self._exchanged(waiting, now)
             except RelayError as error:
                 if error.code in LASTING:
                     raise SiloError(name, "relay", str(error)) from None
@@ -183,14 +184,21 @@ class RemoteCalls:
 
     def _send(self, waiting: Mapping[str, _Waiting]) -> None:
         """Leaves the last call to each of these silos. Raises RelayError."""
-        if not waiting:
-            return
-        if any(each.patience > 0.0 for each in waiting.values()):
+        if waiting:
+            self._post.deposit_all([self._envelope(name, each) for name, each in waiting.items()])
+
+    def _exchanged(self, waiting: Mapping[str, _Waiting], now: float) -> list[bytes]:
+        """Leaves the calls that are due, and takes envelopes. Raises RelayError: then they are left again."""
+        due = {name: each for name, each in waiting.items() if now >= each.again}
+        if any(each.numbers for each in due.values()):  # repeated: what went before may be sealed to older keys
             self._keys |= {name: keys for name, keys in self._newer().items() if name in self._keys}
-        self._post.deposit_all([self._envelope(name, each) for name, each in waiting.items()])
-        for each in waiting.values():
+        envelopes = [self._envelope(name, each) for name, each in due.items()]
+        expected = len(waiting.keys() - self._away.keys())
+        came = self._post.exchange(envelopes, run=self._run, expected=max(1, expected))
+        for each in due.values():
             each.patience = max(AGAIN, 2 * each.patience)
-            each.again = time.monotonic() + each.patience
+            each.again = now + each.patience
+        return came
 
     def _envelope(self, name: str, waiting: _Waiting) -> bytes:
         sequence = self._numbers[name].next()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic_core import from_json
@@ -19,27 +19,25 @@ from pydantic_core import from_json
 from fedcore.errors import RelayError
 from fedcore.identity.envelope import Envelope
 from fedcore.identity.keys import Identity
-from fedcore.relay.relay import LONG, Seen, acknowledgement
+from fedcore.relay.acknowledgements import acknowledgement
+from fedcore.relay.relay import LONG, Seen
 from fedcore.relay.sessions import CHALLENGE_BYTES, UNKNOWN, claim
-from tasks.outgoing import OCTETS, client_of, fault, status
+from tasks.outgoing import status
+from tasks.relay.line import Line
 
-KEY = "relay"
-"""Key, in an invitation and a config, that names a relay."""
 SESSION = "fedcore-session"
 """Header with the token of a session."""
+EXPECTED = "fedcore-expected"
+"""Header with the number of envelopes that a call expects, for which the relay waits a moment longer."""
 MOST, MOST_TOLD, MOST_REFUSED = 2**27, 2**20, 2**12
 """Bytes of envelopes in a response, of any other response, and of a refusal: a relay is not trusted."""
 MOST_ENVELOPES, LARGEST_SIZES = 2**12, 2**16
 MOST_TAKEN = 2**9
 PORTION = 2**24
 """Bytes of the envelopes of one call, unless the first is longer."""
-PATIENCE, RATE = 60.0, 2**14
-"""Seconds for an answer that has begun, and bytes in each further second: single bytes now and then hold no party."""
-SILENT = "silent"
-"""Code of the error about a relay that does not answer."""
 LATE = "late"
 """Code of the error about a proxy that did not wait for the relay's answer."""
-FIRST, LONGEST = 0.5, 60.0
+FIRST, LONGEST = 0.5, 15.0
 """Seconds of the first pause after a failure, and of the longest."""
 
 _STRICT = ConfigDict(strict=True)
@@ -79,8 +77,16 @@ def _portions(envelopes: list[bytes]) -> Iterator[list[bytes]]:
         yield part
 
 
+def _digests(envelopes: Sequence[bytes]) -> list[bytes]:
+    found = []
+    for each in envelopes:
+        with contextlib.suppress(ValueError):  # the relay made it up
+            found.append(Envelope.from_bytes(each).digest)
+    return found
+
+
 class Backoff:
-    """Pauses after failures: each twice as long as the last, up to a minute, times a random number from 1/2 to 1.
+    """Pauses after failures: each twice as long as the last, up to `LONGEST`, times a random number from 1/2 to 1.
 
     So parties that lost a relay together do not come back together.
     """
@@ -106,6 +112,7 @@ class RelayClient:
     def __init__(self, address: str, federation: str, name: str, identity: Identity) -> None:
         self.address = address
         self._federation, self._name, self._identity = federation, name, identity
+        self._line = Line(address)
         self._token: str | None = None
         self._taken: list[bytes] = []
 
@@ -123,12 +130,33 @@ class RelayClient:
 
         `run`: about which they are; empty: any. Acknowledges what was taken before.
         """
+        return self.exchange([], run=run)
+
+    def exchange(
+        self, envelopes: list[bytes], taken: Sequence[bytes] = (), run: str = "", expected: int = 1
+    ) -> list[bytes]:
+        """As `collect`, in the call that leaves `envelopes`, and then acknowledges `taken`, which they answer.
+
+        `expected`: number of envelopes for which the relay waits a moment longer. If it fails, some may be there.
+        A proxy that waits for less than the relay makes a quiet call shorter: then none are found.
+        """
+        *first, last = list(_portions(envelopes)) or [[]]
+        for part in first:
+            self._call("envelopes", joined(part))
+        answered = [*self._taken, *_digests(taken)]
+        body = [run.encode(), b"\n", self._acknowledgement(answered)]
+        if last:
+            body += [b"\n", joined(last)]
+        named = ({EXPECTED: str(expected)},) if expected > 1 else ()
         try:
-            data = self._call("collect", run.encode() + b"\n" + self._acknowledgement())
+            data = self._call("collect", b"".join(body), *named)
         except RelayError as error:
-            if error.code == LATE:  # a quiet poll: the proxy waits for less than the relay does
-                return []
-            raise
+            if error.code != LATE:
+                raise
+            if last:  # the proxy may have lost them too, and envelopes that are there already change nothing
+                self._call("envelopes", joined(last))
+            self._taken = answered
+            return []
         self._taken = []
         if not data:
             return []
@@ -139,22 +167,18 @@ class RelayClient:
 
     def taken(self, envelopes: list[bytes]) -> None:
         """Acknowledges envelopes, with the next call of `collect` or `flush`; the relay then deletes them."""
-        for each in envelopes:
-            with contextlib.suppress(ValueError):  # the relay made it up
-                self._taken.append(Envelope.from_bytes(each).digest)
+        self._taken += _digests(envelopes)
         if len(self._taken) >= MOST_TAKEN:
             self.flush()
 
     def flush(self) -> None:
         """Acknowledges now what was taken."""
         if self._taken:
-            self._call("taken", self._acknowledgement())
+            self._call("taken", self._acknowledgement(self._taken))
             self._taken = []
 
-    def _acknowledgement(self) -> bytes:
-        if not self._taken:
-            return b""
-        return acknowledgement(self._identity, self._federation, self._name, self._taken)
+    def _acknowledgement(self, taken: list[bytes]) -> bytes:
+        return acknowledgement(self._identity, self._federation, self._name, taken) if taken else b""
 
     def renew(self, members: bytes) -> None:
         """Gives the relay a new list of members, which the coordinator has signed."""
@@ -168,13 +192,13 @@ class RelayClient:
         except ValueError:
             raise RelayError("answer", f"{self.address} sent something else than a list of parties") from None
 
-    def _call(self, path: str, body: bytes) -> bytes:
+    def _call(self, path: str, body: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
         """The answer within a session, which is opened if there is none or the relay knows it no more."""
         for attempt in range(2):
             try:
                 if self._token is None:
                     self._token = self._opened()
-                return self._post(path, body, {SESSION: self._token})
+                return self._post(path, body, {SESSION: self._token, **headers})
             except RelayError as error:
                 if error.code != UNKNOWN or attempt:
                     raise
@@ -191,22 +215,11 @@ class RelayClient:
         return token.decode()
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
-        import httpx
-
-        try:
-            with client_of(self.address, KEY).stream(
-                "POST",
-                f"/{path}",
-                content=body,
-                headers={"Content-Type": OCTETS, "Accept-Encoding": "identity", **headers},
-            ) as answer:
-                most = MOST if path == "collect" else MOST_TOLD
-                data = self._read(answer, most if answer.status_code == 200 else MOST_REFUSED)
-        except httpx.HTTPError as error:
-            raise RelayError(SILENT, f"none answers at {self.address} ({fault(error)})") from None
-        if answer.status_code in (200, 204):
+        bound = MOST if path == "collect" else MOST_TOLD
+        number, data = self._line.post(path, body, headers, {200: bound, 204: bound}, MOST_REFUSED)
+        if number in (200, 204):
             return data
-        raise self._refusal(answer.status_code, data, len(body))
+        raise self._refusal(number, data, len(body))
 
     def _refusal(self, number: int, data: bytes, sent: int) -> RelayError:
         """The error of a response with this status: a relay's refusal, or one of a proxy on the way."""
@@ -221,14 +234,3 @@ class RelayClient:
                 return RelayError("answer", f"{which}; a relay takes calls under its invitation's name and port")
             return RelayError(LATE if number == HTTPStatus.GATEWAY_TIMEOUT else "answer", which)
         return RelayError(code, f"{self.address}: {sentence}")
-
-    def _read(self, answer: Any, most: int) -> bytes:
-        parts, size, began = [], 0, time.monotonic()
-        for part in answer.iter_raw():
-            size += len(part)
-            if time.monotonic() - began > PATIENCE + size / RATE:
-                raise RelayError(SILENT, f"{self.address} sends its answer too slowly")
-            if size > most:
-                raise RelayError("answer", f"{self.address} sends more than {most} bytes at once")
-            parts.append(part)
-        return b"".join(parts)

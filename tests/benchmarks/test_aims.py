@@ -31,6 +31,8 @@ def test_each_part_with_an_aim_is_listed_with_its_value():
         ("round, N = 250: dask sites / bare actors", 1.1, 1.2),
     ]
     assert aims_of({"machine": {}, "start": []}) == []
+    tables = [{"silos": 25, "variants": {"services": {"extra_ms": [17.5, 16.0, 19.0]}}}]
+    assert aims_of({"services": {"tables": tables}}) == [("services, N = 25: ms more than on Dask", 17.5, 15.0)]
 
 
 def test_a_floor_whose_blocks_differ_is_of_a_busy_machine():

@@ -22,7 +22,7 @@ from flows.carriers.http import listening
 from flows.carriers.relay import serve, store_list
 from flows.services.leases import ProcessId
 from tasks import outgoing
-from tasks.relay.client import KEY, Backoff, RelayClient
+from tasks.relay.client import Backoff, RelayClient
 from tests.doors import issued
 from tests.fedcore.relay.conftest import HEART, PARTIES, STRANGER, envelope, listed
 from tests.patience import HANGS
@@ -89,6 +89,58 @@ def test_a_poll_that_waits_is_answered_when_an_envelope_comes(address):
     waiting.join(HANGS)
     assert found[0] == data and found[1] - sent_at < 5.0  # a poll lasts 25 s
     receiver.taken([data])
+
+
+def test_one_call_leaves_an_answer_acknowledges_its_question_and_waits_for_the_next(address):
+    sender, receiver = client(address, COORDINATOR), client(address, "zurich")
+    question = envelope(COORDINATOR, "zurich", 1, run="one call")
+    answer = envelope("zurich", COORDINATOR, 1, run="one call")
+    following = envelope(COORDINATOR, "zurich", 2, run="one call")
+    before = sender.seen()["zurich"].waiting
+    sender.deposit(question)
+    assert receiver.collect("one call") == [question]
+    threading.Timer(0.3, client(address, COORDINATOR).deposit, [following]).start()
+    assert receiver.exchange([answer], [question], run="one call") == [following]
+    assert sender.collect("one call") == [answer]
+    receiver.taken([following])
+    receiver.flush()
+    assert sender.seen()["zurich"].waiting == before
+    # An answer that is refused acknowledges nothing.
+    sender.deposit(envelope(COORDINATOR, "zurich", 3, run="one call"))
+    (kept,) = receiver.collect("one call")
+    with pytest.raises(RelayError) as found:
+        receiver.exchange([envelope("zurich", COORDINATOR, 1, b"other", run="one call")], [kept], run="one call")
+    assert found.value.code == "old" and sender.seen()["zurich"].waiting == before + 1
+    receiver.taken([kept])
+    receiver.flush()
+    sender.taken([answer])
+    sender.flush()
+
+
+def test_a_call_that_expects_several_envelopes_gets_them_at_once(address):
+    receiver = client(address, COORDINATOR)
+    answers = [envelope(name, COORDINATOR, 1, run="several") for name in ("cleveland", "zurich")]
+    found: list[list[bytes]] = []
+
+    def gather(expected: int) -> None:
+        while sum(map(len, found)) < 2:
+            found.append(receiver.exchange([], run="several", expected=expected))
+            receiver.taken(found[-1])
+
+    waiting = threading.Thread(target=gather, args=(2,))
+    waiting.start()
+    time.sleep(0.5)
+    for name, each in zip(("cleveland", "zurich"), answers, strict=True):
+        client(address, name).deposit(each)
+    waiting.join(HANGS)
+    assert sorted(each for part in found for each in part) == sorted(answers)
+    # Whoever expects more than comes gets what is there, after a moment.
+    more = envelope("cleveland", COORDINATOR, 2, run="several")
+    threading.Timer(0.3, client(address, "cleveland").deposit, [more]).start()
+    began = time.monotonic()
+    assert receiver.exchange([], run="several", expected=2) == [more] and time.monotonic() - began < 20.0
+    receiver.taken([more])
+    receiver.flush()
 
 
 def test_who_is_no_party_gets_and_leaves_nothing(address):
@@ -194,13 +246,13 @@ def test_a_folder_has_one_relay_and_a_list_of_its_coordinator(tmp_path, monkeypa
                 serve(tmp_path, free, CHIEF.public, HEART)
 
 
-def test_pauses_grow_to_a_minute_and_differ():
+def test_pauses_grow_to_15_seconds_and_differ():
     class Half:
         def uniform(self, low: float, high: float) -> float:
             return (low + high) / 2
 
     backoff = Backoff(Half())
-    assert [backoff.next() for _ in range(9)] == [0.375, 0.75, 1.5, 3.0, 6.0, 12.0, 24.0, 45.0, 45.0]
+    assert [backoff.next() for _ in range(7)] == [0.375, 0.75, 1.5, 3.0, 6.0, 11.25, 11.25]
     backoff.reset()
     assert backoff.next() == 0.375
     assert len({Backoff().next() for _ in range(10)}) > 1
@@ -271,7 +323,6 @@ def test_a_certificate_of_an_unknown_authority_and_a_refusing_proxy_are_named(tm
         there = address.replace("http://127.0.0.1", "https://localhost")
         with pytest.raises(RelayError, match=r"its certificate is refused: unable to get .*; SSL_CERT_FILE names"):
             client(there, COORDINATOR).seen()
-        outgoing.client_of.cache_clear()
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
         assert set(client(there, COORDINATOR).seen()) == {COORDINATOR}
     with hostile(407, b"", {}) as proxy:
@@ -284,7 +335,7 @@ def test_a_certificate_of_an_unknown_authority_and_a_refusing_proxy_are_named(tm
 
 def test_a_relay_that_sends_single_bytes_holds_no_party(monkeypatch):
     """Each byte comes in time for a limit on single reads."""
-    monkeypatch.setattr("tasks.relay.client.PATIENCE", 1.0)
+    monkeypatch.setattr("tasks.relay.line.PATIENCE", 1.0)
     with hostile(200, b"x" * 1000, {}, pause=0.1) as address:
         caller, began = client(address, "zurich"), time.monotonic()
         caller._token = "f" * 64
@@ -294,21 +345,29 @@ def test_a_relay_that_sends_single_bytes_holds_no_party(monkeypatch):
 
 
 def test_a_hostile_relay_leaves_no_cookie_in_the_client():
-    with hostile(204, b"", {"Set-Cookie": "a=" + "x" * 3000}) as address:
+    came: list[str | None] = []
+    with hostile(204, b"", {"Set-Cookie": "a=" + "x" * 3000}, came) as address:
         caller = client(address, "zurich")
         caller._token = "f" * 64
         for _ in range(3):
             caller.collect()
-        assert not outgoing.client_of(address, KEY).cookies
+    assert came == [None] * 3
 
 
 @contextlib.contextmanager
-def hostile(status: int, body: bytes, headers: dict[str, str], pause: float = 0.0) -> Iterator[str]:
-    """Address of a server that gives every caller this response. `pause`: seconds between two bytes."""
+def hostile(
+    status: int, body: bytes, headers: dict[str, str], cookies: list | None = None, pause: float = 0.0
+) -> Iterator[str]:
+    """Address of a server that gives every caller this response.
+
+    `cookies`: takes those that come with the calls. `pause`: seconds between two bytes.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if cookies is not None:
+                cookies.append(self.headers.get("Cookie"))
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)

@@ -6,6 +6,7 @@ import contextlib
 import resource
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -204,30 +205,51 @@ def test_a_party_displaces_only_its_own_connections(tmp_path, monkeypatch):
             assert not any(map(ended, others))
 
 
-def test_bodies_that_arrive_slowly_take_bounded_memory(tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", ["envelope", "collect"])
+def test_bodies_that_arrive_slowly_take_bounded_memory(tmp_path, monkeypatch, path):
     size = 2**20
     with relayed(tmp_path, monkeypatch, Bounds(16, 4 * size), held=6 * size) as address:
         names = ("zurich", "cleveland")
         tokens = {name: client(address, name)._opened() for name in names}
-        begun = {name: head(address, "envelope", 2 * size, tokens[name]) + b"x" * size for name in names}
+        begun = {name: head(address, path, 2 * size, tokens[name]) + b"x" * size for name in names}
         with opened(address, 3, begun["zurich"]) as held:
-            wait_until(lambda: refused_as_full(address, tokens["zurich"], size + size // 2))
+            wait_until(lambda: refused_as_full(address, tokens["zurich"], size + size // 2, path))
             # Of both parties together: the second has room of its own, and the relay has none.
             with opened(address, 2, begun["cleveland"]):
-                wait_until(lambda: refused_as_full(address, tokens["cleveland"], size + size // 2))
+                wait_until(lambda: refused_as_full(address, tokens["cleveland"], size + size // 2, path))
                 assert not any(map(ended, held))
                 # The coordinator's questions still pass.
                 client(address, COORDINATOR).deposit(envelope(COORDINATOR, "cleveland", 1, b"x" * 100_000))
         # Room is given back with the connections.
-        wait_until(lambda: not refused_as_full(address, tokens["zurich"], size + size // 2))
+        wait_until(lambda: not refused_as_full(address, tokens["zurich"], size + size // 2, path))
 
 
-def refused_as_full(address: str, token: str, size: int) -> bool:
-    """True if a body of this size is refused while it arrives."""
-    with opened(address, 1, head(address, "envelope", size, token)) as (one,):
+def test_calls_that_wait_hold_no_memory_for_the_envelopes_that_they_left(tmp_path, monkeypatch):
+    size, runs = 2**20, [f"run-{number}" for number in range(3)]
+    with relayed(tmp_path, monkeypatch, Bounds(16, 2 * size)) as address:
+        chief = client(address, COORDINATOR)
+
+        def leave_and_wait(run: str) -> None:
+            data = envelope("zurich", COORDINATOR, 1, b"x" * (size - 1000), run=run)
+            client(address, "zurich").exchange([data], run=run)
+
+        waiting = [threading.Thread(target=leave_and_wait, args=(run,)) for run in runs]
+        for number, each in enumerate(waiting):
+            each.start()  # one after the other: together they are above the bound
+            wait_until(lambda number=number: chief.seen()[COORDINATOR].waiting == number + 1, 20 * SLOWNESS)
+        assert all(each.is_alive() for each in waiting)
+        for run in runs:
+            chief.deposit(envelope(COORDINATOR, "zurich", 1, run=run))
+        for each in waiting:
+            each.join(HANGS)
+
+
+def refused_as_full(address: str, token: str, size: int, path: str = "envelope") -> bool:
+    """True if a body of this size is refused while it arrives; else it is refused for its form."""
+    with opened(address, 1, head(address, path, size, token)) as (one,):
         one.settimeout(HANGS)
         with contextlib.suppress(ConnectionError):
-            one.sendall(b"x" * size)
+            one.sendall(b"\n\n" + b"x" * (size - 2))
         data = one.recv(2**12)
         assert b"409" in data, data
         return b'"full"' in data

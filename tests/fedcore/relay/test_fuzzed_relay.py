@@ -10,8 +10,8 @@ import pytest
 
 from fedcore.errors import Refused
 from fedcore.identity.envelope import Envelope, Heading
+from fedcore.relay.acknowledgements import acknowledgement
 from fedcore.relay.members import COORDINATOR
-from fedcore.relay.relay import acknowledgement
 from fedcore.relay.sessions import claim
 from tests.faults.mutations import ODD, bent_bytes, bent_text, bent_tree
 from tests.fedcore.relay.conftest import HEART, PARTIES, STRANGER, Place

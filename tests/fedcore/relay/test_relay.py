@@ -10,9 +10,10 @@ import pytest
 from fedcore.errors import InputError, Refused
 from fedcore.identity.envelope import Envelope
 from fedcore.identity.keys import Identity
+from fedcore.relay.acknowledgements import acknowledgement
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR
-from fedcore.relay.relay import FAILED, FULL, LONG, OLD, OTHER, Relay, acknowledgement
+from fedcore.relay.relay import FAILED, FULL, LONG, OLD, OTHER, Relay
 from fedcore.relay.sessions import (
     CHALLENGED,
     FORM,

@@ -95,7 +95,7 @@ class Heart:
 
     `address`: of the relay, as parties call it; default: that of its process. `added`: to the environment of the
     coordinator's and the silos' processes. `host`, `port`: where the relay listens, by default at a free port.
-    `carrying`: its further options.
+    `carrying`: its further options. `relay_port`: at which it listens instead, if a forwarder is at `port`.
     """
 
     root: Path
@@ -109,6 +109,7 @@ class Heart:
 
     def __post_init__(self) -> None:
         self.port = self.port or free_port()
+        self.relay_port = self.port
         self.address = self.address or f"http://{self.host}:{self.port}"
         self.coordinator, self.relay = Party(self.root / "coordinator", self.added), Party(self.root / "relay")
         self.silos = {name: Party(self.root / name, self.added) for name in self.names}
@@ -137,9 +138,10 @@ class Heart:
 
     def carry(self, first: Callable[[], object] | None = None) -> None:
         """Starts the relay, in a home of its own, and waits until it listens. `first`: as for `Party.start`."""
-        options = ("--fingerprint", self.fingerprint, "--host", self.host, "--port", str(self.port), *self.carrying)
+        listens = ("--host", self.host, "--port", str(self.relay_port))
+        options = ("--fingerprint", self.fingerprint, *listens, *self.carrying)
         self.processes["relay"] = self.relay.start("relay", self.invitation, *options, first=first)
-        assert answers_at(self.host, self.port), self.relay.log("relay")
+        assert answers_at(self.host, self.relay_port), self.relay.log("relay")
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)

@@ -112,7 +112,7 @@ def test_tls_ends_at_a_proxy_before_a_relay_without_it(tmp_path, authority, made
         chief = RelayClient(heart.address, federation, COORDINATOR, Identity.stored(keys))
         with pytest.raises(RelayError) as found:
             chief.deposit(b"x" * Quotas().one)
-        assert found.value.code == FORM  # the relay has read the largest body
+        assert found.value.code == FORM, found.value  # the relay has read the largest body
         interrupted(heart, lambda: heart.kill("relay"), heart.carry)
         for name in heart.names:
             log = heart.silos[name].log("silo")

@@ -26,9 +26,10 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Squared
 from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import driver_key
+from fedcore.relay.acknowledgements import acknowledgement
 from fedcore.relay.mailboxes import Mailboxes
 from fedcore.relay.members import COORDINATOR, Members
-from fedcore.relay.relay import Relay, acknowledgement
+from fedcore.relay.relay import Relay
 from fedcore.relay.sessions import claim
 from fedcore.remote.service import SiloService
 from fedcore.silo.agreement import Agreement
@@ -74,6 +75,13 @@ class Direct:
                 break
             time.sleep(0.005)
         return found
+
+    def exchange(self, envelopes, taken=(), run: str = "", expected: int = 1) -> list[bytes]:
+        if envelopes:
+            self.deposit_all(envelopes)
+        if taken:
+            self.taken(list(taken))
+        return self.collect(run)
 
     def taken(self, envelopes: list[bytes]) -> None:
         digests = []
