@@ -11,7 +11,7 @@ import pytest
 from tests.flows.federations.parties import Heart
 from tests.patience import HANGS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
 
 @pytest.fixture

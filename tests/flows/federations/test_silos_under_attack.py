@@ -17,7 +17,7 @@ import yaml
 from tests.flows.federations.parties import SCHEMA, Heart
 from tests.patience import HANGS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 NAME, ROUNDS = "cleveland", 120
 
 

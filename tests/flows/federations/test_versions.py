@@ -51,6 +51,7 @@ def serving(party: Party, changes: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_a_silo_that_is_upgraded_in_a_run_goes_on_or_is_refused_and_charges_nothing_more(tmp_path):
     heart = Heart(tmp_path)
     try:
