@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +30,6 @@ def mark(path: Path, **values: str) -> None:
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
     except sqlite3.Error as error:
         raise InputError(f"run folder {path.parent}: the checkpoint cannot be written ({error})") from None
-
-
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commits the whole block or rolls it back; for a connection that begins no transactions by itself."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        # SQLite has rolled back by itself when the disk is full.
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
 def read_meta(path: Path) -> dict[str, str]:

@@ -24,8 +24,8 @@ import numpy as np
 from fedcore.arrays import pack, unpack
 from fedcore.errors import BusyError, InputError
 from fedcore.messages import Query, Receipt, packed_receipts, receipts_of
+from fedcore.process.transaction import transaction
 from fedcore.state import State, dump_state, load_state
-from tasks.run_file import transaction
 
 PORTION = 256
 """Rounds that are read at a time."""

@@ -239,7 +239,8 @@ class Training:
             received = Counter(receipt.silo for receipt in self._receipts)
             asked = Counter(silo for silo, _, _ in self._course.questions_before(self._query)) if self._skips else None
             compare(self.experiment.plan, received, accounts, asked)
-            accounts = with_missing(self.experiment.plan, received, accounts)
+            if self._skips:
+                accounts = with_missing(self.experiment.plan, received, accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)
         return accounts
 

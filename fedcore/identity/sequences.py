@@ -13,14 +13,14 @@ and floors never fall. Without the row, only numbers above the floor are taken.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from fedcore.errors import InputError
 from fedcore.identity.envelope import Heading
 from fedcore.process.private_files import make_private
+from fedcore.process.transaction import transaction
 
 MOST_AHEAD = timedelta(days=1)
 """Bound on a number's lead over the receiver's clock: a sender with a wrong clock blocks itself for no longer."""
@@ -77,7 +77,7 @@ class Sequences:
                 f"an envelope of {heading.sender} is from more than a day ahead of this clock; set the clocks right"
             )
         try:
-            with self._transaction():
+            with transaction(self._db):
                 taken = self._taken(heading, digest)
         except sqlite3.Error as error:
             raise self._lost(error) from None
@@ -125,17 +125,6 @@ class Sequences:
         floor = max(int(found[0]), self._floor(sender))
         self._db.execute("INSERT OR REPLACE INTO floors VALUES (?, ?)", (sender, floor))
         self._db.execute("DELETE FROM newest WHERE sender = ? AND sequence <= ?", (sender, floor))
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):  # SQLite has rolled back by itself when the disk is full
-                self._db.execute("ROLLBACK")
-            raise
 
     def _lost(self, error: sqlite3.Error) -> InputError:
         return InputError(f"{self.path}: the numbers of received envelopes cannot be kept ({error})")

@@ -11,8 +11,7 @@ numbers of removed parties are deleted: only a session of its own sender leaves 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from fedcore.errors import InputError
 from fedcore.identity.envelope import Envelope
 from fedcore.identity.sequences import MOST_RUNS
 from fedcore.process.private_files import make_private
+from fedcore.process.transaction import transaction
 
 _SCHEMA = """
 BEGIN;
@@ -76,7 +76,7 @@ class Mailboxes:
 
     def put(self, envelopes: Sequence[tuple[Envelope, bytes]], now: float) -> None:
         """Stores envelopes, each with its bytes, and their numbers, in one transaction."""
-        with self._transaction():
+        with transaction(self._db):
             for envelope, data in envelopes:
                 heading, digest = envelope.heading, envelope.digest
                 # A sender has one call about a run outstanding, and receivers take growing numbers: older are void.
@@ -131,7 +131,7 @@ class Mailboxes:
     def remove(self, receiver: str, digests: Iterable[bytes]) -> int:
         """Deletes envelopes of this receiver; returns how many of them were there."""
         sql = "DELETE FROM waiting WHERE receiver = ? AND digest = ?"
-        with self._transaction():
+        with transaction(self._db):
             return self._db.executemany(sql, [(receiver, digest) for digest in digests]).rowcount
 
     def remove_before(self, came: float) -> int:
@@ -160,14 +160,3 @@ class Mailboxes:
 
     def close(self) -> None:
         self._db.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):  # SQLite has rolled back by itself when the disk is full
-                self._db.execute("ROLLBACK")
-            raise

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.bounded_file import read_within
 from fedcore.data.federations.card import Card, read_card
-from fedcore.data.federations.rotation import Joining, joining_of_text
+from fedcore.data.federations.rotation import Joining, read_joining
 from fedcore.errors import InputError
-from fedcore.identity.signed_file import LARGEST_FILE
 from fedcore.ledger.anchor import write_whole
 from fedcore.process.private_files import make_private
 
@@ -39,10 +37,7 @@ class Roster:
 
     def read(self, path: Path) -> Joining:
         """The card or rotation in a file, which `pin` would take."""
-        try:
-            joining = joining_of_text(read_within(path, LARGEST_FILE), str(path))
-        except OSError as error:
-            raise InputError(f"{path}: it cannot be read ({error.strerror})") from None
+        joining = read_joining(path)
         card = joining.card
         if card.federation != self.federation:
             raise InputError(

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.errors import InputError
+from fedcore.process.transaction import transaction
 from flows.cells.flow_runs import State, state_of
-from tasks.run_file import transaction
 
 SCHEMA = "a3b9c7d2e5f1"
 """Last migration of Prefect 3.8."""

@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
+from fedcore.process.transaction import transaction
 from tasks.mlflow.experiment_tables import ExperimentTables
 from tasks.mlflow.keys import LONGEST_KEY, NAME
 from tasks.mlflow.model_tables import ModelTables, local_path
-from tasks.run_file import transaction
 from tasks.tracking.run_writer import FoundRun
 
 SCHEMA = "dc11669786a5"

@@ -6,13 +6,15 @@ who compares the new fingerprint as at a joining.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
+from fedcore.bounded_file import read_within
 from fedcore.data.federations.card import KIND as CARD
 from fedcore.data.federations.card import Card, card_of_text
 from fedcore.errors import InputError
 from fedcore.identity.keys import Identity, PublicIdentity
-from fedcore.identity.signed_file import kind_of, signed_content, signed_text
+from fedcore.identity.signed_file import LARGEST_FILE, kind_of, signed_content, signed_text
 
 KIND = "rotation"
 _CARD = "card"
@@ -29,6 +31,15 @@ class Joining(NamedTuple):
 def rotation_text(card: str, old: Identity) -> str:
     """The text of a rotation to the keys of a card. `card`: the card's own text; `old`: the keys until now."""
     return signed_text(KIND, {_CARD: card}, old)
+
+
+def read_joining(path: Path) -> Joining:
+    """The card or rotation in a file. Its reader compares the silo's fingerprint. Raises InputError."""
+    try:
+        text = read_within(path, LARGEST_FILE)
+    except OSError as error:
+        raise InputError(f"{path}: it cannot be read ({error.strerror})") from None
+    return joining_of_text(text, str(path))
 
 
 def joining_of_text(text: bytes, where: str) -> Joining:

@@ -89,14 +89,11 @@ class Decisions:
         """Allows a run these terms; None: refuses it. It replaces an earlier decision. Raises InputError."""
         verdict = [run, terms, datetime.now(UTC).isoformat(timespec="seconds")]
         self._write(self.folder / _DECIDED / _named(run), json.dumps(verdict).encode())
-        (self.folder / _ASKED / _named(run)).unlink(missing_ok=True)
+        self._delete(self.folder / _ASKED / _named(run))
 
     def withdraw(self, run: str) -> None:
         """Takes a decision back, as if it had never been taken. Raises InputError."""
-        try:
-            (self.folder / _DECIDED / _named(run)).unlink(missing_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.folder}: it cannot be written ({error.strerror})") from None
+        self._delete(self.folder / _DECIDED / _named(run))
 
     def asked(self) -> list[bytes]:
         """Agreements of the runs that wait for a decision, as they came. Raises InputError."""
@@ -124,7 +121,7 @@ class Decisions:
         if begins:
             self._write(self.folder / _PAUSE, b"")
         else:
-            (self.folder / _PAUSE).unlink(missing_ok=True)
+            self._delete(self.folder / _PAUSE)
 
     def _keep(self, run: str, agreement: bytes) -> None:
         path = self.folder / _ASKED / _named(run)
@@ -170,6 +167,13 @@ class Decisions:
             write_whole(path, data)
         except OSError as error:
             raise InputError(f"{path}: it cannot be written ({error.strerror})") from None
+
+    @staticmethod
+    def _delete(path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"{path}: it cannot be deleted ({error.strerror})") from None
 
 
 def _named(run: str) -> str:

@@ -41,19 +41,12 @@ def add(
     fingerprint: Annotated[str | None, typer.Option(help="the silo's, as its operator reads it to you")] = None,
 ) -> None:
     """Take the silo of a card into the federation that it names, or a silo's new keys; compares its fingerprint."""
-    from fedcore.bounded_file import read_within
-    from fedcore.data.federations.rotation import joining_of_text
-    from fedcore.errors import InputError
+    from fedcore.data.federations.rotation import read_joining
     from fedcore.home import Home
-    from fedcore.identity.signed_file import LARGEST_FILE
     from flows.commands.federations.fingerprints import confirm
     from tasks.relay.federation import Federation
 
-    try:
-        text = read_within(file, LARGEST_FILE)
-    except OSError as error:
-        raise InputError(f"{file}: it cannot be read ({error.strerror})") from None
-    joining = joining_of_text(text, str(file))
+    joining = read_joining(file)
     facts = joining.card
     found = Federation.of_id(Home.current(), facts.federation)
     found.check(facts, joining.replaces)

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.commands.arguments import console
-
-Silo = Annotated[str | None, typer.Option("--silo", help="the silo, where several of this machine have joined")]
+from flows.commands.federations.decisions import Silo
 
 
 def pin(

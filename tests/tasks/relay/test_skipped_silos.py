@@ -92,7 +92,7 @@ def test_a_silo_that_comes_back_is_counted_again_and_its_late_answer_is_not(fede
         time.sleep(0.3)
     assert found.silos == NAMES
     mine = [row.round for row in federation.silos[AWAY].ledger.rows("run")]
-    assert mine[0] == 1, "charged for the answer that nobody counted"
+    assert mine[0] == 1, "charged for an answer that came too late"
 
 
 def test_fewer_than_the_minimum_are_waited_for_beyond_the_deadline(federation):
